@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
-
-if TYPE_CHECKING:
-    from enmasse.amqp.connection import Connection
-    from enmasse.amqp.endpoint import Link
-    from enmasse.amqp.receiver import Partial, Receiver
-    from enmasse.amqp.sender import Sender
-    from enmasse.amqp.session import Session
+from enmasse.amqp.endpoint import Link
+from enmasse.amqp.receiver import OnDelivery, Partial, Receiver
+from enmasse.amqp.sender import Sender
+from enmasse.amqp.session import Session
 
 
-class Handler:
-    """Callbacks of a connection. Override what is needed: everything has a default that behaves.
+class Peer(Protocol):
+    """A connection (connection.Connection), as its callbacks see it."""
+
+    def sessions(self) -> list[Session]: ...
+    def close(self, error: AmqpError | None = None) -> None: ...
+
+
+C = TypeVar("C", bound=Peer)
+
+
+class Callbacks(Generic[C]):
+    """Callbacks of a connection of type C (handler.Handler). Override what is needed: everything has a default that
+    behaves.
 
     They run inside `Connection.receive`, `tick`, `transport_closed` or the call that made them due, must not block
     and may call anything of the engine except `receive`. One that raises ends the link, session or connection that it
     was called for, and nothing else (Guard).
     """
 
-    def on_open(self, c: Connection) -> None:
+    def on_open(self, c: C) -> None:
         """The peer's open is in `c.remote_open`. A server may set `c.open_fields` or call `c.close(error)` first."""
 
     def on_begin(self, s: Session) -> None:
@@ -58,10 +66,10 @@ class Handler:
     def on_end(self, s: Session, error: AmqpError | None) -> None:
         """The session has ended (once per session), after its links."""
 
-    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+    def on_close(self, c: C, error: AmqpError | None) -> None:
         """The connection has ended (once), after its sessions. `c.transport_error` is set if the socket was lost."""
 
-    def on_writable(self, c: Connection) -> None:
+    def on_writable(self, c: C) -> None:
         """The peer reads again. By default `on_flow` for every sender that has credit."""
         for session in c.sessions():
             session.resume_senders()
@@ -93,7 +101,7 @@ class Handler:
 def _ignore(failure: Exception) -> None: ...
 
 
-class Guard:
+class Guard(Generic[C]):
     """The callbacks of `handler`, none of which raises. A callback of a link that raises ends that link (`on_failed`),
     one of a session that session, one of a connection that connection.
 
@@ -101,7 +109,7 @@ class Guard:
     amqp:internal-error.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Callbacks[C]) -> None:
         self.handler = handler
         self.on_failure: Callable[[Exception], None] = _ignore
 
@@ -125,66 +133,71 @@ class Guard:
             self.reason(further)
             link.detach(reason)
 
+    @property
+    def on_delivery(self) -> OnDelivery:
+        """The callback itself, for it is called most: receivers guard it."""
+        return self.handler.on_delivery
+
     # --- of links -----------------------------------------------------------------------------------------------------
 
     def on_attach(self, link: Link) -> None:
-        """Call `Handler.on_attach`; the link is refused if that raises."""
+        """Call `Callbacks.on_attach`; the link is refused if that raises."""
         try:
             self.handler.on_attach(link)
         except Exception as failure:
             link.refuse(self.reason(failure))
 
     def on_attached(self, link: Link) -> None:
-        """Call `Handler.on_attached`."""
+        """Call `Callbacks.on_attached`."""
         try:
             self.handler.on_attached(link)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_flow(self, link: Sender) -> None:
-        """Call `Handler.on_flow`."""
+        """Call `Callbacks.on_flow`."""
         try:
             self.handler.on_flow(link)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
-        """Call `Handler.on_outcomes`."""
+        """Call `Callbacks.on_outcomes`."""
         try:
             self.handler.on_outcomes(link, tokens, state, settled)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
-        """Call `Handler.on_concluded`."""
+        """Call `Callbacks.on_concluded`."""
         try:
             self.handler.on_concluded(link, tokens, state)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_partial(self, link: Receiver, delivery: Partial) -> None:
-        """Call `Handler.on_partial`."""
+        """Call `Callbacks.on_partial`."""
         try:
             self.handler.on_partial(link, delivery)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_drained(self, link: Receiver) -> None:
-        """Call `Handler.on_drained`."""
+        """Call `Callbacks.on_drained`."""
         try:
             self.handler.on_drained(link)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
-        """Call `Handler.on_settled`."""
+        """Call `Callbacks.on_settled`."""
         try:
             self.handler.on_settled(link, delivery_ids)
         except Exception as failure:
             self.link_failed(link, failure)
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        """Call `Handler.on_detach`; what it raises is only reported."""
+        """Call `Callbacks.on_detach`; what it raises is only reported."""
         try:
             self.handler.on_detach(link, error, closed)
         except Exception as failure:
@@ -193,35 +206,35 @@ class Guard:
     # --- of sessions and connections ----------------------------------------------------------------------------------
 
     def on_begin(self, s: Session) -> None:
-        """Call `Handler.on_begin`; the session is ended if that raises."""
+        """Call `Callbacks.on_begin`; the session is ended if that raises."""
         try:
             self.handler.on_begin(s)
         except Exception as failure:
             s.end(self.reason(failure))
 
     def on_end(self, s: Session, error: AmqpError | None) -> None:
-        """Call `Handler.on_end`; what it raises is only reported."""
+        """Call `Callbacks.on_end`; what it raises is only reported."""
         try:
             self.handler.on_end(s, error)
         except Exception as failure:
             self.reason(failure)
 
-    def on_open(self, c: Connection) -> None:
-        """Call `Handler.on_open`; the connection is closed if that raises."""
+    def on_open(self, c: C) -> None:
+        """Call `Callbacks.on_open`; the connection is closed if that raises."""
         try:
             self.handler.on_open(c)
         except Exception as failure:
             c.close(self.reason(failure))
 
-    def on_writable(self, c: Connection) -> None:
-        """Call `Handler.on_writable`; the connection is closed if that raises."""
+    def on_writable(self, c: C) -> None:
+        """Call `Callbacks.on_writable`; the connection is closed if that raises."""
         try:
             self.handler.on_writable(c)
         except Exception as failure:
             c.close(self.reason(failure))
 
-    def on_close(self, c: Connection, error: AmqpError | None) -> None:
-        """Call `Handler.on_close`; what it raises is only reported."""
+    def on_close(self, c: C, error: AmqpError | None) -> None:
+        """Call `Callbacks.on_close`; what it raises is only reported."""
         try:
             self.handler.on_close(c, error)
         except Exception as failure:

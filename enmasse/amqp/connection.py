@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
+from enmasse.amqp.callbacks import Callbacks, Guard
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.frames import HEADER
@@ -28,7 +29,6 @@ from enmasse.amqp.codec.performatives import (
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.disposition import usual_disposition
 from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
-from enmasse.amqp.handler import Guard, Handler
 from enmasse.amqp.held_bytes import Held
 from enmasse.amqp.idle import Silence
 from enmasse.amqp.limits import Limits
@@ -58,7 +58,7 @@ class Connection:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Callbacks[Connection],
         *,
         container_id: str,
         is_client: bool,
@@ -75,7 +75,7 @@ class Connection:
         if max_frame_size < MIN_MAX_FRAME:
             raise ValueError(f"max_frame_size is at least {MIN_MAX_FRAME}, not {max_frame_size}")
         limits = limits or Limits()
-        self.handler = Guard(handler)
+        self.handler: Guard[Connection] = Guard(handler)
         self.is_client = is_client
         self.max_frame_size = max_frame_size  # ours; frames that come may be so large
         self.channel_max = min(limits.max_sessions - 1, 65535 if channel_max is None else channel_max)

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import Attach, Detach, Error, Flow
-
-if TYPE_CHECKING:
-    from enmasse.amqp.session import Session
+from enmasse.amqp.codec.performatives import ACCEPTED, Attach, Detach, Error, Flow, Open
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode (2.8.2)
 FIRST, SECOND = 0, 1  # rcv-settle-mode (2.8.3)
+
+
+class LinkConnection(Protocol):
+    """The connection of a link (connection.Connection), as links and their users see it."""
+
+    context: Any
+    state: str
+
+    @property
+    def remote_open(self) -> Open | None: ...
+    @property
+    def remote_max_frame(self) -> int: ...
+    @property
+    def blocked(self) -> bool: ...
+
+    def close(self, error: AmqpError | None = None) -> None: ...
+    def wake(self) -> None: ...
+
+
+class LinkSession(Protocol):
+    """The session of a link (session.Session), as links and their users see it."""
+
+    context: Any
+
+    @property
+    def connection(self) -> LinkConnection: ...
+    @property
+    def channel(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def crowded(self) -> bool: ...
+
+    def settle(self, delivery_id: int, state: Any = ACCEPTED) -> None: ...
+    def update(self, delivery_id: int, state: Any) -> None: ...
+    def update_all(self, delivery_ids: Iterable[int], state: Any) -> list[int]: ...
+    def unsettled_out(self) -> tuple[int, Mapping[int, tuple[Link, Any]]]: ...
+    def end(self, error: AmqpError | None = None) -> None: ...
+    def send(self, performative: Any) -> None: ...
+    def send_flow(self, **link_fields: Any) -> None: ...
+    def send_credit(self, handle: int, delivery_count: int, credit: int) -> None: ...
+    def touch(self) -> None: ...
+    def flush(self) -> None: ...
 
 
 class SessionFault(AmqpError):
@@ -57,7 +98,7 @@ class Link:
     )
     is_sender = False
 
-    def __init__(self, session: Session, name: str, handle: int) -> None:
+    def __init__(self, session: LinkSession, name: str, handle: int) -> None:
         self.session = session
         self.name = name
         self.handle = handle  # ours, in frames we send

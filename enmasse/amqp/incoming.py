@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.encoder import encode
@@ -13,13 +13,20 @@ from enmasse.amqp.disposition import by_state, send_dispositions
 from enmasse.amqp.endpoint import SessionFault
 from enmasse.amqp.output import Output
 
-if TYPE_CHECKING:
-    from enmasse.amqp.receiver import Receiver
-
 _ACCEPTED = encode(ACCEPTED)
 
 
-class IncomingWindow:
+class WindowReceiver(Protocol):
+    """A link that receives (receiver.Receiver), as the window sees it."""
+
+    def count_settled(self, count: int = 1) -> None: ...
+    def top_up(self) -> None: ...
+
+
+R = TypeVar("R", bound=WindowReceiver)
+
+
+class IncomingWindow(Generic[R]):
     """A peer may send transfer frames up to the window that we have advertised; it is restored at half.
 
     Transfer-ids are delivery-ids plus `extra`. Three friends read and set these fields themselves, as they do it
@@ -60,9 +67,9 @@ class IncomingWindow:
         self.stop = -1
         """The delivery-id that the fast path must not take: accounting is due."""
         self.extra = 0
-        self.unsettled: dict[int, Receiver] = {}
+        self.unsettled: dict[int, R] = {}
         """The receivers of what we have not settled, by delivery-id, the oldest first."""
-        self.receivers: dict[int, Receiver] = {}
+        self.receivers: dict[int, R] = {}
         """By the peer's handle: those the fast path may serve."""
         self.due = False
         """The window is to be restored at the next flush."""
@@ -73,7 +80,7 @@ class IncomingWindow:
         self.updates: dict[int, Any] = {}
         """Decided, to be sent at the next flush: accepted, settled otherwise, stated without settling. An outcome is
         final (3.4): one that is stated after it for the same delivery has no effect."""
-        self.credit_due: list[Receiver] = []
+        self.credit_due: list[R] = []
         self._initial = 0  # next-incoming-id while next_id is -1
         self._advertised = size & U32  # transfer-id up to which the peer may send, as advertised last
         self._furthest = self._advertised  # ever: a smaller window crosses what is on its way
@@ -168,11 +175,11 @@ class IncomingWindow:
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
-    def settled_by_sender(self, first: int, count: int, report: Callable[[Receiver, Sequence[int]], None]) -> None:
+    def settled_by_sender(self, first: int, count: int, report: Callable[[R, Sequence[int]], None]) -> None:
         """The peer's disposition of a range that it has sent: `report`, one call per run of one receiver."""
         unsettled = self.unsettled
         run: list[int] = []
-        receiver: Receiver | None = None
+        receiver: R | None = None
         for delivery_id in known(unsettled, first, count):
             link = unsettled.pop(delivery_id, None)
             if link is None:

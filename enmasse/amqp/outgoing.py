@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.serial import U32, known, serial_difference
@@ -12,15 +12,24 @@ from enmasse.amqp.disposition import send_dispositions
 from enmasse.amqp.endpoint import SessionFault
 from enmasse.amqp.output import Output
 
-if TYPE_CHECKING:
-    from enmasse.amqp.sender import Sender
-
 MAX_WINDOW = 0x7FFFFFFF
 PATIENCE = 1 << 18
 """Outgoing ids a peer may have looked at without settling any; each that it settles gives it 16 more, up to this."""
 
 
-class OutgoingWindow:
+class WindowSender(Protocol):
+    """A link that sends (sender.Sender), as the window sees it."""
+
+    def pump(self) -> bool: ...
+    def failed(self, failure: Exception) -> None: ...
+    def room_again(self) -> None: ...
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool, ids: Sequence[int] = ()) -> None: ...
+
+
+S = TypeVar("S", bound=WindowSender)
+
+
+class OutgoingWindow(Generic[S]):
     """Transfer-ids are delivery-ids plus `extra`: the frames beyond the first of each delivery.
 
     Two friends read and set these fields themselves, because they do it for every message: Sender, and the reader of
@@ -54,13 +63,13 @@ class OutgoingWindow:
         self.extra = 0
         self.stop = 0
         """The delivery-id at which the peer's window is full."""
-        self.unsettled: dict[int, tuple[Sender, Any]] = {}
+        self.unsettled: dict[int, tuple[S, Any]] = {}
         """Sender and token by delivery-id, the oldest first."""
-        self.ready: deque[Sender] = deque()
+        self.ready: deque[S] = deque()
         """Senders with a frame that waits for the window or for the peer's reading."""
-        self.starved: dict[Sender, None] = {}
+        self.starved: dict[S, None] = {}
         """Senders that were denied credit for want of window, reading or settlements."""
-        self.halted: dict[Sender, None] = {}
+        self.halted: dict[S, None] = {}
         """Senders whose begun delivery was held back for want of window or reading."""
         self.settled: list[int] = []
         """Settled by us, to be sent at the next flush."""
@@ -132,7 +141,7 @@ class OutgoingWindow:
         look = unsettled.pop if settled else unsettled.get
         run: list[Any] = []
         run_ids: list[int] = []
-        sender: Sender | None = None
+        sender: S | None = None
         for delivery_id in ids:
             entry = look(delivery_id, None)
             if entry is None:
@@ -147,7 +156,7 @@ class OutgoingWindow:
         if sender is not None:
             sender.outcomes(run, state, settled, run_ids)
 
-    def oldest_of(self, first: int, count: int) -> Sender | None:
+    def oldest_of(self, first: int, count: int) -> S | None:
         """Return the sender of the first unsettled delivery of a range."""
         for delivery_id in known(self.unsettled, first, count):
             return self.unsettled[delivery_id][0]
@@ -164,10 +173,10 @@ class OutgoingWindow:
             ids, self.settled = self.settled, []
             send_dispositions(self.output, self.channel, ids, False, True, b"\x40")
 
-    def close(self) -> dict[Sender, list[Any]]:
+    def close(self) -> dict[S, list[Any]]:
         """End with the session; return the tokens of unsettled deliveries, by sender."""
         self.shut = True
-        lost: dict[Sender, list[Any]] = {}
+        lost: dict[S, list[Any]] = {}
         for link, token in self.unsettled.values():
             lost.setdefault(link, []).append(token)
         self.unsettled.clear()

@@ -83,7 +83,7 @@ class Reader:
         transfer_tails, disposition_tails = self._transfer_tails, self._disposition_tails
         transfer_key = disposition_key = -1
         wide_transfer = wide_disposition = False
-        window: IncomingWindow = cast("IncomingWindow", None)  # set together with transfer_key
+        window: IncomingWindow[Receiver] = cast("IncomingWindow[Receiver]", None)  # set together with transfer_key
         receivers: dict[int, Receiver] = {}
         incoming: dict[int, Receiver] = {}
         outgoing: dict[int, tuple[Sender, Any]] = {}

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.performatives import ACCEPTED, Flow, TransactionalState, Transfer
 from enmasse.amqp.codec.serial import U32, serial_difference
-from enmasse.amqp.endpoint import SECOND, Link, LinkFault, SessionFault
+from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
 from enmasse.amqp.held_bytes import Held
 from enmasse.amqp.incoming import IncomingWindow
-
-if TYPE_CHECKING:
-    from enmasse.amqp.handler import Guard
-    from enmasse.amqp.session import Session
 
 NEVER = 1 << 62  # a counter never gets there
 _NO_RUN = (b"", 0, 0)
@@ -91,6 +87,17 @@ class Partial:
         self.link.released(cost, frames)
 
 
+class ReceiverCallbacks(Protocol):
+    """Callbacks of a link that receives (callbacks.Guard). None raises but `on_delivery`."""
+
+    @property
+    def on_delivery(self) -> OnDelivery: ...
+
+    def on_drained(self, link: Receiver) -> None: ...
+    def on_partial(self, link: Receiver, delivery: Partial) -> None: ...
+    def link_failed(self, link: Link, failure: Exception) -> None: ...
+
+
 class Receiver(Link):
     """Our end receives. Counters are unwrapped, as a Sender's.
 
@@ -128,18 +135,18 @@ class Receiver(Link):
 
     def __init__(
         self,
-        session: Session,
+        session: LinkSession,
         name: str,
         handle: int,
-        handler: Guard,
-        incoming: IncomingWindow,
+        handler: ReceiverCallbacks,
+        incoming: IncomingWindow[Receiver],
         held: Held,
     ) -> None:
         super().__init__(session, name, handle)
         self._handler = handler
         self.incoming = incoming
         self._held = held
-        self.on_delivery: OnDelivery = handler.handler.on_delivery  # replace it per link; callers guard it (`failed`)
+        self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link; callers guard it (`failed`)
         self._run = _NO_RUN  # bytes read, where the first frame begins in them, deliveries
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
@@ -377,7 +384,7 @@ class Receiver(Link):
 
     def let_go(self) -> None:
         """Release the callbacks of the user, which refer to the link."""
-        self.on_delivery = self._handler.handler.on_delivery
+        self.on_delivery = self._handler.on_delivery
         self.on_run = None
 
     def _drop(self, partial: Partial) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.encoder import encode
@@ -17,13 +17,9 @@ from enmasse.amqp.codec.frames import HEADER, uint
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.delivery import Outgoing, Piece
-from enmasse.amqp.endpoint import SETTLED, Link
+from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
 from enmasse.amqp.outgoing import OutgoingWindow
 from enmasse.amqp.output import MANY, Output
-
-if TYPE_CHECKING:
-    from enmasse.amqp.handler import Guard
-    from enmasse.amqp.session import Session
 
 MAX_TAG = 32  # bytes of a delivery-tag (2.8.7)
 _RUN_BYTES = 64 << 10  # a run of messages stops here, so that the socket can block when it is too much
@@ -40,6 +36,15 @@ def _marked(head: int, mark: int) -> Callable[..., bytes]:
 
 
 _EMPTY: deque[Outgoing] = deque()  # of senders on which nothing ever waited: thousands of them
+
+
+class SenderCallbacks(Protocol):
+    """Callbacks of a link that sends (callbacks.Guard), none of which raises."""
+
+    def on_flow(self, link: Sender) -> None: ...
+    def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None: ...
+    def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None: ...
+    def link_failed(self, link: Link, failure: Exception) -> None: ...
 
 
 class Sender(Link):
@@ -74,11 +79,11 @@ class Sender(Link):
 
     def __init__(
         self,
-        session: Session,
+        session: LinkSession,
         name: str,
         handle: int,
-        handler: Guard,
-        window: OutgoingWindow,
+        handler: SenderCallbacks,
+        window: OutgoingWindow[Sender],
         output: Output,
     ) -> None:
         super().__init__(session, name, handle)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
@@ -17,23 +17,52 @@ from enmasse.amqp.codec.performatives import (
     End,
     Error,
     Flow,
+    Open,
     Terminal,
     TransactionalState,
     Transfer,
 )
 from enmasse.amqp.codec.serial import U32, serial_difference
-from enmasse.amqp.endpoint import FIRST, SECOND, Link, SessionFault, from_error
+from enmasse.amqp.endpoint import FIRST, SECOND, Link, LinkConnection, SessionFault, from_error
+from enmasse.amqp.held_bytes import Held
 from enmasse.amqp.incoming import IncomingWindow
-from enmasse.amqp.linktable import LinkTable
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.linktable import LinkNames, LinkTable
 from enmasse.amqp.outgoing import MAX_WINDOW, OutgoingWindow
-from enmasse.amqp.receiver import Receiver, no_transactions
-from enmasse.amqp.sender import Sender
-
-if TYPE_CHECKING:
-    from enmasse.amqp.connection import Connection
+from enmasse.amqp.output import Output
+from enmasse.amqp.receiver import Receiver, ReceiverCallbacks, no_transactions
+from enmasse.amqp.sender import Sender, SenderCallbacks
 
 MAX_HANDLE = 65535
 _CREDIT = Struct(">IHHIBBBIBIBIBIBIBIBI").pack
+
+
+class SessionCallbacks(SenderCallbacks, ReceiverCallbacks, Protocol):
+    """Callbacks of a session and its links (callbacks.Guard)."""
+
+    def reason(self, failure: Exception) -> AmqpError: ...
+    def on_attach(self, link: Link) -> None: ...
+    def on_attached(self, link: Link) -> None: ...
+    def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None: ...
+    def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None: ...
+    def on_end(self, s: Session, error: AmqpError | None) -> None: ...
+
+
+class SessionConnection(LinkConnection, Protocol):
+    """The connection of a session (connection.Connection), as the session sees it."""
+
+    max_frame_size: int
+    open_fields: Open
+    output: Output
+    held: Held
+    names: LinkNames
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def handler(self) -> SessionCallbacks: ...
+
+    def forget_session(self, session: Session) -> None: ...
 
 
 class Session:
@@ -46,7 +75,7 @@ class Session:
     receiver_type: ClassVar[type[Receiver]] = Receiver
     """Classes of its links."""
 
-    def __init__(self, connection: Connection, channel: int) -> None:
+    def __init__(self, connection: SessionConnection, channel: int) -> None:
         limits = connection.limits
         self.connection = connection
         self.channel = channel  # ours, in frames we send
@@ -54,13 +83,13 @@ class Session:
         self.remote_begin: Begin | None = None
         self.context: Any = None
         self.end_sent = False
-        self.incoming: IncomingWindow = IncomingWindow(
+        self.incoming: IncomingWindow[Receiver] = IncomingWindow(
             connection.output,
             channel,
             limits.incoming_window,
             limits.streaming_window // connection.max_frame_size,
         )
-        self.outgoing: OutgoingWindow = OutgoingWindow(connection.output, channel, limits.max_unsettled)
+        self.outgoing: OutgoingWindow[Sender] = OutgoingWindow(connection.output, channel, limits.max_unsettled)
         self._table = LinkTable(connection.names)
         self._made_names = 0
         self._over = False

@@ -12,6 +12,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import Coordinator, Open, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.endpoint import LinkSession
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -137,7 +138,7 @@ class BrokerConnection(Handler):
         self.connection = None  # they refer to each other; without the cycle both are freed at once
         self._gone(self)
 
-    def _session_id(self, session: Session) -> str:
+    def _session_id(self, session: LinkSession) -> str:
         return f"{self.client.id}-{session.channel}"
 
     # -- links ---------------------------------------------------------------------------------------------------------

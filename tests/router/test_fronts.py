@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.amqp.callbacks import Guard
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import Accepted, Rejected, Source, Target
 from enmasse.amqp.codec.types import Described, Symbol, ULong
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Guard, Handler
+from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.messages.sections import Sections

@@ -138,7 +138,7 @@ def play(script: list[tuple[Any, ...]], spans: Spans | None, second: bool, toget
             else:
                 receiver.session.update(delivery_id, STATES[step[1]])
         elif step[0] == "forget":
-            link.settle_ids(list(link.session.outgoing.unsettled)[step[1] : step[1] + 1])
+            link.settle_ids(list(link.session.unsettled_out()[1])[step[1] : step[1] + 1])
         elif step[0] == "run":
             both.run()
         elif step[0] == "attach":
@@ -200,7 +200,7 @@ def test_a_sender_that_settles_by_itself_leaves_no_spans_behind() -> None:
     most = 0
     for _ in range(3 * SPARE):
         link.send(MESSAGES[1], object())
-        link.settle_ids(list(link.session.outgoing.unsettled))
+        link.settle_ids(list(link.session.unsettled_out()[1]))
         both.run()
         most = max(most, len(spans.begun) - len(spans.ended))
     assert SPARE / 2 < most <= SPARE + 10
