@@ -600,12 +600,17 @@ def test_a_ring_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert away.dispatcher.delivering == 5
 
 
-def test_a_ring_of_bytes_and_priorities() -> None:
+@pytest.mark.parametrize(
+    "full",
+    [
+        {"addressFullMessagePolicy": "DROP"},
+        {"addressFullMessagePolicy": "PAGE", "pageLimitBytes": 3000, "pageFullMessagePolicy": "DROP"},
+    ],
+)
+def test_a_ring_of_bytes_and_priorities(full: dict[str, Any]) -> None:
     core = Core()
     topic(core, "t")
-    core.broker.catalogue.put_settings(
-        "$sub/#", {"maxSizeBytes": 3000, "addressFullMessagePolicy": "DROP", "maxDeliveryAttempts": -1}
-    )
+    core.broker.catalogue.put_settings("$sub/#", {"maxSizeBytes": 3000, "maxDeliveryAttempts": -1, **full})
     queue = session(core, "t/#")
     core.send("retained", queue.name, priority=9)
     for n in range(30):

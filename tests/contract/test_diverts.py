@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from proton import Message, symbol
@@ -159,11 +160,18 @@ def test_the_feed_of_all_retained_messages(
     m("destroyQueue", feed, True, True)
 
 
+@pytest.mark.parametrize(
+    "full",
+    [
+        {"addressFullMessagePolicy": "DROP"},
+        {"addressFullMessagePolicy": "PAGE", "pageLimitBytes": 20_000, "pageFullMessagePolicy": "DROP"},
+    ],
+)
 def test_a_full_session_drops_the_oldest(
-    c: BlockingConnection, m: Management, t: str, session: str, expected: Expected
+    c: BlockingConnection, m: Management, t: str, session: str, expected: Expected, full: dict[str, Any]
 ) -> None:
     """A ring by number; by size the oldest go too, or the newest."""
-    m.settings(session, maxSizeBytes=20_000, pageSizeBytes=10_000, addressFullMessagePolicy="DROP")
+    m.settings(session, maxSizeBytes=20_000, pageSizeBytes=10_000, **full)
     divert(m, session, t)
     for n in range(40):
         publish(c, t, f"{n:02}" + "x" * 1000)

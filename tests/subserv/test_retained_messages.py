@@ -147,3 +147,21 @@ async def test_each_subscriber_sees_every_topic_once_and_in_order(tmp_path: Path
                 assert numbers == list(range(last - len(numbers) + 1, last + 1)), (address, topic, found)
                 if before[topic]:
                     assert numbers and numbers[0] >= before[topic]
+
+
+@asyncio_test
+async def test_they_come_also_while_others_fill_the_memory_of_the_broker(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        gateway = await w.gateway()
+        broker = w.brokers["b1"]
+        broker.kill()
+        broker.settings["global_max_size"] = 20_000
+        await asyncio.to_thread(broker.start)
+        await until(lambda: w.health().get("ready"), "the broker is known again")
+        away = await subscribed(w, gateway, "away", "news/#")
+        await w.publish_to("news/kept", b"1", retain=True)
+        for _ in range(30):
+            await w.publish_to("news/more", bytes(1000))
+        address = await subscribed(w, gateway, "late", "news/kept")
+        assert copies(await w.take(address, 1)) == [("news/kept", b"1", "news/kept")]
+        assert await w.depth(away) == 31

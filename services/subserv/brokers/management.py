@@ -31,7 +31,10 @@ client fills no broker and blocks no publisher."""
 SETTINGS = {
     "maxDeliveryAttempts": -1,
     "maxSizeBytes": MAX_BYTES,
-    "addressFullMessagePolicy": "DROP",
+    # Not DROP: it would apply to all queues as soon as the memory of the broker is full, of other messages too.
+    "addressFullMessagePolicy": "PAGE",
+    "pageLimitBytes": MAX_BYTES,
+    "pageFullMessagePolicy": "DROP",
     "defaultRingSize": MAX_MESSAGES,
     "autoCreateQueues": False,
     "autoCreateAddresses": False,
@@ -39,7 +42,7 @@ SETTINGS = {
     "autoDeleteAddresses": False,
 }
 """Settings of all queues of subscribers: messages are kept until the session ends."""
-FEED_SETTINGS = {"maxSizeBytes": -1, "addressFullMessagePolicy": "PAGE", "defaultRingSize": -1}
+FEED_SETTINGS = {"maxSizeBytes": -1, "pageLimitBytes": -1, "defaultRingSize": -1}
 """Settings of the feed of retained messages: it loses nothing."""
 
 K = TypeVar("K")

@@ -79,8 +79,12 @@ class BrokerAddress(AddressTotals):
         """Put settings into force."""
         self.settings = settings
         self.limit_to(settings.max_size_bytes, settings.max_size_messages)
-        dropping = settings.full_policy == "DROP" and settings.max_size_bytes >= 0
-        self.ring_bytes = settings.max_size_bytes if dropping else UNLIMITED
+        limit = -1
+        if settings.full_policy == "DROP":
+            limit = settings.max_size_bytes
+        elif settings.full_policy == "PAGE" and settings.page_full_policy == "DROP":
+            limit = settings.page_limit_bytes
+        self.ring_bytes = limit if limit >= 0 else UNLIMITED
         # None also if it names this address itself.
         self.dead_letter_address = self._elsewhere(settings.dead_letter_address)
         self.expiry_address = self._elsewhere(settings.expiry_address)
