@@ -133,7 +133,7 @@ def test_no_message_is_read_by_artemis_otherwise_than_by_the_router(suite: Suite
     other = "mytopic" if to == "myqueue" else "myqueue"
     body = section(0x75, b"x" * size)
     front, again = section(0x73, [None, None, to]), section(0x73, [None, None, other])
-    connection = BlockingConnection(suite.url, timeout=60)
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
     mine, theirs = (connection.create_receiver(name, credit=10) for name in (to, other))
     for target in (None, to):
         sender = connection.create_sender(target)
