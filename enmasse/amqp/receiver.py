@@ -122,6 +122,7 @@ class Receiver(Link):
         "draining",
         "further",
         "incoming",
+        "keeps_tags",
         "limit",
         "on_delivery",
         "on_run",
@@ -147,6 +148,7 @@ class Receiver(Link):
         self.incoming = incoming
         self._held = held
         self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link; callers guard it (`failed`)
+        self.keeps_tags = False  # on_run may ask for `tags_of_run`
         self._run = _NO_RUN  # bytes read, where the first frame begins in them, deliveries
         self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
@@ -274,16 +276,18 @@ class Receiver(Link):
         begins at `at` in `data`; between the frames are at most dispositions."""
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
-            self._run = (data, at, len(payloads))
+            if self.keeps_tags:
+                self._run = (data, at, len(payloads))
             try:
                 on_run(self, first, payloads)
             except Exception as failure:
                 self.failed(failure)
-            self._run = _NO_RUN
+            if self.keeps_tags:
+                self._run = _NO_RUN
 
     def tags_of_run(self) -> list[bytes]:
-        """Return the delivery-tags of the deliveries that `on_run` has been given. They are looked for in the bytes
-        read, because the tags of almost all messages are of no interest."""
+        """Return the delivery-tags of the deliveries that `on_run` has been given, if the link `keeps_tags`. They are
+        looked for in the bytes read, because the tags of almost all messages are of no interest."""
         data, at, count = self._run
         tags: list[bytes] = []
         while len(tags) < count:

@@ -206,12 +206,15 @@ class Sender(Link):
         head = self._head
         overhead = self._overhead
         frame_max = self._frame_max
-        tag_code, tail = b"\xa0\x04", b"\x43\x42"
-        if mark:
+        if not mark:
+            tag_code = b"\xa0\x04"
+            tail = b"\x43\x42"
+        else:
             more = len(mark)
             pack = _marked(len(head), more)
             head = b"%b%c%b" % (head[:8], head[8] + more, head[9:])
-            tag_code, tail = b"\xa0%c" % (4 + more), mark + tail
+            tag_code = b"\xa0%c" % (4 + more)
+            tail = mark + b"\x43\x42"
             overhead += more
         first = delivery_id = window.next_id
         stop = min(first + room, U32)

@@ -70,6 +70,7 @@ class AddressProducer:
         self.owner = owner
         self.link.on_delivery = self.deliver
         self.link.on_run = self.deliver_run
+        self.link.keeps_tags = self.sender is None
         if owner is not None:
             owner.producers[self] = None
             owner.touch()
