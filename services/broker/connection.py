@@ -190,8 +190,13 @@ class BrokerConnection(Handler):
         context, link.context = link.context, None
         if context is None:
             return
-        infos: dict[str, Any] = self.client.consumers if isinstance(link, Sender) else self.client.producers
-        infos.pop(self._info_id(link), None)
+        if isinstance(link, Sender):
+            consumer = self.client.consumers.pop(self._info_id(link), None)
+            if consumer is not None:
+                container, words = consumer.words
+                self.broker.selector_words.add(container, -words)
+        else:
+            self.client.producers.pop(self._info_id(link), None)
         context.detached(closed)
 
     def _accept(
@@ -346,6 +351,10 @@ class BrokerConnection(Handler):
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)
         selector = None if whole else filters.selector
+        container = self._container_of(link)
+        words = queue.condition.weight if whole else 0 if selector is None else selector.weight
+        self.broker.selector_words.check(container, words)
+        self.broker.selector_words.add(container, words)
         self._accept(link, source=source, named=not browse)
         info = ConsumerInfo(
             self._info_id(link),
@@ -356,6 +365,7 @@ class BrokerConnection(Handler):
             selector.text if selector is not None else "",
             self.broker.wall(),
             delivering=lambda: 0,
+            words=(container, words),
         )
         self.client.consumers[info.id] = info
         if browse:
@@ -375,7 +385,7 @@ class BrokerConnection(Handler):
             durable=durable,
             relay=relay,
             routed=self.client.router,
-            container=identity(self.client.container, link.name, self.client.router).container,
+            container=container,
         )
         consumer.sealed = self._admission is None or self.client.role == Role.SUBSERV
         info.delivering = lambda: len(consumer.unsettled)
@@ -383,9 +393,15 @@ class BrokerConnection(Handler):
         if link.credit or link.drain:
             consumer.flow()
 
+    def _container_of(self, link: Link) -> str:
+        """Return the container-id of the link's client, also of one behind a router."""
+        return identity(self.client.container, link.name, self.client.router).container
+
     # -- subscriptions -------------------------------------------------------------------------------------------------
     def _subscribe(self, link: Sender, address: str, source: Source, wanted: frozenset[str], filters: Filters) -> None:
         who = identity(self.client.container, link.name, self.client.router)
+        if filters.selector is not None:
+            self.broker.selector_words.check(who.container, filters.selector.weight)
         durable = bool(source.durable) or source.expiry_policy == "never"
         shared = "shared" in wanted
         everywhere = "global" in wanted

@@ -34,6 +34,8 @@ class ConsumerInfo:
     created: int
     delivering: Callable[[], int]
     sent: int = 0
+    words: tuple[str, int] = ("", 0)
+    """Container-id of the client, and words of the selector."""
 
 
 @dataclass(eq=False)
