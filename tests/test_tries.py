@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enmasse.tries import NameTrie, PatternTrie
-from services.router.routing.names import canonical, tokens
+from services.router.routing.address_text import canonical, tokens
 
 
 def covers(pattern: list[str], name: list[str], single: str = "+") -> bool:

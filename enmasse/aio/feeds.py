@@ -1,5 +1,5 @@
 """Feeds of the configuration service over enmasse.amqp, as typed objects (docs/contracts.md, "configserv";
-enmasse/model/feeds.py). What enmasse.control.configuration is for processes on python-qpid-proton."""
+enmasse/model/feeds.py). What enmasse.control.configserv_client is for processes on python-qpid-proton."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import asyncio
 
 from enmasse.http.health import Health
 from enmasse.kubernetes.api import Api, connect
-from enmasse.kubernetes.events import Events
 from enmasse.kubernetes.labels import COMPONENT, INSTANCE, PART_OF
 from enmasse.kubernetes.lease import Leadership
+from enmasse.kubernetes.warning_events import Events
 from enmasse.process.runner import Fatal, TurnGuard
 
 LEASE_TIMEOUT = (2.0, 3.0)

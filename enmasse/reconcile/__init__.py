@@ -4,8 +4,8 @@
 of each address. Imports the model, the log and the back-off; no AMQP, no files: the managed object is a `Managed`.
 """
 
+from enmasse.reconcile.delivered_sources import Sources
 from enmasse.reconcile.readiness import ReadinessBook
 from enmasse.reconcile.reconciler import NEVER, NOW, Managed, Reconciler, Step
-from enmasse.reconcile.sources import Sources
 
 __all__ = ["NEVER", "NOW", "Managed", "ReadinessBook", "Reconciler", "Sources", "Step"]

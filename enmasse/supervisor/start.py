@@ -23,7 +23,7 @@ from enmasse.process import allocator
 from enmasse.process.installed import import_path
 from enmasse.process.runner import PORT_OFFSET
 from enmasse.storage.files import read_file
-from enmasse.supervisor import desired, limits
+from enmasse.supervisor import desired_processes, open_files
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.child import Command, Service
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
@@ -81,7 +81,7 @@ def run(
 
     `out` gets the lines of the start, `report` lines about problems.
     """
-    limits.raise_open_files(report)
+    open_files.raise_open_files(report)
     os.environ[PORT_OFFSET] = str(options.offset)
     os.environ.update(import_path())
     os.umask(0o077)  # for the children too: only the owner may read the data directory
@@ -99,7 +99,7 @@ def run(
             # the better message, and processes of a killed suite may still have ports.
             data = stack.enter_context(_opened(options.data)) if datadir.is_used(options.data) else None
             if data is not None:
-                desired.check_data(data, options.broker)  # before a whole engine is fetched
+                desired_processes.check_data(data, options.broker)  # before a whole engine is fetched
             programs = _programs(options, command)
             http = stack.enter_context(bind_public(options.admin_port, "ADMIN"))
             check_ports(options)

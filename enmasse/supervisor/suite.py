@@ -17,7 +17,7 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.storage.files import NO_ROOM, write_json
-from enmasse.supervisor import desired, status, welcome
+from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.brokers import DesiredBrokers
 from enmasse.supervisor.children.child import Child
@@ -428,7 +428,7 @@ class Supervisor:
         actual = self._brokers.actual()
         children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
         if actual != self._written_actual or not actual_file.exists():
-            desired.write_actual(actual_file, actual)
+            desired_processes.write_actual(actual_file, actual)
             self._written_actual = actual
         if pids != self._written_pids or not children_file.exists():
             write_json(children_file, pids)

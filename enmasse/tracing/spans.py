@@ -35,7 +35,7 @@ from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.logs import log
 from enmasse.metrics import counter
-from enmasse.tracing.links import TracedSession
+from enmasse.tracing.traced_links import TracedSession
 from enmasse.tracing.wire import carrier
 
 if TYPE_CHECKING:

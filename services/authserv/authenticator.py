@@ -24,7 +24,7 @@ from enmasse.network.host import counted_host
 from enmasse.process import runner
 from services.authserv.issuers import Issuers
 from services.authserv.proof import Proof
-from services.authserv.sources import Users
+from services.authserv.user_sources import Users
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -28,7 +28,7 @@ from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
 from services.broker.core.errors import BrokerError
-from services.broker.core.names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
+from services.broker.core.legal_names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.subscription import identity, queue_name
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router

@@ -11,7 +11,7 @@ from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo
 from services.broker.core.errors import BrokerError
-from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
+from services.broker.core.legal_names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.subscription import Identity, queue_name
 from services.broker.core.wildcards import is_pattern

@@ -13,10 +13,10 @@ from enmasse.identity.senders import SIZE
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, ProducerInfo
+from services.broker.core.legal_names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.usage import UNLIMITED
 from services.broker.core.messages.front_sections import destination_type, sections_of
-from services.broker.core.names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.routing.routes import Route

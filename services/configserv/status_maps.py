@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
-from enmasse.kubernetes.configuration import home
+from enmasse.kubernetes.config_maps import home
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
 from enmasse.logs import log
 from enmasse.model import feeds

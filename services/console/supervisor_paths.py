@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.console.door.gate import BASIC, Gate, token_of
-from services.console.door.limits import CONNECTIONS_KEY, EARLY_BYTES
+from services.console.door.peer_limits import CONNECTIONS_KEY, EARLY_BYTES
 from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 

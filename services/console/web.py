@@ -15,7 +15,7 @@ from enmasse.process import runner
 from services.console.cluster_paths import Alone
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
-from services.console.door.limits import CONNECTIONS_KEY, Connections
+from services.console.door.peer_limits import CONNECTIONS_KEY, Connections
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live

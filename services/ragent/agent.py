@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from enmasse.control import ControlConnection, keep_connected, listen
-from enmasse.control.configuration import ConfigurationClient, FollowedFeed
+from enmasse.control.configserv_client import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import ReadinessReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own, peers_at

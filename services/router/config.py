@@ -8,6 +8,7 @@ from typing import Any
 from enmasse.process.runner import Fatal
 from enmasse.process.settings import HostPort, ServiceSettings
 from services.router.management.entities import EntityTable, ListenerTable
+from services.router.management.entity_tables import ConfigTable, Table
 from services.router.management.schema import (
     ROUTER_CONFIG,
     ManagementError,
@@ -15,7 +16,6 @@ from services.router.management.schema import (
     find_type,
     known_attributes,
 )
-from services.router.management.tables import ConfigTable, Table
 from services.router.routing.clock import Clock
 from services.router.routing.router import Router
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from enmasse.control import keep_connected
-from enmasse.control.configuration import ConfigurationClient, FollowedFeed
+from enmasse.control.configserv_client import ConfigurationClient, FollowedFeed
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
@@ -19,7 +19,7 @@ from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.storage_controller import naming, texts
-from services.storage_controller.brokers import traffic
+from services.storage_controller.brokers import address_metrics
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
     BrokerDriver,
@@ -416,4 +416,4 @@ class StorageController:
         yield gauge("storage_addresses_not_ready", "Those of them that are not ready.", single(self.book.not_ready))
         yield gauge("storage_broker_addresses", "Addresses placed on each broker.", load)
         listed = {name: broker.traffic for name, broker in inventory.brokers.items() if broker.connected}
-        yield from traffic.families({name: each for name, each in listed.items() if each}, self._most)
+        yield from address_metrics.families({name: each for name, each in listed.items() if each}, self._most)

@@ -16,13 +16,13 @@ from enmasse.identity.principal import ANONYMOUS
 from enmasse.logs import log
 from enmasse.model.topics import FilterRefused
 from enmasse.stores import Change, Store
-from services.subserv import names, records
+from services.subserv import broker_names, records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.desired import Desired, Subscriber
 from services.subserv.identity import Identity
 from services.subserv.records import AmqpRecord
 from services.subserv.serial_work import Turns
+from services.subserv.subscription_placement import Desired, Subscriber
 
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000
@@ -61,7 +61,7 @@ class AmqpSubscriptions:
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
         """Take over this record as the state of its subscription."""
-        id = self._identity.local(names.amqp_id(record.subscription), record.created)
+        id = self._identity.local(broker_names.amqp_id(record.subscription), record.created)
         made = AmqpSubscription(id, record)
         self.by_id[made.id] = self._by_name[record.subscription] = made
         return made
@@ -181,4 +181,4 @@ class AmqpSubscriptions:
             return []
         found = self._desired.brokers(subscriber)
         found.update(broker.name for broker in self._brokers if subscriber.id in broker.conversation.held)
-        return [names.queue_name(broker, subscriber.id) for broker in sorted(found)]
+        return [broker_names.queue_name(broker, subscriber.id) for broker in sorted(found)]

@@ -30,7 +30,7 @@ from enmasse.model.names import is_temporary
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
-from services.subserv import messages
+from services.subserv import request_bodies
 from services.subserv.service import SubscriptionService
 from services.subserv.views import Unknown, Views
 
@@ -59,7 +59,7 @@ class _Rejected(Exception):
         self.description = description
 
 
-Operations = Mapping[str, Callable[[messages.Request], Awaitable[None]]]
+Operations = Mapping[str, Callable[[request_bodies.Request], Awaitable[None]]]
 """Subject → what serves such a request. Raises _Rejected, and what `_serve` knows."""
 
 
@@ -127,7 +127,7 @@ class SubscriptionControl:
 
     async def _serve(self, node: str, operations: Operations, delivery: Delivery) -> None:
         try:
-            request = messages.read(delivery.data)
+            request = request_bodies.read(delivery.data)
             operation = operations.get(request.subject)
             if operation is None:
                 known = ", ".join(operations)
@@ -140,7 +140,7 @@ class SubscriptionControl:
         except Unknown as unknown:
             delivery.reject(NOT_FOUND, str(unknown)[:500])
         except StoreError as error:
-            delivery.reject(INTERNAL_ERROR, str(error)[:500] if node == wire.CONTROL else messages.STORE_AWAY)
+            delivery.reject(INTERNAL_ERROR, str(error)[:500] if node == wire.CONTROL else request_bodies.STORE_AWAY)
         except ControlError as error:
             delivery.reject(INTERNAL_ERROR, str(error)[:500])
         except (ValueError, TypeError) as error:
@@ -148,13 +148,15 @@ class SubscriptionControl:
         except Exception:
             self._service.failures += 1
             log.get().exception("subserv.request.failed", address=node)
-            delivery.reject(INTERNAL_ERROR, messages.FAILED)
+            delivery.reject(INTERNAL_ERROR, request_bodies.FAILED)
         else:
             delivery.accept()
 
     # operators
 
-    async def _view(self, kind: type[Any] | None, function: Callable[..., Any], request: messages.Request) -> None:
+    async def _view(
+        self, kind: type[Any] | None, function: Callable[..., Any], request: request_bodies.Request
+    ) -> None:
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing")
         try:
@@ -166,12 +168,12 @@ class SubscriptionControl:
             raise
         _audit(request, "done")
         self._replies.send(
-            messages.json_answer(request.subject, result, request.correlation, request.reply_to), settled=True
+            request_bodies.json_answer(request.subject, result, request.correlation, request.reply_to), settled=True
         )
 
     # AMQP clients
 
-    async def _subscribe(self, author: Author, request: messages.Request) -> None:
+    async def _subscribe(self, author: Author, request: request_bodies.Request) -> None:
         rights = self._rights(author, request)
         subscription, filters = _subscription(author, request), _filters(request.body)
         forbidden = {
@@ -192,14 +194,14 @@ class SubscriptionControl:
         if len(reasons) == len(filters) or (reasons and not request.reply_to):
             raise _Rejected(PRECONDITION_FAILED if refused else INTERNAL_ERROR, "; ".join(reasons.values()))
 
-    async def _unsubscribe(self, author: Author, request: messages.Request) -> None:
+    async def _unsubscribe(self, author: Author, request: request_bodies.Request) -> None:
         self._rights(author, request)
         subscription, filters = _subscription(author, request), _filters(request.body)
         reason = await self._service.amqp.unsubscribe(subscription, filters)
         if reason:
             log.get().warning("subserv.subscription.end-postponed", reason=reason)
 
-    async def _list(self, author: Author, request: messages.Request) -> None:
+    async def _list(self, author: Author, request: request_bodies.Request) -> None:
         self._rights(author, request)
         subscription = _subscription(author, request)
         if not request.reply_to:
@@ -209,20 +211,20 @@ class SubscriptionControl:
         tags = {filter: True if tag is None else tag for filter, tag in filters.items()}
         self._answer(request, subscription, "subscriptions", tags)
 
-    async def _close(self, author: Author, request: messages.Request) -> None:
+    async def _close(self, author: Author, request: request_bodies.Request) -> None:
         self._rights(author, request)
         await self._service.amqp.close(_subscription(author, request))
 
-    async def _list_topics(self, author: Author, request: messages.Request) -> None:
+    async def _list_topics(self, author: Author, request: request_bodies.Request) -> None:
         rights = self._rights(author, request)
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the topics go?")
         names = self._service.desired.topic_names()
         shown = [name for name in names if rights.allows("recv", name) or rights.allows("view", name)]
-        data = messages.answer("topics", shown, request.correlation, request.reply_to)
+        data = request_bodies.answer("topics", shown, request.correlation, request.reply_to)
         self._replies.send(data, settled=True)
 
-    def _rights(self, author: Author, request: messages.Request) -> Rights:
+    def _rights(self, author: Author, request: request_bodies.Request) -> Rights:
         """Return what the user of a request may do. Raises _Rejected if there is no such user, or if it may not send
         to where it wants the reply: the service may send everywhere."""
         permits = self._service.permits
@@ -239,15 +241,19 @@ class SubscriptionControl:
                 raise _Rejected(UNAUTHORIZED_ACCESS, text)
         return rights
 
-    def _answer(self, request: messages.Request, subscription: str, subject: str, body: Mapping[str, Any]) -> None:
+    def _answer(
+        self, request: request_bodies.Request, subscription: str, subject: str, body: Mapping[str, Any]
+    ) -> None:
         """Send a reply, with the addresses from which to receive, divided by blanks."""
         assert request.reply_to is not None
         addresses = " ".join(self._service.amqp.addresses(subscription))
-        data = messages.answer(subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses})
+        data = request_bodies.answer(
+            subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses}
+        )
         self._replies.send(data, settled=True)
 
 
-def _audit(request: messages.Request, outcome: str) -> None:
+def _audit(request: request_bodies.Request, outcome: str) -> None:
     if request.subject in CHANGES:
         body = request.body or ""
         text = body if isinstance(body, str) else bytes(body).decode("utf-8", "replace")
@@ -257,7 +263,7 @@ def _audit(request: messages.Request, outcome: str) -> None:
         )
 
 
-def _subscription(author: Author, request: messages.Request) -> str:
+def _subscription(author: Author, request: request_bodies.Request) -> str:
     """Return the id by which the user's subscription is kept: no user reaches another's."""
     found = request.correlation
     text = "" if found is None else str(found)

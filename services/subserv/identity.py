@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from enmasse.stores import Change, Store
-from services.subserv import names, records
+from services.subserv import broker_names, records
 
 EARLIER = 1 << 50
 """Numbers below are of subscribers whose queues were named without the suite's id, by earlier versions."""
@@ -93,8 +93,8 @@ class Identity:
 
     def local(self, id: str, created: int) -> str:
         """Return the id on brokers of a session, or an AMQP client's subscription, with this number."""
-        return id if created < EARLIER else names.of_suite(id, self.suite)
+        return id if created < EARLIER else broker_names.of_suite(id, self.suite)
 
     def share(self, id: str) -> str:
         """Return the id on brokers of a shared subscription."""
-        return id if id in self._earlier_shares else names.of_suite(id, self.suite)
+        return id if id in self._earlier_shares else broker_names.of_suite(id, self.suite)

@@ -14,11 +14,11 @@ from enmasse.logs import log
 from enmasse.model.feeds import Placements
 from enmasse.model.names import AddressName
 from enmasse.process import runner
+from services.subserv.brokers.broker_requests import ERRORS
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.brokers.conversation import Refused
-from services.subserv.brokers.management import ERRORS
 from services.subserv.brokers.slices import portions
-from services.subserv.desired import Desired, Subscriber
+from services.subserv.subscription_placement import Desired, Subscriber
 
 ROLE = "subserv"
 LOOK, AGAIN = 0.05, 1.0

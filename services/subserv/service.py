@@ -24,28 +24,28 @@ from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Store, StoreError
 from enmasse.text import counted
-from services.subserv import names, records
+from services.subserv import broker_names, records
 from services.subserv.amqp import AmqpSubscriptions
 from services.subserv.brokers.binding import Binder
+from services.subserv.brokers.broker_requests import ERRORS
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.brokers.conversation import Claim, Want
-from services.subserv.brokers.management import ERRORS
 from services.subserv.brokers.slices import portions
-from services.subserv.desired import Desired, Subscriber
 from services.subserv.identity import Life
-from services.subserv.order import RetainedOrder
 from services.subserv.permits import Permits
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained_order import RetainedOrder
 from services.subserv.serial_work import Turns
+from services.subserv.sessions.announced_addresses import SessionSources
 from services.subserv.sessions.clients import Clients
 from services.subserv.sessions.gateways import GatewayLinks
 from services.subserv.sessions.packets import Packets
 from services.subserv.sessions.qos2_owners import Message
 from services.subserv.sessions.requeue import Returning
 from services.subserv.sessions.sessions import Session, Sessions
-from services.subserv.sessions.sources import SessionSources
+from services.subserv.subscription_placement import Desired, Subscriber
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -151,7 +151,7 @@ class SubscriptionService:
             async for key, _ in self.store.scan(records.FILTERS):
                 filter = key[len(key.partition(" ")[0]) + 1 + len(records.client_of_filter(key)) :]
                 if (parts := parse_share(filter)) is not None:
-                    earlier.append(names.share_id(parts.group, parts.filter))
+                    earlier.append(broker_names.share_id(parts.group, parts.filter))
         now = time.time_ns() // 1000
         self.sessions.identity.begin(self.store.identity, ranges, int(number or b"0"), earlier, now)
 
@@ -194,7 +194,7 @@ class SubscriptionService:
         """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
         found = self.brokers.get(broker)
         by_hand = found is not None and found.by_hand
-        suite, exists = names.suite_of(id), self.subscriber(id) is not None
+        suite, exists = broker_names.suite_of(id), self.subscriber(id) is not None
         known = created is None or self.is_known(created)
         if exists or (known and (suite == self.suite or (not suite and self.has_earlier and not by_hand))):
             return Claim.OURS

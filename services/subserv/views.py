@@ -12,12 +12,12 @@ from enmasse.identity.filters import names_of_all
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.mqtt.topics import fault_of_filter, matches
-from services.subserv import names
-from services.subserv.brokers.management import Row
-from services.subserv.desired import Subscriber
+from services.subserv import broker_names
+from services.subserv.brokers.broker_requests import Row
 from services.subserv.retained.tree import Retained
 from services.subserv.service import SubscriptionService
 from services.subserv.sessions.sessions import Session, Share
+from services.subserv.subscription_placement import Subscriber
 
 
 class Unknown(Exception):
@@ -48,7 +48,7 @@ class Views:
         """Delete a subscription with its waiting messages. Raises Unknown if it does not exist, or ends with its
         members."""
         service = self._service
-        subscriber = next((each for each in service.subscribers() if names.plain(each.id) == request.id), None)
+        subscriber = next((each for each in service.subscribers() if broker_names.plain(each.id) == request.id), None)
         if isinstance(subscriber, Session):
             return wire.Done(count=await service.clients.delete(subscriber.record.client))
         if isinstance(subscriber, Share):
@@ -78,7 +78,7 @@ class Views:
                 log.get(broker=broker.name).warning("subserv.listing.failed", reason=str(rows))
                 continue
             for row in rows:
-                id = names.id_of(broker.name, row.name)
+                id = broker_names.id_of(broker.name, row.name)
                 if id is not None:
                     depths.setdefault(id, {})[broker.name] = int(row.messageCount)
                     if row.name in broker.conversation.unknown:
@@ -94,7 +94,7 @@ class Views:
         if isinstance(subscriber, Session):
             record = subscriber.record
             return wire.SubscriptionRow(
-                id=names.plain(subscriber.id),
+                id=broker_names.plain(subscriber.id),
                 kind="mqtt",
                 client=record.client,
                 filters={each.filter: str(each.qos) for each in subscriber.subscriptions.values()},
@@ -106,7 +106,7 @@ class Views:
             )
         if isinstance(subscriber, Share):
             return wire.SubscriptionRow(
-                id=names.plain(subscriber.id),
+                id=broker_names.plain(subscriber.id),
                 kind="share",
                 client=", ".join(sorted(subscriber.members)[:10]),
                 filters={subscriber.name: ""},
@@ -116,7 +116,7 @@ class Views:
             )
         amqp = self._service.amqp.by_id[subscriber.id].record
         return wire.SubscriptionRow(
-            id=names.plain(subscriber.id),
+            id=broker_names.plain(subscriber.id),
             kind="amqp",
             client=amqp.subscription,
             filters={filter: tag or "" for filter, tag in amqp.filters.items()},
@@ -204,7 +204,7 @@ def _unknown_row(broker: str, id: str, row: Row) -> wire.SubscriptionRow:
     return wire.SubscriptionRow(
         id=f"{broker}/{row.name}",
         kind="unknown",
-        client=names.plain(id),
+        client=broker_names.plain(id),
         depth=int(row.messageCount),
         brokers=[broker],
     )

@@ -16,8 +16,8 @@ from enmasse.aio.transport import Hub
 from enmasse.network import tls
 from services.router.app import LoopClock, readiness
 from services.router.config import RouterSettings, make_router, router_attributes
-from services.router.network.configuration import ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from tests.certificates import Authority
 from tests.kit.waiting import until

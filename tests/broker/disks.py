@@ -1,4 +1,4 @@
-"""Disks that fail, as file layers (services/broker/storage/journal/files.py) over a real folder.
+"""Disks that fail, as file layers (services/broker/storage/journal/file_operations.py) over a real folder.
 
 What the real folder holds is what would be on the platter: the death of the process, or dropping the layer in a test,
 is the power cut. `LossyFiles` keeps everything unsynced in memory; names may become durable before they must.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from services.broker.storage.journal.files import File, RealFiles
+from services.broker.storage.journal.file_operations import File, RealFiles
 
 HIDDEN = ".unsynced-"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.records import KEY_COST, STATE_COST
 from services.broker.storage.store import Store
 

@@ -18,7 +18,7 @@ from services.broker.core.queues.queue import Queue
 from services.broker.management import messages
 from services.broker.management.calls import Context
 from services.broker.selector import compile_selector
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import SEGMENT_SIZE
 from services.broker.storage.store import Store
 

@@ -11,7 +11,7 @@ import pytest
 from services.broker import server
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.publishing.verdict import Verdict
-from services.broker.storage.journal import files
+from services.broker.storage.journal import file_operations
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, encoded, more, outlet, taken
@@ -63,7 +63,7 @@ def test_a_volatile_subscription_keeps_what_the_store_forgets(tmp_path: Path) ->
 
 def test_nobody_gets_what_is_not_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     q, other = core.queue(), core.queue("other")
     consumer, idle = core.consumer(q, 10), core.consumer(other, 10)
@@ -110,7 +110,7 @@ def test_a_queue_may_go_while_its_messages_are_on_their_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool, runs: bool
 ) -> None:
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     core.broker.catalogue.create_address("t", frozenset({"MULTICAST"}))
     names = ("gone",) if runs else ("gone", "kept", "passing")
@@ -150,7 +150,7 @@ def test_what_nobody_waits_for_is_stored_when_the_disk_is_well_again(
 ) -> None:
     """Settled by its sender, or a dead letter: only the broker has it."""
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q, dead = core.queue(), core.queue("dead")
@@ -197,7 +197,7 @@ class _Loop:
 def test_a_failing_disk_is_not_tried_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message without a waiting producer: dozens of tries a second took a whole CPU, and a line in the log each."""
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core, loop = Core(tmp_path), _Loop()
     core.queue()
     core.commit()
@@ -238,7 +238,7 @@ def test_what_came_while_a_write_failed_is_not_accepted(
 ) -> None:
     """Between the arrival and its own commit, an earlier commit that is still being written fails."""
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     broker = core.broker
     core.queue()
@@ -276,7 +276,7 @@ def test_what_came_while_a_write_failed_is_not_accepted(
 
 def test_what_could_not_be_written_goes_back_to_its_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     core.broker.catalogue.put_settings("q", {"DLA": "dead"})
     q = core.queue()

@@ -13,7 +13,7 @@ from services.broker.core.queues import backlog
 from services.broker.core.queues.browser import Browser
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
-from services.broker.storage.journal import files
+from services.broker.storage.journal import file_operations
 from services.broker.storage.paging import Pager
 from tests.broker.backlog_memory import measure
 from tests.broker.disks import FailingDisk
@@ -290,7 +290,7 @@ def test_what_could_not_be_stored_is_gone_and_what_was_moved_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     queue, other = core.queue(), core.queue("other")
     fill(core, 40)

@@ -19,7 +19,7 @@ from services.broker.core.publisher import publish_run
 from services.broker.core.queues import backlog
 from services.broker.core.queues.browser import Browser
 from services.broker.selector import compile_selector
-from services.broker.storage.journal import files
+from services.broker.storage.journal import file_operations
 from services.broker.storage.paging import Pager
 from tests.broker.disks import FailingDisk
 from tests.broker.queue_machine import QueueMachine
@@ -30,12 +30,12 @@ ODD = compile_selector("odd = TRUE")
 
 class BacklogMachine(QueueMachine):
     def begin(self) -> Core:
-        self.before = backlog.HEAD, backlog.SLICE, files.FILES, jobs.PORTION
+        self.before = backlog.HEAD, backlog.SLICE, file_operations.FILES, jobs.PORTION
         backlog.HEAD, backlog.SLICE, jobs.PORTION = 3, 2, 2
         self.removal: Work[int] | None = None
         self.last = 0
         self.disk = FailingDisk()
-        files.FILES = self.disk
+        file_operations.FILES = self.disk
         self.directory = Path(tempfile.mkdtemp())
         self.bodies: dict[int, int] = {}  # of messages seen so far
         self.expiring: dict[int, int] = {}
@@ -219,7 +219,7 @@ class BacklogMachine(QueueMachine):
         assert self.core.store is not None
         assert len(self.core.store.live.index) == 0
         self.core.store.close()
-        backlog.HEAD, backlog.SLICE, files.FILES, jobs.PORTION = self.before
+        backlog.HEAD, backlog.SLICE, file_operations.FILES, jobs.PORTION = self.before
         shutil.rmtree(self.directory)
 
 

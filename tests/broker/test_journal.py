@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.broker.storage.journal.files import RealFiles
+from services.broker.storage.journal.file_operations import RealFiles
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.segment import FIRST, HEAD_SIZE
 

@@ -276,7 +276,8 @@ def test_a_move_waits_for_the_disk(tmp_path: Path) -> None:
 
 HANGING = """
 import os, runpy, sys, time
-from services.broker.storage.journal import files, journal
+from services.broker.storage.journal import file_operations as files
+from services.broker.storage.journal import journal
 journal.INLINE_BYTES = -1  # in the thread, as on a disk that has become slow
 sync = files.RealFile.sync
 def hang(file):

@@ -11,8 +11,8 @@ from enmasse.identity.owned import owned, owner, owner_of_subscription
 from enmasse.identity.principal import Principal
 from enmasse.tries import PatternTrie
 from services.broker.core.errors import BrokerError
+from services.broker.core.legal_names import check_name
 from services.broker.core.limits.settings import SettingsError, SettingsRepository, check
-from services.broker.core.names import check_name
 from services.broker.core.routing.subscription import Identity, identity, name_of_stored, queue_name
 from services.broker.core.wildcards import specificity
 

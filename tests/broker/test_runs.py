@@ -9,7 +9,7 @@ import pytest
 
 from services.broker.core.publisher import publish_run
 from services.broker.core.queues.queue import Queue
-from services.broker.storage.journal import files
+from services.broker.storage.journal import file_operations
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, encoded, more, outlet, taken
 
@@ -157,7 +157,7 @@ def test_every_message_of_a_run_that_could_not_be_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = FailingDisk()
-    monkeypatch.setattr(files, "FILES", disk)
+    monkeypatch.setattr(file_operations, "FILES", disk)
     core = Core(tmp_path)
     queue = core.queue()
     run(core, durable(5))

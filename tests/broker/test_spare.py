@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.broker.storage.journal.files import File, RealFile, RealFiles
+from services.broker.storage.journal.file_operations import File, RealFile, RealFiles
 from services.broker.storage.journal.spare import NAME, PIECE, SIZE, Spare
 from tests.broker.disks import FullFiles
 

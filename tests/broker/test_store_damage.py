@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from services.broker.storage.journal import journal
-from services.broker.storage.journal.files import RealFiles
+from services.broker.storage.journal.file_operations import RealFiles
 from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import (
     COPY,

@@ -12,7 +12,7 @@ import pytest
 from enmasse.engines import mark as engine_mark
 from enmasse.engines.artemis.broker import Artemis
 from enmasse.engines.program import Spec
-from enmasse.supervisor.desired import check_data
+from enmasse.supervisor.desired_processes import check_data
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir, open_data_dir
 from tests.artemis import ENVIRONMENT

@@ -24,7 +24,7 @@ from enmasse.http import health
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
 from enmasse.storage.files import read_json, write_json, write_text
-from enmasse.supervisor import desired, metrics, status
+from enmasse.supervisor import desired_processes, metrics, status
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.feed import StatusFeed, _Changes
@@ -250,17 +250,17 @@ def test_families_of_components_are_taken_over_each_series_with_its_process() ->
 
 
 def test_the_folder_desired_is_seen_when_they_change(tmp_path: Path) -> None:
-    empty = desired.look(tmp_path)
+    empty = desired_processes.look(tmp_path)
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 1}})
-    one = desired.look(tmp_path)
-    assert one != empty and desired.look(tmp_path) == one
+    one = desired_processes.look(tmp_path)
+    assert one != empty and desired_processes.look(tmp_path) == one
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {"a": 2}})
-    assert desired.look(tmp_path) != one
-    found, problems = desired.read_desired(tmp_path, ())
+    assert desired_processes.look(tmp_path) != one
+    found, problems = desired_processes.read_desired(tmp_path, ())
     assert found["b"].settings == {"a": 2} and problems == {}
     (tmp_path / "b.json").unlink()
-    assert desired.look(tmp_path) == empty and desired.read_desired(tmp_path, ()) == ({}, {})
-    assert desired.look(tmp_path / "none") == ()
+    assert desired_processes.look(tmp_path) == empty and desired_processes.read_desired(tmp_path, ()) == ({}, {})
+    assert desired_processes.look(tmp_path / "none") == ()
 
 
 def test_a_file_that_desires_nothing_hides_no_other_and_is_not_waited_for(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_a_file_that_desires_nothing_hides_no_other_and_is_not_waited_for(tmp_pa
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "deep.json").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "pipe.json")
-    before = desired.look(tmp_path)
+    before = desired_processes.look(tmp_path)
     write_json(tmp_path / "b.json", {"schema": 1, "name": "b", "kind": "broker", "flavor": "f", "settings": {}})
-    assert desired.look(tmp_path) != before
-    found, problems = desired.read_desired(tmp_path, ())
+    assert desired_processes.look(tmp_path) != before
+    found, problems = desired_processes.read_desired(tmp_path, ())
     assert list(found) == ["b"] and sorted(problems) == ["deep", "folder", "pipe"]
 
 

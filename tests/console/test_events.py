@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.console.following.events import Events
+from services.console.following.process_events import Events
 
 
 def test_events_at_a_broker_belong_to_none_of_the_suite_s_users() -> None:

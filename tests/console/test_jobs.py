@@ -17,7 +17,7 @@ from enmasse.identity.annotations import RETAIN, RETAINED_BY
 from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import RequestError
-from services.console.jobs import messages
+from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Jobs, Running
 from tests.kit.running import asyncio_test
 
@@ -27,7 +27,7 @@ PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")
 def test_a_message_that_is_shown_has_no_seal() -> None:
     payload = Message("x", annotations={RETAINED_BY: b"seal", RETAIN: True}).encode()
     row = Waiting(1, len(payload), durable=True, priority=4, expires=0, payload=payload, body=payload.index(b"\x00Sw"))
-    assert messages.shown("b0", row, 100, bodies=True).annotations == {RETAIN: True}
+    assert queue_messages.shown("b0", row, 100, bodies=True).annotations == {RETAIN: True}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_auditors_read_how_a_job_ended(end: str, outcome: str, tmp_path: Path) -
     @asyncio_test
     async def main() -> None:
         jobs = Jobs()
-        running = await jobs.begin(PURGE, work, partial(messages.audit, caller=Caller("operator"), host="::1"))
+        running = await jobs.begin(PURGE, work, partial(queue_messages.audit, caller=Caller("operator"), host="::1"))
         await jobs.close()
         assert running.now.state == outcome
 

@@ -16,7 +16,7 @@ from enmasse.model.moves import MoveOrder
 from enmasse.supervisor.feed import StatusFeed
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
-from services.console.jobs import messages
+from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.moves import carry
 from services.console.rest import wills
@@ -44,7 +44,7 @@ def reached(connection: ControlConnection) -> Any:
 
 
 async def send(connection: ControlConnection) -> None:
-    await messages.send(reached(connection), "a", NewMessage(body="x"), None)
+    await queue_messages.send(reached(connection), "a", NewMessage(body="x"), None)
 
 
 async def force(connection: ControlConnection) -> None:

@@ -14,7 +14,7 @@ from enmasse.model.feeds import GrantedUser, PermissionChanges
 from enmasse.model.users import Permission
 from services.console.door.access import Caller
 from services.console.door.gate import Gate
-from services.console.jobs import messages
+from services.console.jobs import queue_messages
 from services.console.rest.listing import WATCHERS_OF_CALLER, Watching
 from tests.kit.running import asyncio_test
 
@@ -48,7 +48,7 @@ def test_a_user_called_operator_is_not_the_operator(audited: list[Any]) -> None:
     user, operator = Caller("bearer", principal, USERS.rights(principal)), Caller("operator")
     job = Job(id="1", address="orders", operation="purge", state="done", total=1)
     for caller in (user, operator):
-        messages.audit(job, caller, "192.0.2.1")
+        queue_messages.audit(job, caller, "192.0.2.1")
     assert [(each["who"], each["role"]) for each in audited] == [("operator", None), ("operator", "operator")]
     watching = Watching()
     for _ in range(WATCHERS_OF_CALLER):

@@ -16,8 +16,8 @@ from enmasse.live_state import MAX_REMOVED, NODE, ROWS, Publisher
 from enmasse.live_state import Rows as LiveRows
 from services.console.following import followers
 from services.console.following.configuration import Configuration
-from services.console.following.events import Events
 from services.console.following.followers import Live
+from services.console.following.process_events import Events
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.router.world import Clock

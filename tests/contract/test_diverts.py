@@ -10,7 +10,7 @@ import pytest
 from proton import Message, symbol
 from proton.utils import BlockingConnection
 
-from services.subserv.brokers.management import FEED_ONLY, RETAINED_ONLY, retained_as
+from services.subserv.brokers.broker_requests import FEED_ONLY, RETAINED_ONLY, retained_as
 from tests.broker.harness import Management, attach, bodies, nothing, take, until
 from tests.contract.conftest import Expected
 

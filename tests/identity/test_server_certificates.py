@@ -24,8 +24,8 @@ from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.ports import Refused
 from services.router.app import LoopClock
-from services.router.network.configuration import AuthService, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import AuthService, ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 from services.router.routing.users import Users

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from enmasse.kubernetes.api import connect
-from enmasse.kubernetes.events import Events
+from enmasse.kubernetes.warning_events import Events
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.testing import free_port, wait_for
 from services.storage_controller import policies

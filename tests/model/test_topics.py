@@ -12,7 +12,7 @@ from enmasse.model.addresses import Address, AddressType
 from enmasse.model.names import AddressName, address_error
 from enmasse.model.topics import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
 from enmasse.tries import NameTrie
-from services.router.routing.names import strip, tokens
+from services.router.routing.address_text import strip, tokens
 
 KINDS: list[AddressType] = ["queue", "anycast", "multicast", *["topic"] * 5]  # type: ignore[list-item]  # mypy widens the repeated ones to str
 words = st.sampled_from(["a", "b", "c", "d.e", "$x"])

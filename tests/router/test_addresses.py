@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.router.routing.names import canonical, parse, strip
+from services.router.routing.address_text import canonical, parse, strip
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.model.users import Permission, User
 from enmasse.testing import free_port
 from services.router.app import LoopClock
-from services.router.network.configuration import AuthService, ListenerConfig, SslProfile
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import AuthService, ListenerConfig, SslProfile
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 from services.router.routing.users import Users

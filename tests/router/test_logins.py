@@ -31,9 +31,9 @@ from enmasse.model.users import Permission, User
 from enmasse.testing import free_port
 from services.router.app import LoopClock
 from services.router.network import delegation
-from services.router.network.configuration import AuthService, ListenerConfig
 from services.router.network.delegation import Client, LoginQueue, RelayedLogin
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import AuthService, ListenerConfig
 from services.router.network.sockets import Sockets
 from services.router.routing.router import Router
 from services.router.routing.users import Users

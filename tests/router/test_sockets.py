@@ -288,7 +288,7 @@ def test_what_the_file_names_is_there(tmp_path: Path) -> None:
 
 
 def test_ssl_context_is_strict() -> None:
-    from services.router.network.configuration import SslProfile
+    from services.router.network.port_settings import SslProfile
     from services.router.network.tls import ProfileError, client_context, server_context
 
     with pytest.raises(ProfileError, match="needs certFile"):

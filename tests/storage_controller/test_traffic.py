@@ -6,7 +6,7 @@ from typing import Any
 
 from enmasse.control.listings import AddressRow, QueueRow
 from enmasse.metrics import OTHERS, text
-from services.storage_controller.brokers.traffic import Traffic, by_address, families
+from services.storage_controller.brokers.address_metrics import Traffic, by_address, families
 
 
 def queue(name: str, address: str | None = None, **numbers: Any) -> QueueRow:

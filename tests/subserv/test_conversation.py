@@ -12,9 +12,9 @@ from enmasse.amqp.messages.message import Message
 from enmasse.control import ConnectionLost, Reply
 from services.subserv.brokers import binding, conversation
 from services.subserv.brokers.binding import while_it_answers
+from services.subserv.brokers.broker_requests import Listing
 from services.subserv.brokers.brokers import Broker
 from services.subserv.brokers.conversation import OPERATIONS, BrokerConversation, Claim, Want
-from services.subserv.brokers.management import Listing
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

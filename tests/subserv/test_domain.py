@@ -15,12 +15,13 @@ from enmasse.model.feeds import Addresses, Placement, Placements
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import PacketChange, Subscription
 from enmasse.mqtt.topics import matches
-from services.subserv import names, records
-from services.subserv.desired import Desired, Subscriber
+from services.subserv import broker_names as names
+from services.subserv import records
 from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.retained.tree import Retained, RetainedIndex
 from services.subserv.sessions.qos2_owners import Given
 from services.subserv.sessions.sessions import PacketTable, Sessions, undone
+from services.subserv.subscription_placement import Desired, Subscriber
 
 LEVEL = st.sampled_from(["a", "b", "", "$x"])
 NAMES = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)

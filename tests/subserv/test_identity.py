@@ -11,7 +11,7 @@ import pytest
 
 from enmasse.model.sessions import Subscription
 from enmasse.stores import Change, SqliteSettings
-from services.subserv import names, records
+from services.subserv import broker_names, records
 from services.subserv.identity import MAX_LIVES, Identity
 from services.subserv.records import SessionRecord
 from tests.kit.running import asyncio_test
@@ -139,7 +139,7 @@ async def earlier(w: World, store: Path) -> None:
         will=False, since=0.0,
     )  # fmt: skip
     filters = [Subscription(filter="news/#", qos=1), Subscription(filter="$share/g/news/#", qos=1)]
-    share = names.share_id("g", "news/#")
+    share = broker_names.share_id("g", "news/#")
     async with opened(SqliteSettings(str(store))) as made:
         await made.write(
             [
@@ -175,7 +175,7 @@ async def test_queues_of_earlier_versions_are_taken_over(tmp_path: Path) -> None
         await earlier(w, tmp_path / "subserv.db")
         w.launch()
         await w.ready()
-        share = names.share_id("g", "news/#")
+        share = broker_names.share_id("g", "news/#")
         await until(lambda: w.health()["counts"]["retained"] == 1)
 
         async def gone() -> bool:

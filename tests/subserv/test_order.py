@@ -10,8 +10,8 @@ import pytest
 
 from enmasse.control import ControlError
 from enmasse.stores import Change
-from services.subserv import order
-from services.subserv.order import RetainedOrder
+from services.subserv import retained_order
+from services.subserv.retained_order import RetainedOrder
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
@@ -66,7 +66,7 @@ async def delete(found: RetainedOrder, store: Store, name: str) -> None:
 
 @asyncio_test
 async def test_deletions_are_bounded_while_a_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "MOST", 3)
+    monkeypatch.setattr(retained_order, "MOST", 3)
     store = Store()
     found = ordered(store, Broker("b1"), Broker("b2"))
     for name in ("a", "b", "c", "a", "d", "e"):
@@ -78,7 +78,7 @@ async def test_deletions_are_bounded_while_a_broker_is_away(monkeypatch: pytest.
 
 @asyncio_test
 async def test_what_is_deleted_again_meanwhile_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "REVIEW", 0)
+    monkeypatch.setattr(retained_order, "REVIEW", 0)
     store, b2 = Store(), Broker("b2")
     found = ordered(store, Broker("b1"), b2)
     await delete(found, store, "a")
@@ -103,7 +103,7 @@ async def test_what_is_deleted_again_meanwhile_is_not_forgotten(monkeypatch: pyt
 async def test_a_broker_that_was_read_is_waited_for_no_more_though_another_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(order, "REVIEW", 0)
+    monkeypatch.setattr(retained_order, "REVIEW", 0)
     store, b3 = Store(), Broker("b3")
     b3.away = True
     found = ordered(store, Broker("b1"), Broker("b2"), b3)

@@ -11,7 +11,7 @@ import proton
 
 from enmasse.amqp.messages.sections import Sections
 from enmasse.control import Artemis, ControlConnection, connect
-from services.subserv.brokers.management import BrokerManagement
+from services.subserv.brokers.broker_requests import BrokerManagement
 from services.subserv.brokers.retained_feed import RetainedFeed
 from tests.broker.harness import BrokerProcess
 from tests.kit.running import asyncio_test

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from services.subserv.messages import STORE_AWAY
+from services.subserv.request_bodies import STORE_AWAY
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.redis_server import RedisServer

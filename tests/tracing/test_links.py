@@ -14,7 +14,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import SECOND, Link
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
-from enmasse.tracing.links import SPARE, TracedSession
+from enmasse.tracing.traced_links import SPARE, TracedSession
 from enmasse.tracing.wire import carrier
 from tests.amqp.engine_kit import Pair, Recorder
 

@@ -130,7 +130,7 @@ class Installation:
 
     def configuration(self) -> dict[str, dict[str, Any]]:
         """Return the ConfigMaps with configuration. Raises Unreachable if none exist."""
-        from enmasse.kubernetes.configuration import SELECTOR
+        from enmasse.kubernetes.config_maps import SELECTOR
         from enmasse.kubernetes.labels import CONFIG_MAPS
 
         found = self.config_maps(SELECTOR, "enmasse-addresses", "enmasse-flavors")
@@ -177,7 +177,7 @@ class Installation:
 
     def hashes(self) -> dict[str, str | None]:
         """Return by file the value of `config` in the status when the present ConfigMaps are applied."""
-        from enmasse.kubernetes.configuration import merged
+        from enmasse.kubernetes.config_maps import merged
         from enmasse.model.configuration import BROKERS, content_hash
 
         found = {file: content_hash(content) for file, content in merged(self.configuration()).items()}
@@ -185,7 +185,7 @@ class Installation:
 
     def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return the ConfigMaps with addresses or flavors, by name, in the order of their names."""
-        from enmasse.kubernetes.configuration import of_kind
+        from enmasse.kubernetes.config_maps import of_kind
 
         return of_kind(self.configuration(), kind)
 
@@ -399,7 +399,7 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     """Return the errors of addresses and flavors that this text adds."""
     from msgspec.structs import replace
 
-    from enmasse.kubernetes.configuration import merged
+    from enmasse.kubernetes.config_maps import merged
     from enmasse.model.addresses import parse_addresses
     from enmasse.model.configuration import ADDRESSES, FLAVORS
     from enmasse.model.flavors import parse_flavors

@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.engines import EMBEDDED
 from enmasse.engines.program import Spec
 from enmasse.identity.processes.operator import SECRET_FILE
-from enmasse.supervisor import desired
+from enmasse.supervisor import desired_processes
 from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import ChildGroup
 from enmasse.supervisor.errors import StartError
@@ -37,7 +37,7 @@ class DesiredBrokers(ChildGroup[str]):
         self._gone = gone
         self._desired: dict[str, tuple[Spec, dict[str, Any]]] = {}
         """Name → spec of the started child, and the settings in its file."""
-        self._seen: desired.Mark | None = None
+        self._seen: desired_processes.Mark | None = None
 
     @property
     def settled(self) -> bool:
@@ -46,11 +46,11 @@ class DesiredBrokers(ChildGroup[str]):
 
     def look(self, taken: Iterable[str]) -> None:
         """Read the folder if it has changed. `taken`: names of other processes."""
-        mark = desired.look(self._data.desired)
+        mark = desired_processes.look(self._data.desired)
         if mark == self._seen:
             return
         try:
-            processes, problems = desired.read_desired(self._data.desired, taken)
+            processes, problems = desired_processes.read_desired(self._data.desired, taken)
             for problem in problems.values():
                 self._report(problem)
             self._apply(processes, keep=problems.keys())
@@ -72,7 +72,7 @@ class DesiredBrokers(ChildGroup[str]):
             facts.append({**fact, "host": host, "port": int(port), "settings": self._desired[child.spec.name][1]})
         return facts
 
-    def _apply(self, processes: dict[str, desired.DesiredProcess], keep: Iterable[str]) -> None:
+    def _apply(self, processes: dict[str, desired_processes.DesiredProcess], keep: Iterable[str]) -> None:
         processes = {name: process for name, process in processes.items() if self._is_ours(process)}
         specs = {name: self._spec(process) for name, process in processes.items() if name not in self._leaving}
         for name in self._children.keys() - set(keep):
@@ -85,9 +85,9 @@ class DesiredBrokers(ChildGroup[str]):
                 self._children[name].start()
         self._changed()
 
-    def _is_ours(self, process: desired.DesiredProcess) -> bool:
+    def _is_ours(self, process: desired_processes.DesiredProcess) -> bool:
         """Return True unless the file belongs to another suite, for example after it was copied here."""
-        engine = desired.ENGINES[process.kind]
+        engine = desired_processes.ENGINES[process.kind]
         if engine != self._options.broker:
             self._report(
                 f"{self._data.desired / process.name}.json: a broker of engine {engine} is not started, because this"
@@ -108,7 +108,7 @@ class DesiredBrokers(ChildGroup[str]):
 
         self._leave(name, ended)
 
-    def _spec(self, process: desired.DesiredProcess) -> Spec:
+    def _spec(self, process: desired_processes.DesiredProcess) -> Spec:
         settings = {
             **process.settings,
             "name": process.name,
@@ -117,7 +117,7 @@ class DesiredBrokers(ChildGroup[str]):
             "log_level": self._options.log_level("broker"),
             "peers": str(self._data.run / PEERS),
         }
-        if desired.ENGINES[process.kind] == EMBEDDED:
+        if desired_processes.ENGINES[process.kind] == EMBEDDED:
             settings |= {
                 "audit": str(self._data.audit),
                 "metrics_secret": str(self._data.run / SECRET_FILE),
@@ -127,4 +127,4 @@ class DesiredBrokers(ChildGroup[str]):
         for key in ("data_dir", "page_dir"):  # if not absolute: below the data directory of the suite
             if isinstance(settings.get(key), str):
                 settings[key] = str(self._data.path / "brokers" / settings[key])
-        return Spec(process.name, "broker", settings, engine=desired.ENGINES[process.kind])
+        return Spec(process.name, "broker", settings, engine=desired_processes.ENGINES[process.kind])

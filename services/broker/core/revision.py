@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from services.broker.core.legal_names import ANYCAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.usage import Ledger
-from services.broker.core.names import ANYCAST
 from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.stalls import Stalls
 

@@ -19,7 +19,7 @@ from enmasse.storage.decoding import decode_any
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
-from services.broker.core.names import SUBSCRIPTIONS
+from services.broker.core.legal_names import SUBSCRIPTIONS
 from services.broker.management import addresses, connections, diverts, messages, queues, settings
 from services.broker.management.calls import Context, Operations
 from services.broker.selector import SelectorError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.broker.core.errors import BrokerError
-from services.broker.core.names import ANYCAST, MULTICAST
+from services.broker.core.legal_names import ANYCAST, MULTICAST
 
 
 def routing_types(given: str) -> frozenset[str]:

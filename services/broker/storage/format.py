@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from enmasse.storage.decoding import decode_any
-from services.broker.storage.journal.files import Files, write_anew
+from services.broker.storage.journal.file_operations import Files, write_anew
 
 FORMAT = 2
 

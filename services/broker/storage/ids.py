@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 
 from enmasse.logs import log as logs
-from services.broker.storage.journal.files import Files, write_anew
+from services.broker.storage.journal.file_operations import Files, write_anew
 
 NAME = "IDS"
 IDENTITY = "IDENTITY"

@@ -6,8 +6,8 @@ import contextlib
 import re
 from pathlib import Path
 
-from services.broker.storage.journal import files as layer
-from services.broker.storage.journal.files import File, Files
+from services.broker.storage.journal import file_operations as layer
+from services.broker.storage.journal.file_operations import File, Files
 
 WRITE_BUFFER = 64 << 10  # bytes gathered before they are written
 READ_AHEAD = 128 << 10

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Container, Iterable, Sequence
 
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
-from services.broker.storage.journal.catalogue import Catalogue
+from services.broker.storage.journal.definitions import Catalogue
 from services.broker.storage.journal.mending import Range, guess
 from services.broker.storage.journal.records import (
     COPY,

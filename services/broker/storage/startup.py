@@ -11,8 +11,8 @@ from enmasse.logs import log as logs
 from enmasse.storage.decoding import decode_any
 from services.broker.storage import ids
 from services.broker.storage.format import StoreError, check_format
-from services.broker.storage.journal.catalogue import Catalogue
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.definitions import Catalogue
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import REPEATED

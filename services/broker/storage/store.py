@@ -14,8 +14,8 @@ from pathlib import Path
 from enmasse.metrics import Histogram
 from services.broker.storage.format import StoreError
 from services.broker.storage.index import BLOCK_BITS
-from services.broker.storage.journal import files as layer
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal import file_operations as layer
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import SEGMENT_SIZE
 from services.broker.storage.journal.records import HAS_KEY, KEY, MESSAGE, META, META1, encode_copy_head, payload_start
 from services.broker.storage.journal.segment import HEAD_SIZE

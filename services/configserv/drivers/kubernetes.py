@@ -1,4 +1,4 @@
-"""Configuration from the ConfigMaps of a namespace (enmasse/kubernetes/configuration.py), watched.
+"""Configuration from the ConfigMaps of a namespace (enmasse/kubernetes/config_maps.py), watched.
 
 Users are in a Secret, which this service may not read by the API: it is mounted, and looked at again and again.
 """
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
-from enmasse.kubernetes.configuration import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
+from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
 from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable

@@ -11,9 +11,9 @@ import msgspec
 from enmasse.api.types import Address, Job, Message, Move, NewMessage, Page, Selected
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.jobs import messages
+from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
-from services.console.jobs.messages import Order, Place
+from services.console.jobs.queue_messages import Order, Place
 from services.console.rest.components import Parts
 from services.console.rest.operations import Answer, Call, Operation, Parameter
 
@@ -53,7 +53,7 @@ def operations(parts: Parts) -> list[Operation]:
         given = call.parameters()
         row, brokers = queue(call.caller, call.name())
         after = Place.read(given["after"]) if "after" in given else None
-        items, following = await messages.browse(
+        items, following = await queue_messages.browse(
             live, row.name, brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
             bodies=call.caller.may("recv", row.name),
         )  # fmt: skip
@@ -65,7 +65,7 @@ def operations(parts: Parts) -> list[Operation]:
         row = seen(call.caller, call.name())
         if not call.caller.may("send", row.name):
             raise RequestError("console.permission.denied", f"this needs the permission `send` on {row.name!r}")
-        await messages.send(live, row.name, new, call.caller.name)
+        await queue_messages.send(live, row.name, new, call.caller.name)
         return Answer(status=204)
 
     def origins(caller: Caller, name: str) -> list[str]:
@@ -95,7 +95,7 @@ def operations(parts: Parts) -> list[Operation]:
         order = Order(
             row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to, homes,
         )  # fmt: skip
-        work = partial(messages.work, live, configuration.nearest, brokers, order)
+        work = partial(queue_messages.work, live, configuration.nearest, brokers, order)
 
         async def followed(running: Running) -> None:
             with live.followed():
@@ -107,7 +107,7 @@ def operations(parts: Parts) -> list[Operation]:
                 user=call.caller.name,
             ),
             followed,
-            partial(messages.audit, caller=call.caller, host=call.host),
+            partial(queue_messages.audit, caller=call.caller, host=call.host),
         )  # fmt: skip
         return Answer(job.now, 202 if job.is_running else 200)
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from enmasse.storage.decoding import decode
 from services.console.door.access import Caller
-from services.console.door.limits import CONNECTIONS_KEY
+from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import RequestError
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import encode_properties
 from enmasse.logs import log
 from services.router.management import nodes
+from services.router.management.entity_tables import Table
 from services.router.management.requests import Request
 from services.router.management.schema import (
     BAD_REQUEST,
@@ -34,7 +35,6 @@ from services.router.management.schema import (
     ManagementError,
     find_type,
 )
-from services.router.management.tables import Table
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from enmasse.identity.processes.roles import Listener
 from services.router.management.schema import BAD_REQUEST, ManagementError
-from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
+from services.router.network.port_settings import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.routing.configuration import (
     BALANCED,
     AddressConfig,

@@ -8,6 +8,7 @@ from typing import Any
 
 from services.router.management import schema
 from services.router.management.bodies import auth_service, connector_config, listener_config, ssl_profile
+from services.router.management.entity_tables import Getter, Table
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, INTERNAL, EntityType, ManagementError, read_body
 from services.router.management.supported import (
@@ -17,7 +18,6 @@ from services.router.management.supported import (
     check_profile,
     check_role,
 )
-from services.router.management.tables import Getter, Table
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.sockets import Sockets

@@ -11,9 +11,9 @@ from typing import Any
 from enmasse import __version__
 from services.router import SIMULATES
 from services.router.management import schema
+from services.router.management.entity_tables import Getter, Table, address_configs, auto_links, link_routes, zero
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
-from services.router.management.tables import Getter, Table, address_configs, auto_links, link_routes, zero
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection

@@ -15,8 +15,8 @@ from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
 from services.router.network import hosts, tls
-from services.router.network.configuration import NEIGHBOURS, SCRAM, ConnectorConfig
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import NEIGHBOURS, SCRAM, ConnectorConfig
 from services.router.network.secrets import password
 from services.router.routing.connection import RouterConnection
 

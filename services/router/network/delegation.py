@@ -32,7 +32,7 @@ from enmasse.network.host import counted_host
 from enmasse.process import runner
 from services.router import PRODUCT, SIMULATES
 from services.router.network import hosts, tls
-from services.router.network.configuration import ANONYMOUS, PLAIN, AuthService, SslProfile
+from services.router.network.port_settings import ANONYMOUS, PLAIN, AuthService, SslProfile
 
 SECONDS = 8.0
 """Time for a login, until then it must have its outcome."""

@@ -23,14 +23,9 @@ from enmasse.model.loopback import is_loopback
 from enmasse.process import runner
 from services.router import metrics
 from services.router.network import hosts, tls
-from services.router.network.configuration import (
-    ANONYMOUS,
-    PLAIN,
-    ListenerConfig,
-    SslProfile,
-)
 from services.router.network.delegation import Client, RelayedLogin
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import ANONYMOUS, PLAIN, ListenerConfig, SslProfile
 from services.router.routing.connection import RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router

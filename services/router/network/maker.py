@@ -12,14 +12,14 @@ from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.identity.processes.credentials import Peers
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
-from services.router.network.configuration import (
+from services.router.network.delegation import LoginQueue
+from services.router.network.port_settings import (
     AuthService,
     ConnectorConfig,
     EndpointConfig,
     ListenerConfig,
     SslProfile,
 )
-from services.router.network.delegation import LoginQueue
 from services.router.network.tls import ProfileError
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from enmasse.process import runner
-from services.router.network.configuration import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.maker import ConnectionMaker
+from services.router.network.port_settings import AuthService, ConnectorConfig, ListenerConfig, SslProfile
 
 
 class Sockets:

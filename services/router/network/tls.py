@@ -6,7 +6,7 @@ import hashlib
 import ssl
 
 from enmasse.network import tls
-from services.router.network.configuration import SslProfile
+from services.router.network.port_settings import SslProfile
 from services.router.network.secrets import password
 from services.router.routing.connection import Protection
 

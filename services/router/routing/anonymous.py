@@ -12,6 +12,7 @@ from enmasse.amqp.messages.scan import ToSpans, find_to
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.receiver import Partial
 from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, Copies, rejected
@@ -23,7 +24,6 @@ from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConne
 from services.router.routing.links.in_link import InLink
 from services.router.routing.links.size_limit import limited
 from services.router.routing.links.streaming import MAX_HEAD, Head, begin_or_gather, discard, start
-from services.router.routing.names import MOBILE, parse
 
 CACHED = 1024
 """Different `to` remembered per link."""

@@ -10,6 +10,7 @@ from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.live_state import NODE as LIVE
 from services.router.routing import termini
+from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.link_routes import NO_ROUTE
@@ -19,7 +20,6 @@ from services.router.routing.configuration import BALANCED, MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
 from services.router.routing.links.in_link import InLink
 from services.router.routing.links.out_link import OutLink
-from services.router.routing.names import MOBILE, parse
 from services.router.routing.router import Router
 
 SND_SETTLED = 1

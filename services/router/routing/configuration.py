@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.router.routing.names import canonical
+from services.router.routing.address_text import canonical
 
 MULTICAST = "multicast"
 CLOSEST = "closest"

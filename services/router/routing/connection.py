@@ -17,8 +17,8 @@ from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
 from enmasse.model.names import SPACE
+from services.router.routing.address_text import strip, tokens
 from services.router.routing.clock import Clock
-from services.router.routing.names import strip, tokens
 from services.router.routing.policy import Policy
 
 NORMAL = "normal"

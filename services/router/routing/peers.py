@@ -9,7 +9,7 @@ from __future__ import annotations
 from enmasse.identity.processes.admission import Admission
 from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
-from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
+from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
 
 
 class PeerRights:

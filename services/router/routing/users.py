@@ -23,10 +23,10 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.operations import Operation, refusal
+from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
-from services.router.routing.names import LOCAL, MOBILE, parse, strip, tokens
 
 if TYPE_CHECKING:
     from enmasse.model import feeds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
+from services.storage_controller.brokers.address_metrics import Traffic
 from services.storage_controller.brokers.contents import Contents, Holding
-from services.storage_controller.brokers.traffic import Traffic
 
 
 class ManagedBroker:

@@ -29,8 +29,8 @@ from enmasse.kubernetes.api import (
     Kind,
     Object,
 )
-from enmasse.kubernetes.events import Events
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, MESH
+from enmasse.kubernetes.warning_events import Events
 from enmasse.kubernetes.watch import View
 from enmasse.logs import log
 from enmasse.process.runner import Fatal

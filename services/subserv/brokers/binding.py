@@ -18,11 +18,11 @@ from enmasse.logs import log
 from enmasse.stores import StoreError, StoreFull
 from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.conversation import Bound, Refused
-from services.subserv.desired import Desired
-from services.subserv.messages import STORE_AWAY, STORE_FULL
 from services.subserv.permits import Permits
+from services.subserv.request_bodies import STORE_AWAY, STORE_FULL
 from services.subserv.retained.retaining import NotRetained, RetainedMessages
 from services.subserv.retained.tree import Retained
+from services.subserv.subscription_placement import Desired
 
 PATIENCE = 5.0
 """Seconds a broker may say nothing at all meanwhile; then the subscription is refused."""

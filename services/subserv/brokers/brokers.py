@@ -10,9 +10,9 @@ from typing import NamedTuple
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model.feeds import Placements
+from services.subserv.broker_names import id_of
 from services.subserv.brokers.conversation import BrokerConversation, Owner
 from services.subserv.brokers.retained_feed import RetainedFeed, Store
-from services.subserv.names import id_of
 
 CONTAINER = "subserv"
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 from enmasse.control import ConnectionLost, ControlConnection, ControlError, Reply
 from enmasse.logs import log
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
-from services.subserv import names
-from services.subserv.brokers.management import ERRORS, BrokerManagement, Row, outcomes
+from services.subserv import broker_names
+from services.subserv.brokers.broker_requests import ERRORS, BrokerManagement, Row, outcomes
 from services.subserv.brokers.retained_feed import RetainedFeed
 from services.subserv.brokers.slices import portions
 
@@ -34,7 +34,7 @@ URGENT = 500
 """Subscribers that a caller waits for, at most, in a portion; they come before all others."""
 
 
-_FEEDS = (names.FEED, names.EARLIER_FEED)
+_FEEDS = (broker_names.FEED, broker_names.EARLIER_FEED)
 
 
 class Claim(Enum):
@@ -254,7 +254,7 @@ class BrokerConversation:
         ControlError."""
         if name in self.unknown:
             diverts = (await self._management.listing()).diverts
-            parts = [each for each in map(names.divert_parts, diverts) if each and each[0] == self.unknown[name]]
+            parts = [each for each in map(broker_names.divert_parts, diverts) if each and each[0] == self.unknown[name]]
             await outcomes([(part, self._management.undivert(*part)) for part in parts])
         await self._management.destroy_named(name)
         self.unknown.pop(name, None)
@@ -297,17 +297,17 @@ class BrokerConversation:
         if not self.feed.attached:
             if self._earlier_feed and self._owner.has_earlier:
                 await self._take_earlier_feed()
-            feed = names.of_suite(names.FEED, self._owner.suite)
-            await self.feed.attach(self._connection, names.queue_name(self.broker, feed))
+            feed = broker_names.of_suite(broker_names.FEED, self._owner.suite)
+            await self.feed.attach(self._connection, broker_names.queue_name(self.broker, feed))
         self.connected = self.was_connected = True
         self._reconciler.queue(self._waiting)
         self._reconciler.news(self.held)
 
     async def _take_earlier_feed(self) -> None:
         """Store the rest of the feed that an earlier version has made, and delete it. The new one exists by now."""
-        feed = names.EARLIER_FEED
+        feed = broker_names.EARLIER_FEED
         await outcomes([(feed, self._management.undivert(feed, "#"))])
-        await self.feed.attach(self._connection, names.queue_name(self.broker, feed))
+        await self.feed.attach(self._connection, broker_names.queue_name(self.broker, feed))
         await self.feed.mark()
         self.feed.detach()
         await outcomes([(feed, self._management.destroy(feed))])
@@ -432,10 +432,10 @@ class BrokerConversation:
         unknown: dict[str, str] = {}
         self._earlier_feed = False
         for row in listing.queues:
-            id, created = names.id_of(self.broker, row.name), names.marked(row.user)
-            if id is None or created is None or id == names.of_suite(names.FEED, self._owner.suite):
+            id, created = broker_names.id_of(self.broker, row.name), broker_names.marked(row.user)
+            if id is None or created is None or id == broker_names.of_suite(broker_names.FEED, self._owner.suite):
                 continue
-            if id == names.EARLIER_FEED and self._owner.has_earlier:
+            if id == broker_names.EARLIER_FEED and self._owner.has_earlier:
                 self._earlier_feed = True
             elif (claim := self._owner.claim(self.broker, id, created)) is Claim.OURS:
                 found[id] = Held(created, set(), paused=row.paused == "true")
@@ -445,8 +445,8 @@ class BrokerConversation:
         kept = set(unknown.values())
         stray: list[tuple[str, asyncio.Future[Reply]]] = []
         for name in listing.diverts:
-            parts = names.divert_parts(name)
-            if parts is None or names.plain(parts[0]) in _FEEDS or parts[0] in kept:
+            parts = broker_names.divert_parts(name)
+            if parts is None or broker_names.plain(parts[0]) in _FEEDS or parts[0] in kept:
                 continue
             if parts[0] in found:
                 found[parts[0]].patterns.add(parts[1])

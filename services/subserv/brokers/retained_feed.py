@@ -21,7 +21,7 @@ from enmasse.control.errors import INTERNAL_ERROR
 from enmasse.control.link import ControlReceiver, ControlSender
 from enmasse.logs import log
 from enmasse.stores import StoreError
-from services.subserv.messages import FAILED
+from services.subserv.request_bodies import FAILED
 
 WINDOW = 128
 LARGE = 1024 * 1024 + 1

@@ -16,7 +16,7 @@ from enmasse.identity.seals import Seal
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
-from services.subserv import names, records
+from services.subserv import broker_names, records
 from services.subserv.records import RetainedRecord
 from services.subserv.retained import retained_messages
 from services.subserv.retained.tree import Retained, RetainedIndex
@@ -203,7 +203,7 @@ class RetainedMessages:
     ) -> None:
         """Put copies of these into a subscriber's queue, in their order. `number` is that of this giving: when it is
         repeated, the broker recognises what it has already. Raises NotRetained, StoreError, ControlError."""
-        sender = connection.sender(names.queue_name(broker, id))
+        sender = connection.sender(broker_names.queue_name(broker, id))
         try:
             await sender.opened()
             for at in range(0, len(entries), BATCH):

@@ -24,14 +24,14 @@ from enmasse.stores import Change, Store
 from services.subserv import records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.desired import Desired
 from services.subserv.records import SessionRecord
 from services.subserv.retained.retaining import RetainedMessages
 from services.subserv.serial_work import Turns
+from services.subserv.sessions.announced_addresses import Command, SessionSources
 from services.subserv.sessions.packets import Packets
 from services.subserv.sessions.qos2_owners import Undo
 from services.subserv.sessions.sessions import Session, Sessions, Share, undone
-from services.subserv.sessions.sources import Command, SessionSources
+from services.subserv.subscription_placement import Desired
 
 REMEMBERED = 60.0
 """Seconds after the end of a session in which the client's next connection learns that there may be a will."""

@@ -19,7 +19,7 @@ from enmasse.model import sessions as wire
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError, StoreFull
-from services.subserv import messages
+from services.subserv import request_bodies
 from services.subserv.sessions.clients import QUOTA, UNSPECIFIED, Clients, Refusal
 
 GRACE = 5.0
@@ -155,7 +155,7 @@ class GatewayLinks:
             channel.close(RESOURCE_LIMIT, f"more than {UNREAD} answers were not read")
             return
         try:
-            request = messages.read(delivery.data)
+            request = request_bodies.read(delivery.data)
         except AmqpError as error:
             delivery.reject(error.condition, error.description or "")
             return
@@ -172,7 +172,7 @@ class GatewayLinks:
         channel.serving -= 1
         delivery.accept()
 
-    def _answer_now(self, channel: Channel, request: messages.Request) -> None:
+    def _answer_now(self, channel: Channel, request: request_bodies.Request) -> None:
         body: Any
         if request.subject == "hello":
             try:
@@ -182,7 +182,9 @@ class GatewayLinks:
             except Exception:
                 self.failures += 1
                 log.get().exception("subserv.request.failed", subject=request.subject)
-                body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
+                body = wire.Failure(
+                    condition="amqp:internal-error", description=request_bodies.FAILED, reason=UNSPECIFIED
+                )
         else:
             text = f"no operation {request.subject[:50]!r}; there are hello, {', '.join(self._handlers)}"
             body = wire.Failure(condition="amqp:not-implemented", description=text, reason=UNSPECIFIED)
@@ -199,7 +201,7 @@ class GatewayLinks:
         log.get().info("subserv.gateway.attached", gateway=hello.gateway, sessions=len(hello.sessions))
         return self._clients.hello(hello)
 
-    async def _serve(self, channel: Channel, request: messages.Request, delivery: Delivery) -> None:
+    async def _serve(self, channel: Channel, request: request_bodies.Request, delivery: Delivery) -> None:
         kind, handler = self._handlers[request.subject]
         try:
             if not channel.gateway:
@@ -209,16 +211,16 @@ class GatewayLinks:
             body = refusal.failure
         except StoreFull as error:
             log.get().info("subserv.write.refused", subject=request.subject, reason=str(error))
-            body = wire.Failure(condition=RESOURCE_LIMIT, description=messages.STORE_FULL, reason=QUOTA)
+            body = wire.Failure(condition=RESOURCE_LIMIT, description=request_bodies.STORE_FULL, reason=QUOTA)
         except StoreError as error:
             log.get().info("subserv.write.refused", subject=request.subject, reason=str(error))
-            body = wire.Failure(condition="amqp:internal-error", description=messages.STORE_AWAY, reason=0x88)
+            body = wire.Failure(condition="amqp:internal-error", description=request_bodies.STORE_AWAY, reason=0x88)
         except ValueError as error:
             body = _invalid(error)
         except Exception:  # the gateway's other clients are not to wait for an answer that never comes
             self.failures += 1
             log.get().exception("subserv.request.failed", subject=request.subject)
-            body = wire.Failure(condition="amqp:internal-error", description=messages.FAILED, reason=UNSPECIFIED)
+            body = wire.Failure(condition="amqp:internal-error", description=request_bodies.FAILED, reason=UNSPECIFIED)
         self._reply(channel, request, body)
         self._served(channel, delivery)
 
@@ -233,17 +235,17 @@ class GatewayLinks:
         since = min((each.since for each in there), default=body.since)
         return wire.StatisticsReply(since=since, values={**sums, **self._counts()})
 
-    def _reply(self, channel: Channel, request: messages.Request, body: Any) -> None:
+    def _reply(self, channel: Channel, request: request_bodies.Request, body: Any) -> None:
         subject = "error" if isinstance(body, wire.Failure) else request.subject
         if channel.sender is not None and not channel.sender.closed:
-            channel.sender.send(messages.json_answer(subject, body, request.correlation), settled=True)
+            channel.sender.send(request_bodies.json_answer(subject, body, request.correlation), settled=True)
 
     def command(self, gateway: str, subject: str, body: Any) -> bool:
         """Send a command to a gateway. Return False if it is not connected."""
         channel = self.by_gateway.get(gateway)
         if channel is None or channel.sender is None or channel.sender.closed:
             return False
-        channel.sender.send(messages.json_answer(subject, body), settled=True)
+        channel.sender.send(request_bodies.json_answer(subject, body), settled=True)
         return True
 
 

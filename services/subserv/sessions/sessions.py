@@ -15,11 +15,11 @@ from enmasse.identity.owned import owner
 from enmasse.model.sessions import Outgoing, PacketChange, Subscription
 from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
-from services.subserv import names, records
-from services.subserv.desired import Subscriber
+from services.subserv import broker_names, records
 from services.subserv.identity import Identity
 from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.sessions.qos2_owners import Given, Message, Undo, goes_back, of_group
+from services.subserv.subscription_placement import Subscriber
 
 
 def undone(undo: list[Undo]) -> None:
@@ -209,7 +209,7 @@ class Sessions:
         parts = parse_share(filter)
         if parts is None:
             return None
-        id = names.share_id(parts.group, parts.filter, owner(client).user)
+        id = broker_names.share_id(parts.group, parts.filter, owner(client).user)
         return Share(self.identity.share(id), parts.filter, filter)
 
     def put(self, record: SessionRecord) -> Session:
@@ -220,7 +220,7 @@ class Sessions:
             self.remove(session)
             session = None
         if session is None:
-            id = self.identity.local(names.session_id(record.client), record.created)
+            id = self.identity.local(broker_names.session_id(record.client), record.created)
             session = Session(id, record, self.given)
             self.by_client[record.client] = self.by_id[session.id] = session
         else:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 if os.environ.get("ENMASSE_FILES") and "services.broker" in sys.orig_argv:
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-    from services.broker.storage.journal import files
+    from services.broker.storage.journal import file_operations
     from tests.broker.disks import HeldFiles, LossyFiles, TearingFiles
 
-    files.FILES = {"lossy": LossyFiles, "tearing": TearingFiles, "held": HeldFiles}[os.environ["ENMASSE_FILES"]]()
+    file_operations.FILES = {"lossy": LossyFiles, "tearing": TearingFiles, "held": HeldFiles}[
+        os.environ["ENMASSE_FILES"]
+    ]()

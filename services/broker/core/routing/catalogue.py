@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from enmasse.tries import ANY, SEPARATOR, NameTrie
 from services.broker.core import errors
+from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.settings import SettingsRepository, Value
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.messages.condition import Condition
-from services.broker.core.names import ANYCAST, MULTICAST, check_name
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.bindings import Binding

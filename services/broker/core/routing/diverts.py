@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from services.broker.core import errors
+from services.broker.core.legal_names import check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.condition import Condition
-from services.broker.core.names import check_name
 from services.broker.core.persistence import MessageStore
 from services.broker.core.routing.bindings import ROUTING_TYPES, Divert
 from services.broker.core.routing.definitions import divert_definition

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from enmasse.tries import ANY, SEPARATOR, NameTrie, PatternTrie
+from services.broker.core.legal_names import ANYCAST, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.condition import Condition
-from services.broker.core.names import ANYCAST, MULTICAST
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.bindings import Binding, Bindings
 from services.broker.core.routing.routes import Onward, Route

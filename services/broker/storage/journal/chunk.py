@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.broker.storage.journal.files import File
+from services.broker.storage.journal.file_operations import File
 from services.broker.storage.journal.segment import FIRST, HEAD, HEAD_SIZE, OFFSET_BITS
 
 

@@ -23,9 +23,9 @@ from typing import TypeVar
 
 from enmasse.logs import log as logs
 from enmasse.metrics import Histogram
-from services.broker.storage.journal.catalogue import Batch, Catalogue
 from services.broker.storage.journal.chunk import Chunk, Segment
-from services.broker.storage.journal.files import File, Files
+from services.broker.storage.journal.definitions import Batch, Catalogue
+from services.broker.storage.journal.file_operations import File, Files
 from services.broker.storage.journal.gathering import Gathering
 from services.broker.storage.journal.replaying import OnDamage, Replay, Replaying
 from services.broker.storage.journal.segment import (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from enmasse.logs import log as logs
 from services.broker.storage.journal import summary as summaries
-from services.broker.storage.journal.catalogue import Catalogue
 from services.broker.storage.journal.chunk import Segment
-from services.broker.storage.journal.files import File, Files, write_new
+from services.broker.storage.journal.definitions import Catalogue
+from services.broker.storage.journal.file_operations import File, Files, write_new
 from services.broker.storage.journal.mending import Range, mend, unreadable
 from services.broker.storage.journal.segment import (
     BATCH,

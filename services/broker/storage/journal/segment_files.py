@@ -9,7 +9,7 @@ from pathlib import Path
 
 from services.broker.storage.journal import summary
 from services.broker.storage.journal.chunk import Segment
-from services.broker.storage.journal.files import File, Files
+from services.broker.storage.journal.file_operations import File, Files
 from services.broker.storage.journal.segment import BATCH, FOOTER, HEAD_SIZE, OFFSET_BITS, Piece, check, salt, walk
 
 READ_AHEAD = 128 << 10

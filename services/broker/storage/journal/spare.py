@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.file_operations import Files
 
 NAME = "SPARE"
 SIZE = 2 << 20

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from services.broker.storage.index import BLOCK_BITS, MANY, ORPHAN
-from services.broker.storage.journal.files import Files, write_anew
+from services.broker.storage.journal.file_operations import Files, write_anew
 from services.broker.storage.journal.segment import OFFSET_BITS, OFFSET_MASK
 
 NAME = re.compile(r"(\d{10})\.summary")

@@ -12,9 +12,9 @@ from enmasse.logs import log as logs
 from services.broker.storage import ids
 from services.broker.storage.format import write_format
 from services.broker.storage.journal import summary
-from services.broker.storage.journal.catalogue import NAME as CATALOGUE
 from services.broker.storage.journal.chunk import Segment
-from services.broker.storage.journal.files import Files, write_new
+from services.broker.storage.journal.definitions import NAME as CATALOGUE
+from services.broker.storage.journal.file_operations import Files, write_new
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.segment import OFFSET_BITS
 from services.broker.storage.live_records import Live

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enmasse.logs import log as logs
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.records import REPEATED
 from services.broker.storage.maintenance.backup import Backup
 from services.broker.storage.maintenance.compaction import Compactor

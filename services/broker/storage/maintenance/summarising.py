@@ -9,7 +9,7 @@ from enmasse.logs import log as logs
 from services.broker.storage.index import BLOCK_BITS, MANY
 from services.broker.storage.journal import summary
 from services.broker.storage.journal.chunk import Segment
-from services.broker.storage.journal.files import Files
+from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.segment_files import DamagedError, good_records, too_short

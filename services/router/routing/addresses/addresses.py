@@ -7,6 +7,7 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 from services.router.routing import termini
+from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured import ConfiguredAddresses
 from services.router.routing.clock import Clock
@@ -19,7 +20,6 @@ from services.router.routing.configuration import (
     AutoLinkConfig,
 )
 from services.router.routing.connection import RouterConnection
-from services.router.routing.names import MOBILE, parse
 
 
 class Addresses:

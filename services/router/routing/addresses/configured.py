@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enmasse.tries import PatternTrie
+from services.router.routing.address_text import SINGLE, tokens
 from services.router.routing.configuration import AddressConfig
-from services.router.routing.names import SINGLE, tokens
 
 
 class ConfiguredAddresses:

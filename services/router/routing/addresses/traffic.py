@@ -10,9 +10,9 @@ from collections.abc import Callable
 from operator import add, sub
 from typing import Final
 
+from services.router.routing.address_text import MOBILE
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.connection import LinkRecord
-from services.router.routing.names import MOBILE
 
 FROM_SENDERS: Final = ("in", "bytesIn", "accepted", "rejected", "released", "modified", "settled", "dropped")
 TO_RECEIVERS: Final = (

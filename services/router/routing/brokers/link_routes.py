@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.tries import PatternTrie
+from services.router.routing.address_text import SINGLE, tokens
 from services.router.routing.brokers.containers import ContainerIndex, Containers
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
-from services.router.routing.names import SINGLE, tokens
 
 if TYPE_CHECKING:
     from services.router.routing.brokers.routed_link import RoutedLink

@@ -16,13 +16,13 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.receiver import Partial
+from services.router.routing.address_text import strip
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.links.annotations import Stripper, complete
 from services.router.routing.links.size_limit import limited
 from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
-from services.router.routing.names import strip
 
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 

@@ -13,8 +13,8 @@ from enmasse.control import ControlError
 from enmasse.stores import Change, Store
 from services.subserv import records
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.desired import Desired
 from services.subserv.retained.tree import Retained
+from services.subserv.subscription_placement import Desired
 
 REVIEW = 2.0
 """Seconds between two looks at deletions that are remembered."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from services.broker.storage.journal.files import File, Files, write_anew
+from services.broker.storage.journal.file_operations import File, Files, write_anew
 from services.broker.storage.journal.segment import BAD, ENTRIES, FIRST, TAIL, encode_head, record, walk
 
 NAME = "CATALOGUE"

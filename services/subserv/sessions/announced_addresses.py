@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from enmasse.model import sessions as wire
-from services.subserv import names
+from services.subserv import broker_names
 from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.slices import portions
-from services.subserv.desired import Desired, Subscriber
 from services.subserv.serial_work import Turns
 from services.subserv.sessions.sessions import Session, Sessions
+from services.subserv.subscription_placement import Desired, Subscriber
 
 Command = Callable[[str, str, Any], bool]
 """Sends a gateway (its name) a command (subject, body); returns False if the gateway is not attached."""
@@ -37,7 +37,7 @@ class SessionSources:
     def _addresses(self, subscriber: Subscriber) -> list[str]:
         brokers = self._desired.brokers(subscriber)
         brokers.update(broker.name for broker in self._brokers if _holds(broker, subscriber))
-        return [names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
+        return [broker_names.queue_name(broker, subscriber.id) for broker in sorted(brokers)]
 
     def tell(self, session: Session) -> list[wire.Source]:
         """Return the sources of a session and note them as known to its gateway; the caller sends them."""

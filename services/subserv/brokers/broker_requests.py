@@ -13,7 +13,7 @@ from enmasse.control import Artemis, ControlConnection, ControlError, Reply, Req
 from enmasse.control.listings import EVERYTHING, QueueRow
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE, RETAIN, RETAINED_FOR
 from enmasse.storage.decoding import decode
-from services.subserv import names
+from services.subserv import broker_names
 
 ERRORS = (ControlError, ValueError, OSError)
 """Errors after which it is unknown whether the request was executed."""
@@ -87,7 +87,7 @@ class BrokerManagement:
 
     def __init__(self, broker: str, suite: str, connection: ControlConnection) -> None:
         self._broker = broker
-        self._feed = names.of_suite(names.FEED, suite)
+        self._feed = broker_names.of_suite(broker_names.FEED, suite)
         self._node = Artemis(connection)
 
     async def opened(self) -> None:
@@ -104,7 +104,7 @@ class BrokerManagement:
         Raises RequestFailed.
         """
         await self._node.invoke("broker", "addAddressSettings", "$sub/#", json.dumps(SETTINGS))
-        feed = names.queue_name(self._broker, self._feed)
+        feed = broker_names.queue_name(self._broker, self._feed)
         await self._node.invoke("broker", "addAddressSettings", feed, json.dumps({**SETTINGS, **FEED_SETTINGS}))
         made = await outcomes(
             [("queue", self.create(self._feed, 0)), ("divert", self.divert(self._feed, "#", FEED_ONLY))]
@@ -114,42 +114,42 @@ class BrokerManagement:
 
     def create(self, id: str, created: int) -> asyncio.Future[Reply]:
         """Create a subscriber's queue; that of a shared subscription takes any number of consumers."""
-        name = names.queue_name(self._broker, id)
+        name = broker_names.queue_name(self._broker, id)
         configuration = {
             "name": name,
             "address": name,
             "routing-type": "ANYCAST",
             "durable": True,
             "max-consumers": -1 if id.startswith("share.") else 1,
-            "user": names.mark(id, created),
+            "user": broker_names.mark(id, created),
             "auto-create-address": True,
         }
         return self._ask("createQueue", json.dumps(configuration))
 
     def destroy(self, id: str) -> asyncio.Future[Reply]:
         """Delete the queue with the messages that it holds; its consumers are ended."""
-        return self._ask("destroyQueue", names.queue_name(self._broker, id), True, True)
+        return self._ask("destroyQueue", broker_names.queue_name(self._broker, id), True, True)
 
     def divert(self, id: str, pattern: str, filter: str | None = None) -> asyncio.Future[Reply]:
         """Copy messages that match a pattern into the subscriber's queue, or those of them that `filter` selects."""
-        name, queue = names.divert_name(id, pattern), names.queue_name(self._broker, id)
+        name, queue = broker_names.divert_name(id, pattern), broker_names.queue_name(self._broker, id)
         return self._ask("createDivert", name, name, pattern, queue, False, filter, None, "ANYCAST")
 
     def undivert(self, id: str, pattern: str) -> asyncio.Future[Reply]:
         """End the copying of messages that match this pattern."""
-        return self._ask("destroyDivert", names.divert_name(id, pattern))
+        return self._ask("destroyDivert", broker_names.divert_name(id, pattern))
 
     def pause(self, id: str) -> asyncio.Future[Reply]:
         """Pause the delivery of a queue until it is resumed."""
-        return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "pause")
+        return self._node.ask(f"queue.{broker_names.queue_name(self._broker, id)}", "pause")
 
     def resume(self, id: str) -> asyncio.Future[Reply]:
         """Resume the delivery of a paused queue."""
-        return self._node.ask(f"queue.{names.queue_name(self._broker, id)}", "resume")
+        return self._node.ask(f"queue.{broker_names.queue_name(self._broker, id)}", "resume")
 
     async def depth(self, id: str) -> int:
         """Return the number of messages in a subscriber's queue."""
-        return await self.depth_of_queue(names.queue_name(self._broker, id))
+        return await self.depth_of_queue(broker_names.queue_name(self._broker, id))
 
     async def depth_of_queue(self, name: str) -> int:
         """Return the number of messages in the queue of this name."""
@@ -158,7 +158,7 @@ class BrokerManagement:
     async def live(self, id: str, name: str) -> int:
         """Return the number of messages in a subscriber's queue that were published to this name as retained,
         without copies of retained messages."""
-        queue = f"queue.{names.queue_name(self._broker, id)}"
+        queue = f"queue.{broker_names.queue_name(self._broker, id)}"
         return int(await self._node.invoke(queue, "countMessages", retained_as(name)))
 
     async def listing(self) -> Listing:
