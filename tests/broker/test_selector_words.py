@@ -14,6 +14,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from services.broker.core.limits.selectors import MOST, SelectorWords
 from services.broker.selector import MAX_WORDS, compile_selector
 from tests.broker.harness import BrokerProcess
+from tests.kit.waiting import DEADLINE
 
 LONG = " OR ".join(f"p LIKE '%{'a' * 60}{n:02}%'" for n in range(16))
 WEIGHT = compile_selector(LONG).weight
@@ -23,7 +24,7 @@ WEIGHT = compile_selector(LONG).weight
 def connected(broker: BrokerProcess, container_id: str) -> Iterator[BlockingConnection]:
     container = Container()
     container.container_id = container_id
-    with closing(BlockingConnection(f"127.0.0.1:{broker.port}", timeout=60, container=container)) as connection:
+    with closing(BlockingConnection(f"127.0.0.1:{broker.port}", timeout=DEADLINE, container=container)) as connection:
         yield connection
 
 
