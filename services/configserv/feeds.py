@@ -21,9 +21,7 @@ class PublishedFeed:
     `interval`: seconds from one snapshot to the next, for all subscribers.
     """
 
-    def __init__(
-        self, address: str, subject: str | None, build: Callable[[], bytes | None], interval: float = 0.0
-    ) -> None:
+    def __init__(self, address: str, subject: str, build: Callable[[], bytes | None], interval: float = 0.0) -> None:
         self.address = address
         self._subject = subject
         self._build = build
@@ -106,7 +104,7 @@ class ChangeFeed(PublishedFeed):
     def __init__(
         self,
         address: str,
-        subject: str | None,
+        subject: str,
         changes: Callable[[Iterable[Any] | None], bytes | None],
         interval: float = 0.0,
     ) -> None:

@@ -18,7 +18,6 @@ from enmasse.model.configuration import Applied, AppliedState, differing
 from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.text import counted
-from services.configserv import v1
 from services.configserv.admitting import USERS, admitted
 from services.configserv.bindings import Bindings
 from services.configserv.changes import MAX_NAMES, log_changes
@@ -39,7 +38,7 @@ from services.configserv.state.store import Store
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-STATUS_INTERVAL, CHANGES_INTERVAL = 0.2, 0.05
+STATUS_INTERVAL = 0.05
 DISK_INTERVAL = 2.0
 """Seconds between two checks of the data directory for failed saves and removed files."""
 
@@ -83,24 +82,19 @@ class ConfigService:
         self._leaving: frozenset[AddressName] = frozenset()
         """Names that are no addresses and that placements name."""
         self._status_feed = ChangeFeed(
-            "status/changes", "enmasse.status.changes", self._status_changes, CHANGES_INTERVAL
+            "status/changes", "enmasse.status.changes", self._status_changes, STATUS_INTERVAL
         )
         self._feeds = {
             feed.address: feed
             for feed in (
-                PublishedFeed("addresses", "enmasse.addresses", self._addresses),
                 self._address_feed,
                 PublishedFeed("flavors", "enmasse.flavors", self._flavors),
-                PublishedFeed("placements", "enmasse.placements", self._placements),
                 self._placement_feed,
                 self._bound_feed,
                 PublishedFeed(USERS, "enmasse.users", self._users),
                 PublishedFeed("permissions", "enmasse.permissions", self._permissions),
                 self._permission_feed,
-                PublishedFeed("status", "enmasse.status", self._status, STATUS_INTERVAL),
                 self._status_feed,
-                PublishedFeed("maas", None, self._maas),
-                PublishedFeed("v1/addresses", "enmasse.io/v1/AddressList", self._v1_addresses, STATUS_INTERVAL),
             )
         }
         self._targets = {
@@ -156,8 +150,8 @@ class ConfigService:
             feed.close()
 
     def status(self) -> feeds.Status:
-        """Return the present content of the feed `status`."""
-        return msgspec.json.decode(self._status(), type=feeds.Status)
+        """Return the present status."""
+        return msgspec.json.decode(self._status_changes(None), type=feeds.Status)
 
     @property
     def origins(self) -> Mapping[AddressName, str]:
@@ -261,21 +255,9 @@ class ConfigService:
         return self.forced.add(listed)
 
     def _forced_changed(self) -> None:
-        self._changed("addresses", "addresses/changes")
+        self._address_feed.changed()
 
     # feeds
-
-    def _addresses(self) -> bytes | None:
-        if not self._applied.state.complete:
-            return None
-        body = feeds.Addresses(
-            revision=self._revisions.of("addresses"),
-            addresses=self._applied.state.addresses,
-            forced=self.forced.names,
-            invalid=list(self._applied.now.failed) or msgspec.UNSET,
-            leaving=sorted(self._leaving) or msgspec.UNSET,
-        )
-        return msgspec.json.encode(body)
 
     def _address_changes(self, names: Iterable[AddressName] | None) -> bytes | None:
         state = self._applied.state
@@ -340,12 +322,6 @@ class ConfigService:
         )
         return msgspec.json.encode(body)
 
-    def _placements(self) -> bytes | None:
-        if self._placed.now is None:
-            return None
-        revision = self._revisions.of("placements")
-        return msgspec.json.encode(msgspec.structs.replace(self._placed.now, revision=revision))
-
     def _placement_changes(self, names: Iterable[AddressName] | None) -> bytes | None:
         now = self._placed.now
         if now is None:
@@ -372,9 +348,6 @@ class ConfigService:
         )
         return msgspec.json.encode(body)
 
-    def _status(self) -> bytes:
-        return self._status_of({}, self._merger.pieces)
-
     def _status_changes(self, names: Iterable[AddressName] | None) -> bytes:
         if names is None:
             return self._status_of({"full": True, "removed": []}, self._merger.pieces)
@@ -387,35 +360,20 @@ class ConfigService:
         errors = msgspec.json.encode(self._problems.errors())
         return b"".join((head[:-1], b',"addresses":[', b",".join(pieces), b'],"errors":', errors, b"}"))
 
-    def _maas(self) -> bytes | None:
-        return v1.address_map(self._applied.state.addresses) if self._applied.state.complete else None
-
-    def _v1_addresses(self) -> bytes | None:
-        if not self._applied.state.complete:
-            return None
-        ready = {name: self._merger.phase(name) == "Active" for name in self._applied.state.addresses}
-        return v1.address_list(self._applied.state.addresses, ready)
-
     def _status_changed(self, addresses: Iterable[AddressName]) -> None:
         self._status_feed.changed(addresses)
-        self._changed("status", "v1/addresses")
         self.on_status()
 
     def _changed(self, *names: str) -> None:
         for name in names:
             self._feeds[name].changed()
 
-    def _addresses_changed(self, names: Iterable[AddressName]) -> None:
-        self._changed("addresses")
-        self._address_feed.changed(names)
-
     def _placements_changed(self, moved: Moves) -> None:
-        self._changed("placements")
         self._placement_feed.changed(moved.changed)
         placed = self._placed.now
         self._bound_changed(self._bindings.placed({} if placed is None else placed.addresses, moved.changed))
         if self._look_leaving():
-            self._addresses_changed(())
+            self._address_feed.changed(())
 
     def _look_leaving(self) -> bool:
         """Find out which names are no addresses and are still carried by a broker. Return True if they are others."""
@@ -439,13 +397,11 @@ class ConfigService:
         first = now.complete and not was.complete
         revised = []
         changed = list(self._applied.now.changed)
-        if first or changed:
-            self._changed("maas", "v1/addresses")
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
         self._look_leaving()
         if first or changed:
             revised.append("addresses")
-            self._addresses_changed(changed)
+            self._address_feed.changed(changed)
         if first or now.flavors != was.flavors:
             revised.append("flavors")
             self._changed("flavors")

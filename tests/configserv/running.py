@@ -33,6 +33,22 @@ def content(body: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key != "revision"}
 
 
+CHANGING = ("addresses", "placements", "status")
+
+
+def completed(body: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+    """The content of a feed after a message with changes."""
+    full, removed, rows = body.pop("full"), body.pop("removed"), body["addresses"]
+    if full or before is None:
+        return body
+    is_status = isinstance(rows, list)
+    now = {each["name"]: each for each in before["addresses"]} if is_status else dict(before["addresses"])
+    now.update({each["name"]: each for each in rows} if is_status else rows)
+    for name in removed:
+        now.pop(name, None)
+    return {**body, "addresses": list(now.values()) if is_status else now}
+
+
 class Configserv:
     """The process and its directories; `start` and `kill` as often as a test likes."""
 
@@ -126,10 +142,11 @@ class Client:
         self._others = others
         self._lost = False
         self._receivers: dict[str, Any] = {}
+        self._contents: dict[str, dict[str, Any]] = {}
         self._senders: dict[tuple[str, str], Any] = {}
 
     def message(self, feed: str) -> Any:
-        """The next snapshot's message, accepted; credit is given for it only now."""
+        """The next message, accepted; credit is given for it only now."""
         receiver = self._receivers.get(feed)
         if receiver is None:
             receiver = self._receivers[feed] = self.connection.create_receiver(feed, credit=0)
@@ -167,8 +184,10 @@ class Client:
             container.timeout = before
 
     def next(self, feed: str) -> dict[str, Any]:
-        """The next snapshot."""
-        found: dict[str, Any] = json.loads(self.message(feed).body)
+        """The next content of a feed; of `addresses`, `placements` and `status` made of their changes."""
+        found: dict[str, Any] = json.loads(self.message(f"{feed}/changes" if feed in CHANGING else feed).body)
+        if feed in CHANGING:
+            found = self._contents[feed] = completed(found, self._contents.get(feed))
         return found
 
     def find(self, feed: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Feeds of changes: whatever happens between the service and its followers, they end with what the plain feeds have."""
+"""Feeds of changes: whatever happens between the service and its followers, they end with all that it has."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import pytest
 
 from enmasse.control import ControlConnection, Delivery, connect, listen
 from enmasse.control.feeds import decode_body, encode_message
 from enmasse.http.health import Health
 from enmasse.model import feeds
-from enmasse.model.feeds import AddressChanges, Addresses, PlacementChanges, Placements
+from enmasse.model.feeds import AddressChanges, PlacementChanges
 from enmasse.model.names import AddressName
 from services.configserv.drivers import Contents
 from services.configserv.service import ConfigService
@@ -69,10 +70,10 @@ class Follower(Generic[B]):
 
 
 class Views:
-    """What each kind of follower has made of its messages. `plain` has what the feeds without changes have sent."""
+    """What each kind of follower has made of its messages."""
 
-    def __init__(self) -> None:
-        self.plain: dict[str, Any] = {}
+    def __init__(self, service: ConfigService) -> None:
+        self._service = service
         self.completed: dict[str, Any] = {}
         self.agent = agent.Desired(())
         self.storage = storage.Desired()
@@ -82,8 +83,6 @@ class Views:
             return lambda body: kept.__setitem__(feed, body)
 
         return [
-            Follower(port, "addresses", Addresses, keep(self.plain, "addresses")),
-            Follower(port, "placements", Placements, keep(self.plain, "placements")),
             Follower(port, "addresses/changes", AddressChanges, feeds.completed(keep(self.completed, "addresses"))),
             Follower(port, "placements/changes", PlacementChanges, feeds.completed(keep(self.completed, "placements"))),
             Follower(port, "addresses/changes", AddressChanges, self.agent.set_addresses),
@@ -97,7 +96,8 @@ class Views:
 
     def agree(self) -> bool:
         """Whether all have the same. Names that are invalid now count nowhere: what they were before may stay."""
-        addresses, placements = self.plain["addresses"], self.plain["placements"]
+        addresses = msgspec.json.decode(self._service._address_changes(None) or b"", type=AddressChanges)
+        placements = msgspec.json.decode(self._service._placement_changes(None) or b"", type=PlacementChanges)
         fields = ("revision", "addresses", "forced", "invalid"), ("revision", "brokers", "addresses", "invalid")
         for feed, body, names in zip(("addresses", "placements"), (addresses, placements), fields, strict=True):
             found = self.completed[feed]
@@ -175,13 +175,13 @@ KINDS: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_followers_of_changes_have_what_the_plain_feeds_have(seed: int, tmp_path: Path) -> None:
+def test_followers_of_changes_have_all_that_the_service_has(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
 
     @asyncio_test
     async def run() -> None:
         service = ConfigService(ConfigStore(str(tmp_path)), (), Health("127.0.0.1:0"))
-        world, views = World(service, dice), Views()
+        world, views = World(service, dice), Views(service)
         listener = await listen("127.0.0.1", 0, service.accepted, container="configuration-service")
         followers = views.followers(listener.port)
         for follower in followers:
@@ -221,7 +221,7 @@ def test_followers_of_changes_have_what_the_plain_feeds_have(seed: int, tmp_path
         def converged() -> bool:
             for follower in followers:
                 follower.grant()
-            return {"addresses", "placements"} <= views.plain.keys() & views.completed.keys() and views.agree()
+            return {"addresses", "placements"} <= views.completed.keys() and views.agree()
 
         await until(converged)
         assert AddressName("new") in views.agent.addresses

@@ -113,7 +113,7 @@ def test_without_usable_files_it_waits_for_them(service: Configserv, connect: Co
     assert health is not None and not health["ready"]
     assert "addresses.json:1: is not JSON" in health["detail"]
     client, agent = connect(), connect()
-    early = client.connection.create_receiver("addresses", credit=1)
+    early = client.connection.create_receiver("addresses/changes", credit=1)
     agent.ready("ragent", "q")
     # What runs is not on its way out only because nobody knows any more that it is wanted.
     status = client.find("status", lambda body: body["addresses"])

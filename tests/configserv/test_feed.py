@@ -56,7 +56,7 @@ async def test_changes_within_the_interval_are_one_snapshot() -> None:
 @asyncio_test
 async def test_a_released_snapshot_comes_again_and_a_rejected_one_with_the_next_change() -> None:
     value = 0
-    feed = PublishedFeed("feed", None, lambda: b"%d" % value)
+    feed = PublishedFeed("feed", "subject", lambda: b"%d" % value)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         got[0].release()
@@ -77,7 +77,7 @@ async def test_nothing_is_built_for_nobody() -> None:
         built += 1
         return b"{}"
 
-    feed = PublishedFeed("feed", None, build)
+    feed = PublishedFeed("feed", "subject", build)
     for _ in range(3):
         feed.changed()
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def tell(names: Iterable[str] | None) -> bytes:
 
 @asyncio_test
 async def test_a_feed_of_changes_gives_everything_first_and_then_what_changed() -> None:
-    feed = ChangeFeed("feed", None, tell)
+    feed = ChangeFeed("feed", "subject", tell)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         for names in (("a",), ("b", "a")):  # before the first is settled: both are still to come
@@ -109,7 +109,7 @@ async def test_a_feed_of_changes_gives_everything_first_and_then_what_changed() 
 
 @asyncio_test
 async def test_who_did_not_take_a_change_gets_everything_again() -> None:
-    feed = ChangeFeed("feed", None, tell)
+    feed = ChangeFeed("feed", "subject", tell)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         got[0].accept()
@@ -128,7 +128,7 @@ async def test_who_did_not_take_a_change_gets_everything_again() -> None:
 
 @asyncio_test
 async def test_changes_within_the_interval_are_one_message() -> None:
-    feed = ChangeFeed("feed", None, tell, interval=3600)
+    feed = ChangeFeed("feed", "subject", tell, interval=3600)
     async with subscribed(feed, window=10) as (_, got):
         await until(lambda: got)
         feed.changed([AddressName("a")])

@@ -31,11 +31,9 @@ def test_every_feed_begins_with_a_snapshot_also_of_nothing(service: Configserv, 
     client = connect()
     assert client.connection.conn.remote_container == "configuration-service"
     expected: dict[str, tuple[str | None, Any]] = {
-        "addresses": ("enmasse.addresses", {"schema": 1, "revision": 1, "addresses": {}, "forced": []}),
-        "maas": (None, {}),
-        "v1/addresses": (
-            "enmasse.io/v1/AddressList",
-            {"apiVersion": "enmasse.io/v1", "kind": "AddressList", "items": []},
+        "addresses/changes": (
+            "enmasse.addresses.changes",
+            {"schema": 1, "revision": 1, "addresses": {}, "forced": [], "full": True, "removed": []},
         ),
         "flavors": (
             "enmasse.flavors",
@@ -50,14 +48,15 @@ def test_every_feed_begins_with_a_snapshot_also_of_nothing(service: Configserv, 
         message = client.message(feed)
         assert (message.subject, json.loads(message.body)) == (subject, body)
         assert message.content_type == "application/json" and message.durable is False
-    message = client.message("status")
-    assert message.subject == "enmasse.status"
-    assert json.loads(message.body) == {"schema": 1, "config": {}, "addresses": [], "errors": []}
+    message = client.message("status/changes")
+    assert message.subject == "enmasse.status.changes"
+    empty = {"schema": 1, "config": {}, "addresses": [], "errors": [], "full": True, "removed": []}
+    assert json.loads(message.body) == empty
     client.send("placements", {"brokers": {}, "addresses": {}}, subject="full")
-    message = client.message("placements")
+    message = client.message("placements/changes")
     assert (message.subject, json.loads(message.body)) == (
-        "enmasse.placements",
-        {"schema": 1, "revision": 2, "brokers": {}, "addresses": {}},
+        "enmasse.placements.changes",
+        {"schema": 1, "revision": 2, "brokers": {}, "addresses": {}, "full": True, "removed": []},
     )
 
 
@@ -70,15 +69,6 @@ def test_an_edit_is_sent_however_the_file_is_written(service: Configserv, connec
     assert client.next("addresses")["addresses"] == {"a": ANYCAST, "b": QUEUE}
     (service.config / "addresses.json").write_text(json.dumps({"c": ANYCAST}))  # written in place
     assert client.next("addresses")["addresses"] == {"c": ANYCAST}
-    assert client.find("maas", lambda body: "c" in body) == {"c": {"store_and_forward": False, "multicast": False}}
-    items = client.find("v1/addresses", lambda body: body["items"])["items"]
-    assert items == [
-        {
-            "metadata": {"name": "c"},
-            "spec": {"address": "c", "type": "anycast", "plan": "standard"},
-            "status": {"isReady": False},
-        }
-    ]
 
 
 def test_what_could_not_be_saved_is_told_and_saved_later(service: Configserv, connect: Connect) -> None:
@@ -129,27 +119,26 @@ def test_snapshots_go_on_credit_only_and_the_newest_wins(service: Configserv, co
         quick.find("addresses", lambda body: f"a{number}" in body["addresses"])
     assert slow.next("addresses")["addresses"] == {"a4": ANYCAST}
     # and one that is not settled holds back the next
-    receiver = slow.connection.create_receiver("maas", credit=5, name="unsettling")
-    assert json.loads(receiver.receive(timeout=DEADLINE).body) == {
-        "a4": {"store_and_forward": False, "multicast": False}
-    }
+    receiver = slow.connection.create_receiver("addresses/changes", credit=5, name="unsettling")
+    assert json.loads(receiver.receive(timeout=DEADLINE).body)["addresses"] == {"a4": ANYCAST}
     for name in ("b", "c"):
         service.write("addresses.json", {name: ANYCAST})
         quick.find("addresses", lambda body: name in body["addresses"])
     assert not receiver.fetcher.has_message
     receiver.accept()
-    assert list(json.loads(receiver.receive(timeout=DEADLINE).body)) == ["c"]
+    found = json.loads(receiver.receive(timeout=DEADLINE).body)
+    assert (found["addresses"], sorted(found["removed"])) == ({"c": ANYCAST}, ["a4", "b"])
 
 
 def test_a_receiver_that_wants_settled_messages(service: Configserv, connect: Connect) -> None:
     service.start()
     client, other = connect(), connect()
-    receiver = client.connection.create_receiver("maas", credit=10, options=AtMostOnce())
-    assert json.loads(receiver.receive(timeout=DEADLINE).body) == {}
+    receiver = client.connection.create_receiver("addresses/changes", credit=10, options=AtMostOnce())
+    assert json.loads(receiver.receive(timeout=DEADLINE).body)["addresses"] == {}
     for number in range(3):
         service.write("addresses.json", {f"a{number}": ANYCAST})
-        other.find("maas", lambda body: f"a{number}" in body)
-        assert list(json.loads(receiver.receive(timeout=DEADLINE).body)) == [f"a{number}"]
+        other.find("addresses", lambda body: f"a{number}" in body["addresses"])
+        assert list(json.loads(receiver.receive(timeout=DEADLINE).body)["addresses"]) == [f"a{number}"]
 
 
 def test_subscribers_are_forgotten_with_their_links(service: Configserv, connect: Connect) -> None:
@@ -159,16 +148,16 @@ def test_subscribers_are_forgotten_with_their_links(service: Configserv, connect
     async def come_and_go() -> None:
         host, port = host_port(service.settings["listen"])
         connection = await control.connect(host, port, container="visitor", timeout=DEADLINE)
-        receivers = [connection.receiver("addresses") for _ in range(4)]
+        receivers = [connection.receiver("addresses/changes") for _ in range(4)]
         for receiver in receivers:
             await receiver.opened()
         receivers[0].close()
-        await until(lambda: service.subscribers("addresses") == 4, "one is detached")
+        await until(lambda: service.subscribers("addresses/changes") == 4, "one is detached")
         connection.abort()
         await connection.wait_closed()
 
     asyncio.run(come_and_go())
-    wait_until(lambda: service.subscribers("addresses") == 1, "one subscriber is left")
+    wait_until(lambda: service.subscribers("addresses/changes") == 1, "one subscriber is left")
 
 
 def test_a_feed_without_its_sources_is_not_sent(service: Configserv, connect: Connect) -> None:
@@ -178,7 +167,10 @@ def test_a_feed_without_its_sources_is_not_sent(service: Configserv, connect: Co
     assert health is not None and (health["status"], health["ready"]) == (503, False)
     assert "flavors.json: is missing" in health["detail"]
     client = connect()
-    early = {feed: client.connection.create_receiver(feed, credit=1) for feed in ("addresses", "flavors", "placements")}
+    early = {
+        feed: client.connection.create_receiver(feed, credit=1)
+        for feed in ("addresses/changes", "flavors", "placements/changes")
+    }
     status = client.next("status")
     assert [(error["file"], error["reason"]) for error in status["errors"]] == [
         ("flavors.json", "is missing; nothing is served before it is there")
@@ -187,8 +179,8 @@ def test_a_feed_without_its_sources_is_not_sent(service: Configserv, connect: Co
     assert not any(receiver.fetcher.has_message for receiver in early.values())
     service.write("flavors.json", {})
     assert content(json.loads(early["flavors"].receive(timeout=DEADLINE).body)) == {"schema": 1, "flavors": {}}
-    assert json.loads(early["addresses"].receive(timeout=DEADLINE).body)["addresses"] == {}
-    assert not early["placements"].fetcher.has_message
+    assert json.loads(early["addresses/changes"].receive(timeout=DEADLINE).body)["addresses"] == {}
+    assert not early["placements/changes"].fetcher.has_message
     wait_until(lambda: (service.health() or {}).get("ready"), "ready")
 
 

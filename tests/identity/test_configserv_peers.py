@@ -34,8 +34,8 @@ from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
 ROLES = TABLE[Listener.CONFIGSERV]
-FEEDS = ("addresses", "addresses/changes", "flavors", "placements", "placements/changes", "status", "status/changes",
-         "users", "permissions", "permissions/changes", "maas", "v1/addresses")  # fmt: skip
+FEEDS = ("addresses/changes", "flavors", "placements/changes", "status/changes",
+         "users", "permissions", "permissions/changes")  # fmt: skip
 TARGETS = ("readiness", "placements", "force")
 SECOND = Credential("ragent-1", Role.AGENT, new_secret())
 READY = {"addresses": {"a": {"ready": True, "failed": False, "message": "", "components": []}}, "instance": "x",
@@ -97,9 +97,9 @@ async def newest(c: Client, feed: str) -> dict[str, Any]:
 async def unchanged(port: int, suite: Suite) -> Any:
     """Check that the body sees the same status and the same forced addresses as there were before it."""
     async with dial(port, suite.credential(Role.OPERATOR)) as c:
-        before = await newest(c, "status"), await newest(c, "addresses")
+        before = await newest(c, "status/changes"), await newest(c, "addresses/changes")
         yield
-        assert before == (await newest(c, "status"), await newest(c, "addresses"))
+        assert before == (await newest(c, "status/changes"), await newest(c, "addresses/changes"))
 
 
 def test_a_listener_with_peers_offers_scram_alone(configserv: Service, port: int) -> None:
@@ -166,7 +166,7 @@ async def test_only_supervisor_and_operator_force(configserv: Service, port: int
                 sender = await c.sender("force", timeout=DEADLINE)
                 await sender.send(message("", {"addresses": ["a", str(role)]}), timeout=DEADLINE)
     async with dial(port, suite.credential(Role.OPERATOR)) as c:
-        assert {"supervisor", "operator"} <= set((await newest(c, "addresses"))["forced"])
+        assert {"supervisor", "operator"} <= set((await newest(c, "addresses/changes"))["forced"])
 
 
 @asyncio_test

@@ -82,7 +82,6 @@ _ADDRESSES: Final = "addresses/changes"
 _PLACEMENTS: Final = "placements/changes"
 _PERMISSIONS: Final = ("permissions/changes", "permissions")
 """Both are one feed; processes of 0.2.0 follow the second."""
-_CONTENT: Final = ("addresses", _ADDRESSES, "flavors", "placements", _PLACEMENTS)
 _SESSIONS: Final = "$sub/#"
 """Queues of sessions and subscriptions, and the feed of retained messages."""
 _EVERYTHING: Final = ("#", _SESSIONS)
@@ -107,7 +106,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
             send=("force", "configure"),
             recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes", *_PERMISSIONS, "configure"),
         ),
-        Role.OPERATOR: Access(send=("force",), recv=(*_CONTENT, "status", "status/changes", "maas", "v1/addresses")),
+        Role.OPERATOR: Access(send=("force",), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes")),
     },
     Listener.AGENT: {Role.ROUTER: Access(manage=True)},
     Listener.BROKER: {
