@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from enmasse.aio.feeds import FeedsClient, FollowedFeed
-from enmasse.model.feeds import Addresses, Placements
+from enmasse.model.feeds import AddressChanges, PlacementChanges
 from enmasse.model.names import AddressName
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
@@ -43,9 +43,10 @@ def service(tmp_path: Path) -> Any:
 def test_snapshots_come_typed_and_again_after_the_service_was_killed(service: Configserv) -> None:
     @asyncio_test
     async def run() -> None:
-        got: list[Addresses] = []
-        feed = FollowedFeed("addresses", Addresses, got.append)
-        async with following(service, feed, FollowedFeed("placements", Placements, lambda _: None)) as client:
+        got: list[AddressChanges] = []
+        feed = FollowedFeed("addresses/changes", AddressChanges, got.append)
+        placements = FollowedFeed("placements/changes", PlacementChanges, lambda _: None)
+        async with following(service, feed, placements) as client:
             await until(lambda: got)
             assert got[0].addresses[AddressName("a")].type == "anycast"
             assert client.connected
@@ -67,16 +68,16 @@ def test_snapshots_come_typed_and_again_after_the_service_was_killed(service: Co
 def test_a_snapshot_that_is_refused_changes_nothing_and_the_next_one_comes(service: Configserv) -> None:
     @asyncio_test
     async def run() -> None:
-        got: list[Addresses] = []
+        got: list[AddressChanges] = []
 
-        def received(body: Addresses) -> None:
+        def received(body: AddressChanges) -> None:
             if "bad" in body.addresses:
                 refused.set()
                 raise ValueError("not this one")
             got.append(body)
 
         refused = threading.Event()
-        async with following(service, FollowedFeed("addresses", Addresses, received)) as client:
+        async with following(service, FollowedFeed("addresses/changes", AddressChanges, received)) as client:
             await until(lambda: got)
             service.write("addresses.json", {"bad": {"type": "anycast"}})
             await until(refused.is_set)
