@@ -13,11 +13,12 @@ from typing import Any
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.termini import SENDER, passed_on_name
+from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, passed_on_name
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.link_routes import NO_ROUTE
 from services.router.routing.brokers.routed_link import RoutedHalf, RoutedLink
 from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.termini import DELAYED_DELIVERY
 
 LEAVING_LINKS = 512
 """Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
@@ -26,6 +27,9 @@ UNDER_WAY = 8
 """Attaches and detaches that a container has to answer at once for one client; further attaches of the client wait in
 the router. All clients share the connection to a container: it is to be free again within milliseconds."""
 TAKEN = AmqpError(STOLEN, "attached again elsewhere by the same container-id and link name")
+PASSED_ON = frozenset((DELAYED_DELIVERY, "SHARED-SUBS", MESSAGE_IDENTITY))
+"""Desired capabilities of clients that containers learn of. By others a container may know links of its own kind, as
+Artemis knows mirrors and federation: a client could make such a link with the rights of the router."""
 External = Callable[[str], str]
 """The address as the container knows it."""
 Key = tuple[str, str]
@@ -248,6 +252,6 @@ def _wanted(link: Link, sender: bytes = b"") -> dict[str, Any]:
     return {
         "snd_settle_mode": attach.snd_settle_mode,
         "rcv_settle_mode": attach.rcv_settle_mode,
-        "desired_capabilities": attach.desired_capabilities,
+        "desired_capabilities": tuple(c for c in attach.desired_capabilities or () if c in PASSED_ON) or None,
         "properties": properties,
     }
