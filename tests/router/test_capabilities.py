@@ -31,10 +31,13 @@ class Broker(Foreign):
     def __init__(self, world: World) -> None:
         super().__init__(world, None)
         self.desired: list[tuple[str, ...]] = []
+        self.termini: list[tuple[str, ...]] = []
 
     def on_attach(self, link: Link) -> None:
         assert link.remote_attach is not None
         self.desired.append(tuple(map(str, link.remote_attach.desired_capabilities or ())))
+        for terminus in (link.remote_source, link.remote_target):
+            self.termini.append(tuple(map(str, terminus.capabilities or ())))
         super().on_attach(link)
 
 
@@ -73,3 +76,25 @@ def test_a_broker_learns_of_those_that_the_suite_knows(way: str, desired: list[s
         session.attach_receiver("l", source, Target(), desired_capabilities=wanted)
     pump()
     assert broker.desired == [tuple(passed_on)]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_so_are_those_of_sources_and_targets(sends: bool) -> None:
+    world = World()
+    for number, side in enumerate(["in", "out"]):
+        world.router.link_routes.add(LinkRouteConfig(1010 + number, side, side, prefix="news", container_id="b"))
+    broker = Broker(world)
+    for _ in range(3):
+        world.pump()
+        broker.pump()
+    world.client.handler = Guard(Handler())
+    session = world.client.begin()
+    asked = tuple(map(Symbol, [*FOREIGN, "topic", "SHARED", "global"]))
+    if sends:
+        session.attach_sender("l", Source(capabilities=asked), Target(address="news/one", capabilities=asked))
+    else:
+        session.attach_receiver("l", Source(address="news/one", capabilities=asked), Target(capabilities=asked))
+    for _ in range(6):
+        world.pump()
+        broker.pump()
+    assert broker.termini == [("topic", "SHARED", "global")] * 2

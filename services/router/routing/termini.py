@@ -18,7 +18,8 @@ TOPIC = "topic"
 DELAYED_DELIVERY = Symbol("DELAYED_DELIVERY")
 _FITS = {ANYCAST: QUEUE, QUEUE: QUEUE, MULTICAST: TOPIC}
 """The capability of a terminus that each kind of address has."""
-_ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global")
+ASKED = (QUEUE, TOPIC, "temporary-queue", "temporary-topic", "shared", "global")
+"""Capabilities of sources and targets that mean something in the suite."""
 
 
 def temporary_kind(terminus: Any) -> str | None:
@@ -73,7 +74,7 @@ def as_it_is(kind: str | None, terminus: Any) -> Any:
     if terminus is None:
         return None
     given = terminus.capabilities or ()
-    kept = tuple(c for c in given if kind is None or str(c).lower() not in _ASKED or str(c).lower() == _FITS[kind])
+    kept = tuple(c for c in given if kind is None or str(c).lower() not in ASKED or str(c).lower() == _FITS[kind])
     selecting = bool(getattr(terminus, "filter", None))
     browsing = getattr(terminus, "distribution_mode", None) == "copy"
     if len(kept) == len(given) and not selecting and not browsing:

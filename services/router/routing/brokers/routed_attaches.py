@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, passed_on_name
@@ -18,7 +19,7 @@ from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.link_routes import NO_ROUTE
 from services.router.routing.brokers.routed_link import RoutedHalf, RoutedLink
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.termini import DELAYED_DELIVERY
+from services.router.routing.termini import ASKED, DELAYED_DELIVERY
 
 LEAVING_LINKS = 512
 """Links at containers that a client may have left at once. The handle of such a link is free for the next attach before
@@ -137,6 +138,7 @@ class PassingOn:
             terminus.address = external(asked)
             pair.rewritten = (asked, terminus.address)
             source, target = (source, terminus) if sending else (terminus, target)
+        source, target = _known(source), _known(target)
         session = container.session_for_links(receiving=not sending)
         other: Sender | Receiver
         if sending:
@@ -236,6 +238,18 @@ class PassingOn:
             turns = by_container.pop(connection, None)
             for pair in list(turns.waiting) if turns is not None else ():
                 pair.give_up(AmqpError(NO_ROUTE, "No route to the destination node"))
+
+
+def _known(terminus: Any) -> Any:
+    """Return the terminus without capabilities that mean nothing in the suite. A coordinator is unchanged."""
+    if not isinstance(terminus, Source | Target) or not terminus.capabilities:
+        return terminus
+    known = tuple(c for c in terminus.capabilities if str(c).lower() in ASKED)
+    if len(known) == len(terminus.capabilities):
+        return terminus
+    terminus = copy.copy(terminus)
+    terminus.capabilities = known or None
+    return terminus
 
 
 def _wanted(link: Link, sender: bytes = b"") -> dict[str, Any]:
