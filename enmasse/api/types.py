@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from enmasse.model.addresses import AddressType
+from enmasse.model.address_types import AddressType, FlavorType
 from enmasse.model.operations import Operation
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ class Flavor(Resource, frozen=True, kw_only=True):
     """A flavor. `addresses`: number of the addresses that name it, None for callers that may not view them all."""
 
     name: str
-    type: Literal["queue", "topic", "router"]
+    type: FlavorType
     entry: Entry
     etag: str | None = None
     addresses: int | None = None

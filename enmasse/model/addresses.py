@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from enmasse.model import values
+from enmasse.model.address_types import TYPES, AddressType, StoredType, Traits, type_of
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Edit, Problem
 from enmasse.model.names import AddressName, address_error, router_form
 from enmasse.model.values import Wrong
 
-AddressType = Literal["queue", "topic", "anycast", "multicast"]
-TYPES: tuple[AddressType, ...] = ("queue", "topic", "anycast", "multicast")
-STORED: tuple[AddressType, AddressType] = ("queue", "topic")
-_BY_FLAGS: dict[tuple[bool, bool], AddressType] = {
-    (True, False): "queue",
-    (True, True): "topic",
-    (False, False): "anycast",
-    (False, True): "multicast",
-}
 _MAX_MS = 2**53
 FEW = 20
 """New topics that are compared with each name."""
@@ -44,7 +36,7 @@ class Redelivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An address in canonical form. `flavor` is set for queue and topic."""
+    """An address in canonical form. `flavor` is set if brokers store it."""
 
     type: AddressType
     flavor: str | None = None
@@ -64,14 +56,21 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """Takes every MQTT topic that no other address takes."""
 
     @property
-    def stored(self) -> bool:
-        """Return True if brokers store its messages: a queue or a topic."""
-        return self.type in STORED
+    def traits(self) -> Traits:
+        """Return the traits of its type."""
+        return TYPES[self.type]
 
     @property
-    def multicast(self) -> bool:
-        """Return True if each receiver gets each message: a topic or multicast."""
-        return self.type in ("topic", "multicast")
+    def entity(self) -> StoredType:
+        """Return the form in which its broker stores it; only for an address that is stored."""
+        found = TYPES[self.type].entity
+        assert found is not None
+        return found
+
+    @property
+    def stored(self) -> bool:
+        """Return True if brokers store its messages."""
+        return TYPES[self.type].entity is not None
 
 
 def _ttl(value: Any) -> Ttl:
@@ -232,10 +231,9 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
             continue
         if key not in _STORED_ONLY:
             raise values.unknown_key(key, KEYS)
-        if kind not in STORED:
-            raise Wrong(
-                f"does not apply to {kind}, which stores nothing; remove it, or make the address a queue or topic", key
-            )
+        if not TYPES[kind].stored:
+            what = " or ".join(name for name, traits in TYPES.items() if traits.stored)
+            raise Wrong(f"does not apply to {kind}, which stores nothing; remove it, or make the address a {what}", key)
         attribute, check = _STORED_ONLY[key]
         try:
             found[attribute] = check(value)
@@ -248,7 +246,8 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
 
 def _type(entry: dict[str, Any]) -> AddressType:
     written = entry.get("type")
-    if written is not None and written not in TYPES:
+    kind = type_of(entry)
+    if written is not None and kind is None:
         raise Wrong(f"must be one of {', '.join(TYPES)}", "type")
     flags: list[bool | None] = []
     for key in ("store_and_forward", "multicast"):
@@ -257,21 +256,20 @@ def _type(entry: dict[str, Any]) -> AddressType:
             raise Wrong(f"must be true or false, not {values.kind(value)}", key)
         flags.append(value)
     stored, multicast = flags
-    if written is None:
-        if stored is None or multicast is None:
-            missing = "store_and_forward" if stored is None else "multicast"
-            raise Wrong(f'is missing; write it, or "type" with one of {", ".join(TYPES)}', missing)
-        return _BY_FLAGS[stored, multicast]
-    kind: AddressType = written
-    if stored is not None and stored != (kind in STORED):
+    if written is None and (stored is None or multicast is None):
+        missing = "store_and_forward" if stored is None else "multicast"
+        raise Wrong(f'is missing; write it, or "type" with one of {", ".join(TYPES)}', missing)
+    assert kind is not None  # of each pair of flags there is a type
+    traits = TYPES[kind]
+    if stored is not None and stored != traits.stored:
         raise Wrong(f"contradicts type {kind!r}; remove one of the two", "store_and_forward")
-    if multicast is not None and multicast != (kind in ("topic", "multicast")):
+    if multicast is not None and multicast != traits.fan_out:
         raise Wrong(f"contradicts type {kind!r}; remove one of the two", "multicast")
     return kind
 
 
 def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str | None:
-    wanted = kind if kind in STORED else "router"
+    wanted = TYPES[kind].flavor
     if name is None:
         if wanted == "router":
             return None
@@ -300,7 +298,7 @@ def _mqtt_default(value: Any, kind: AddressType) -> bool:
         found = values.boolean(value)
     except Wrong as wrong:
         raise Wrong(str(wrong), "mqttDefault") from None
-    if found and kind != "topic":
+    if found and not TYPES[kind].levels:
         raise Wrong(f"applies to a topic, not to {kind}; remove it", "mqttDefault")
     return found
 
@@ -331,8 +329,8 @@ def shadowed(
     written = map(AddressName, document.entries)  # of an edit, only what it touches: the others are those of `keep`
     names = [name for name in written if (new := good.get(name)) is not (old := keep.get(name)) and new and new != old]
     dotted = [name for name in good if "." in name]
-    topics = {router_form(name): name for name in dotted if good[name].type == "topic"}
-    below = tuple(f"{router_form(name)}/" for name in names if good[name].type == "topic")
+    topics = {router_form(name): name for name in dotted if good[name].traits.levels}
+    below = tuple(f"{router_form(name)}/" for name in names if good[name].traits.levels)
     if len(below) > FEW:
         names = list(good)
     elif below:
@@ -340,13 +338,13 @@ def shadowed(
         names = [name for name in good if name in concerned or name.startswith(below)]
     problems: list[Problem] = []
     for name in names:
-        if name not in good or good[name].type == "topic":
+        if name not in good or good[name].traits.levels:
             continue
         above = router_form(name)
         while (cut := above.rfind("/")) > 0:
             above = above[:cut]
             topic = topics.get(above, AddressName(above))
-            if topic not in good or good[topic].type != "topic":
+            if topic not in good or not good[topic].traits.levels:
                 continue
             if name in keep and topic not in keep:
                 gone, reason = topic, f"covers all names below it, and {name!r} is one already; rename one of the two"
@@ -376,9 +374,9 @@ def _references(document: Document, good: dict[AddressName, Address]) -> list[Pr
                     reason = "an address cannot be its own; name another queue"
                 elif found is None:
                     reason = f"there is no valid address {other[:60]!r}; add it as a queue"
-                elif found.type != "queue":
+                elif not found.traits.takes_dead_letters:
                     reason = f"{other[:60]!r} must be a queue, not {found.type}"
-                elif address.type == "queue" and found.flavor != address.flavor:
+                elif address.traits.entity == "queue" and found.flavor != address.flavor:
                     reason = f"{other[:60]!r} must be of flavor {address.flavor!r} too, so that it is kept the same way"
                 else:
                     continue

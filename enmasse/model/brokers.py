@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from enmasse.model import values
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import BrokerEndpoint, Placement, Placements
 from enmasse.model.jsonfile import Document, Problem, shown
@@ -45,7 +46,7 @@ def parse_brokers(document: Document) -> tuple[dict[str, HandMade], list[Problem
 def unknown_names(
     document: Document,
     brokers: Mapping[str, HandMade],
-    addresses: Mapping[AddressName, str | None],
+    addresses: Mapping[AddressName, AddressType | None],
     flavors: Collection[str],
 ) -> list[Problem]:
     """Return names in brokers.json without effect. `addresses`: name → type, None if that is not known."""
@@ -55,8 +56,8 @@ def unknown_names(
             if address not in addresses:
                 reason = f"no address {shown(address)!r} in addresses.json: put it there, or remove it here"
                 problems.append(document.problem(reason, broker, "addresses"))
-            elif addresses[address] in ("anycast", "multicast"):
-                reason = f"{address!r} is of type {addresses[address]}, which no broker carries: remove it here"
+            elif (kind := addresses[address]) is not None and not TYPES[kind].stored:
+                reason = f"{address!r} is of type {kind}, which no broker carries: remove it here"
                 problems.append(document.problem(reason, broker, "addresses"))
         for name in entry.flavors:
             if name not in flavors:
@@ -82,8 +83,8 @@ def place(
     placed: dict[AddressName, list[Placement]] = {}
     for name, address in addresses.items():
         found = by_address.get(name) or by_flavor.get(address.flavor or "")
-        if found is not None and (address.type == "queue" or address.type == "topic"):
-            placed[name] = [Placement(broker=found, type=address.type)]
+        if found is not None and (entity := address.traits.entity) is not None:
+            placed[name] = [Placement(broker=found, type=entity)]
     return Placements(
         brokers={
             name: BrokerEndpoint(host=entry.host, port=entry.port, by_hand=True) for name, entry in brokers.items()

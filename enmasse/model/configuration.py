@@ -12,11 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from enmasse.model.address_types import AddressType, type_of
 from enmasse.model.addresses import (
-    STORED,
-    TYPES,
     Address,
-    AddressType,
     edit_addresses,
     indistinct,
     parse_addresses,
@@ -405,9 +403,5 @@ def _addresses(
 def _failed(entry: Any, reason: str) -> Failed:
     if not isinstance(entry, dict):
         return Failed(reason)
-    kind, flavor = entry.get("type"), entry.get("flavor")
-    if kind is None and isinstance(entry.get("store_and_forward"), bool) and isinstance(entry.get("multicast"), bool):
-        stored: tuple[AddressType, AddressType] = STORED
-        direct: tuple[AddressType, AddressType] = ("anycast", "multicast")
-        kind = (stored if entry["store_and_forward"] else direct)[entry["multicast"]]
-    return Failed(reason, kind if kind in TYPES else None, shown(flavor) if isinstance(flavor, str) else None)
+    flavor = entry.get("flavor")
+    return Failed(reason, type_of(entry), shown(flavor) if isinstance(flavor, str) else None)

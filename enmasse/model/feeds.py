@@ -8,7 +8,8 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
-from enmasse.model.addresses import Address, AddressType
+from enmasse.model.address_types import AddressType, StoredType
+from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
@@ -128,10 +129,6 @@ class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     scram: bool = False
     """The broker authenticates the suite's processes by SCRAM-SHA-256, and no other peer. This decides how a process
     connects, not what the broker offers: a program in its place cannot ask for less."""
-
-
-StoredType = Literal["queue", "topic"]
-"""Type of an entity on a broker."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):

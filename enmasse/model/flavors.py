@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from enmasse.model import values
+from enmasse.model.address_types import FlavorType
 from enmasse.model.jsonfile import Document, Problem
 from enmasse.model.names import simple_error
 from enmasse.model.values import Wrong
 
-FlavorType = Literal["queue", "topic", "router"]
 TEMPLATES: dict[str, FlavorType] = {
     "queue-inmemory": "queue",
     "queue-persisted": "queue",

@@ -20,7 +20,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from enmasse.model.addresses import Address, AddressType
+from enmasse.model.address_types import TYPES, AddressType, Traits
+from enmasse.model.addresses import Address
 from enmasse.model.names import SPACE, AddressName, WireName, router_form, wire_name
 from enmasse.tries import NameTrie
 
@@ -44,6 +45,11 @@ class TopicOwner(NamedTuple):
     wire: WireName
     to: str
 
+    @property
+    def traits(self) -> Traits:
+        """Return the traits of the address's type."""
+        return TYPES[self.type]
+
 
 class FilterTarget(NamedTuple):
     """Part of a filter that covers one address. `pattern`: in broker wildcards (`/ + #`); not for topics: the
@@ -52,6 +58,11 @@ class FilterTarget(NamedTuple):
     name: AddressName
     type: AddressType
     pattern: str
+
+    @property
+    def traits(self) -> Traits:
+        """Return the traits of the address's type."""
+        return TYPES[self.type]
 
 
 class FilterRefused(ValueError):
@@ -130,7 +141,7 @@ class TopicMap:
         self._tree: NameTrie | None = None
         dotted = False
         for name, address in self._addresses.items():
-            if address is not None and address.mqtt_default and address.type == "topic":
+            if address is not None and address.mqtt_default and address.traits.levels:
                 self.default = name
             if len(name) > self._longest:
                 self._longest = len(name)
@@ -155,7 +166,7 @@ class TopicMap:
         if address is None:
             return None
         to = name if len(topic) == len(name) else name + "/" + escape(topic[len(name) + 1 :])
-        if address.type != "topic":
+        if not address.traits.levels:
             return TopicOwner(name, address.type, wire_name(name), to)
         return self._topic(to)
 
@@ -167,8 +178,8 @@ class TopicMap:
         address = self._addresses[name]
         if address is None:
             return None
-        if address.type == "topic":
-            return TopicOwner(name, "topic", WireName(to), to)
+        if address.traits.levels:
+            return TopicOwner(name, address.type, WireName(to), to)
         return TopicOwner(name, address.type, wire_name(name), to) if len(name) == len(to) else None
 
     def topic_of(self, wire: str) -> str:
@@ -200,9 +211,10 @@ class TopicMap:
     def _topic(self, wire: str) -> TopicOwner | None:
         """Return the topic address that owns a topic: the nearest one above it."""
         name = self._prefix(wire)
-        if name is None or self._addresses[name] is None or (self._dotted and self._prefix_of_wire(wire) != name):
+        address = None if name is None else self._addresses[name]
+        if name is None or address is None or (self._dotted and self._prefix_of_wire(wire) != name):
             return None
-        return TopicOwner(name, "topic", WireName(wire), wire)
+        return TopicOwner(name, address.type, WireName(wire), wire)
 
     def _prefix(self, topic: str) -> AddressName | None:
         addresses = self._addresses
@@ -249,12 +261,12 @@ class TopicMap:
         found: dict[FilterTarget, None] = {}
         name = self._prefix("/".join(levels[:first])) if first else None
         address = None if name is None else self._addresses[name]
-        if name is not None and address is not None and address.type != "topic":
+        if name is not None and address is not None and not address.traits.levels:
             found[self._other(filter, name, address.type)] = None
         if first == len(levels):
             owner = self.owner(filter)
-            if owner is not None and owner.type == "topic":
-                found[FilterTarget(owner.name, "topic", owner.wire)] = None
+            if owner is not None and owner.traits.levels:
+                found[FilterTarget(owner.name, owner.type, owner.wire)] = None
         else:
             if name is None and self.default is not None:
                 found.update(dict.fromkeys(self._covered([*self.default.split("/"), *levels], default=True)))
@@ -271,7 +283,7 @@ class TopicMap:
         found = []
         for target in self.targets(filter):
             rest = filter[len(target.name) + 1 :]
-            if target.type == "topic" or not rest:
+            if target.traits.levels or not rest:
                 found.append(target.pattern)
             else:
                 found.append("/".join([target.pattern, *_escape_filter(rest.split("/"))]))
@@ -279,7 +291,7 @@ class TopicMap:
 
     def _other(self, filter: str, name: AddressName, kind: AddressType) -> FilterTarget:
         """The filter begins with the name of an address that is no topic."""
-        if kind != "multicast" and filter[len(name) :] not in ("", "/#"):
+        if not TYPES[kind].broadcast and filter[len(name) :] not in ("", "/#"):
             raise FilterRefused(
                 f"{_shown(filter)} would receive a part of {kind} {_shown(name)}, whose other messages would be lost: "
                 f"subscribe to {_shown(name)} or {_shown(name + '/#')}"
@@ -294,10 +306,12 @@ class TopicMap:
         hidden = any(level in ("+", "#") for level in levels[:own])  # the default is reached without its name
         for found, at in self._topics().above(levels):
             name, rest = AddressName(found), tail[at:]
+            address = self._addresses[name]
+            assert address is not None  # the trie has addresses only, none that leave
             if not hidden or not self._of_default(name):
-                yield FilterTarget(name, "topic", "/".join([name, *rest]))
+                yield FilterTarget(name, address.type, "/".join([name, *rest]))
             elif name == self.default and rest in ([], ["#"]):
-                yield FilterTarget(name, "topic", name)
+                yield FilterTarget(name, address.type, name)
 
     def _of_default(self, name: AddressName) -> bool:
         return name == self.default or name.startswith(self._below_default)
@@ -306,7 +320,7 @@ class TopicMap:
         if self._tree is None:
             self._tree = NameTrie()
             for name, address in self._addresses.items():
-                if address is not None and address.type == "topic":
+                if address is not None and address.traits.levels:
                     self._tree.add(name)
         return self._tree
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from enmasse.model.address_types import TYPES, type_of
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import checked
 
@@ -57,9 +58,8 @@ def queues_of(file: Path) -> list[str]:
 
 
 def _is_queue(entry: dict[str, object]) -> bool:
-    if "type" in entry:
-        return entry["type"] == "queue"
-    return entry.get("store_and_forward") is True and not entry.get("multicast")
+    type = type_of(entry)
+    return type is not None and TYPES[type].entity == "queue"
 
 
 def _literal(text: str) -> str:

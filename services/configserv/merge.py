@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from enmasse.model import feeds
+from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import ADDRESSES, Applied, Failed
 from enmasse.model.flavors import IN_MEMORY, Flavor
@@ -29,7 +30,8 @@ class Merger:
         self.revisions = Revisions(reporters)
         stored = tuple(reporters)
         direct = tuple(name for name in reporters if name == ROUTER_AGENT)
-        self._needs = {"queue": stored, "topic": stored, "anycast": direct, "multicast": direct}
+        self._routers = direct
+        self._needs = {name: stored if traits.stored else direct for name, traits in TYPES.items()}
         self._complete = False
         self._addresses: Mapping[AddressName, Address] = {}
         self._in_memory: frozenset[str] = frozenset()
@@ -175,7 +177,7 @@ class Merger:
             reported.texts = ["its configuration is not known: the configuration files cannot be used"]
         elif reported.reporters:
             shown, phase = self._gone.get(name), "Terminating"
-        elif name in self._gone and (behind := self._behind(name, self._needs["anycast"])):
+        elif name in self._gone and (behind := self._behind(name, self._routers)):
             shown, phase = self._gone[name], "Terminating"
             reported.texts = [f"its removal waits for {', '.join(behind)}"]
             self._awaiting.add(name)

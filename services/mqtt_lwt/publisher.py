@@ -10,7 +10,7 @@ from functools import partial
 from enmasse.control import ControlConnection, ControlError, ControlSender, Outcome
 from enmasse.control.link import MODIFIED, RELEASED
 from enmasse.logs import log
-from enmasse.model.addresses import AddressType
+from enmasse.model.address_types import Traits
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap, TopicOwner
 from enmasse.network.backoff import AGAIN, Backoff
@@ -101,17 +101,17 @@ class Publisher:
                 continue
             name, target = self._way(owner, will)
             lane = self._lanes.get(name)
-            if lane is None or lane.type != owner.type:
+            if lane is None or lane.traits is not owner.traits:
                 if lane is not None:
                     lane.stop()
-                lane = self._lanes[name] = _Lane(self, name, owner.type, target)
+                lane = self._lanes[name] = _Lane(self, name, owner.traits, target)
             lane.waiting.append(will)
             if self._connection is not None:
                 lane.start(self._connection, self._room)
 
     def _way(self, owner: TopicOwner, will: Will) -> tuple[str, str | None]:
         """Return the key of a will's lane, and the target of its link (None: the anonymous terminus)."""
-        if owner.type != "topic":
+        if not owner.traits.levels:
             return owner.name, owner.wire
         return (owner.name, None) if self._relays else (will.to, will.to)
 
@@ -181,15 +181,15 @@ def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
     """Return the address that takes a will. A topic takes only names below its own: the message is sent to its name,
     and any other name may be a node of a router or service, to which clients must not send through us."""
     owner = topics.owner_of_wire(to) or topics.owner(topics.topic_of(to))
-    return None if owner is not None and owner.type == "topic" and owner.wire != to else owner
+    return None if owner is not None and owner.traits.levels and owner.wire != to else owner
 
 
 class _Lane:
     """Wills of one link, to `target`, or to topics by the anonymous terminus (`target` None)."""
 
-    def __init__(self, publisher: Publisher, name: str, type: AddressType, target: str | None) -> None:
+    def __init__(self, publisher: Publisher, name: str, traits: Traits, target: str | None) -> None:
         self.name = name
-        self.type = type
+        self.traits = traits
         self.waiting: deque[Will] = deque()
         self._publisher = publisher
         self._target = target
@@ -250,7 +250,7 @@ class _Lane:
             except TimeoutError:
                 if self._under_way:
                     continue
-                if self.type == "multicast":
+                if self.traits.broadcast:
                     self._no_receivers()
                 return
             room = min(sender.credit, self._window - self._under_way, READ)
@@ -291,7 +291,7 @@ class _Lane:
         self._left()
 
     def _outcome(self, will: Will, backoff: Backoff, outcome: Outcome) -> None:
-        nobody = self.type == "multicast" and outcome.state in (RELEASED, MODIFIED)  # no receivers, so all have it
+        nobody = self.traits.broadcast and outcome.state in (RELEASED, MODIFIED)  # no receivers, so all have it
         if outcome.accepted or nobody:
             backoff.reset()
             self._window = min(2 * self._window, WINDOW)

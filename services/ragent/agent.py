@@ -18,6 +18,7 @@ from enmasse.identity.processes.roles import Listener
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
@@ -276,7 +277,7 @@ class RouterAgent:
             self.book.put(name, self._state(name, type_) if type_ is not None else self._leaving(name))
         self.readiness.changed()
 
-    def _state(self, name: AddressName, type_: str) -> feeds.Readiness:
+    def _state(self, name: AddressName, type_: AddressType) -> feeds.Readiness:
         components = tuple(sorted(self.routers))
         active = frozenset(p.broker for p in self.desired.placements(name) if p.active)
         consumers = 0
@@ -293,22 +294,23 @@ class RouterAgent:
             ready=True,
             message=next((text for broker in active if (text := self.by_hand.note(broker, type_))), ""),
             components=components,
-            consumers=consumers if type_ != "topic" else None,
+            consumers=None if TYPES[type_].levels else consumers,
         )
 
-    def _unroutable(self, name: AddressName, type_: str, active: Collection[str]) -> str:
+    def _unroutable(self, name: AddressName, type_: AddressType, active: Collection[str]) -> str:
         """Return what prevents the address from working on every router; empty if nothing does."""
         if not self.routers:
             return "no router is connected"
+        entity = TYPES[type_].entity
         for router in self.routers:
             work = self.desired.work(router, name)
-            if work is None or work.kind != type_:
+            if work is None or work.kind != (entity or type_):
                 return f"is a {work.kind if work else type_} on the routers until nothing of that is left"
-        if type_ not in ("queue", "topic"):
+        if entity is None:
             return ""
         if not active:
             return "no broker carries it yet" + ("" if self.desired.has_made else NAME_IT)
-        return next((text for broker in active if (text := self.by_hand.problem(broker, name, type_))), "")
+        return next((text for broker in active if (text := self.by_hand.problem(broker, name, entity))), "")
 
     def _problem(self, router: ManagedRouter, name: AddressName, active: Collection[str]) -> tuple[bool, str]:
         """Return whether the address has failed on a router, and what prevents it from working there."""
@@ -318,7 +320,8 @@ class RouterAgent:
             return True, refusal
         if not router.configured:
             return False, "is being configured"
-        if self.desired.type(name) not in ("queue", "topic") and (parted := self._parted(router)):
+        type_ = self.desired.type(name)
+        if (type_ is None or not TYPES[type_].stored) and (parted := self._parted(router)):
             return False, parted
         work = self.desired.work(router.id, name)
         return False, router.table.problem(name, work, active) if work is not None else ""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from enmasse.model import feeds
+from enmasse.model.address_types import AddressType
 from enmasse.model.names import AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
@@ -48,7 +49,7 @@ class Desired:
         self._mqtt = mqtt
         self._sasl_plugin = sasl_plugin
         self._authenticate = authenticate
-        self._types: dict[AddressName, str] = {}
+        self._types: dict[AddressName, AddressType] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
         self._invalid: frozenset[AddressName] = frozenset()
@@ -103,7 +104,7 @@ class Desired:
         yield from self._types
         yield from (name for name in self._placed if name not in self._types)
 
-    def type(self, name: AddressName) -> str | None:
+    def type(self, name: AddressName) -> AddressType | None:
         """Return the desired type of an address; None if it is not desired."""
         return self._types.get(name)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from enmasse.model.address_types import TYPES, AddressType, StoredType
 from enmasse.model.feeds import BrokerEndpoint, Placement
 from enmasse.model.names import AddressName, session_prefix, wire_name
 from services.ragent.mesh import Endpoint
@@ -117,7 +118,7 @@ class RouterWork(NamedTuple):
     For a queue `in` is from the broker; for a topic `in` is a client's sender, by Dispatch's convention.
     """
 
-    kind: str
+    kind: AddressType
     links: tuple[tuple[str, str], ...]
 
 
@@ -129,36 +130,37 @@ class Owner(NamedTuple):
     subject: str
 
 
-def work_for(kind: str | None, placements: Sequence[Placement]) -> RouterWork | None:
-    """Compute the work for an address of `kind` (None: no longer desired) with these placements.
+def work_for(type: AddressType | None, placements: Sequence[Placement]) -> RouterWork | None:
+    """Compute the work for an address of this type (None: no longer desired) with these placements.
 
     While a broker holds an object of another kind under the name (the address was retyped, or removed, while it held
     messages), that object stays reachable for its consumers, and the new kind waits: a router's address has one kind.
     """
-    old = [p for p in placements if p.draining and p.type is not None and p.type != kind]
+    entity = None if type is None else TYPES[type].entity
+    old = [p for p in placements if p.draining and p.type is not None and p.type != entity]
     if old:
         first = old[0].type
         assert first is not None
         return RouterWork(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
-    if kind is None:
+    if type is None:
         # The kind is unknown: placements made by hand name only brokers, and then it is a queue.
         left = [p for p in placements if p.draining]
         return RouterWork("queue", tuple((p.broker, "in") for p in left)) if left else None
-    if kind not in ("queue", "topic"):
-        return RouterWork(kind, ())
+    if entity is None:
+        return RouterWork(type, ())
     links: list[tuple[str, str]] = []
-    there = [p for p in placements if p.type in (None, kind)]
+    there = [p for p in placements if p.type in (None, entity)]
     # Subscribers of a topic that moves belong on its new broker.
-    drains = kind == "queue" or not any(p.active for p in there)
+    drains = not TYPES[type].levels or not any(p.active for p in there)
     for placement in there:
         if placement.active:
             links += ((placement.broker, "in"), (placement.broker, "out"))
         elif placement.draining and drains:
-            links.append((placement.broker, _drain_direction(kind)))
-    return RouterWork(kind, tuple(links))
+            links.append((placement.broker, _drain_direction(entity)))
+    return RouterWork(entity, tuple(links))
 
 
-def _drain_direction(kind: str) -> str:
+def _drain_direction(kind: StoredType) -> str:
     # A queue's auto-link `in` feeds the router from the broker; a topic's link route `out` lets subscribers attach.
     return "in" if kind == "queue" else "out"
 
@@ -167,20 +169,11 @@ def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
     """Return the entities of one address on every router."""
     if work is None:
         return []
-    if work.kind == "topic":
+    traits = TYPES[work.kind]
+    if traits.levels:
         return [_link_route(name, broker, direction) for broker, direction in work.links]
-    waypoint = work.kind == "queue"
-    entities = [
-        Entity(
-            ADDRESS,
-            address_key(name)[1],
-            {
-                "pattern": wire_name(name),
-                "distribution": "multicast" if work.kind == "multicast" else "balanced",
-                "waypoint": waypoint,
-            },
-        )
-    ]
+    attributes = {"pattern": wire_name(name), "distribution": traits.distribution, "waypoint": traits.stored}
+    entities = [Entity(ADDRESS, address_key(name)[1], attributes)]
     return entities + [_auto_link(name, broker, direction) for broker, direction in work.links]
 
 
@@ -193,7 +186,7 @@ def names_of_address(name: AddressName, work: RouterWork | None) -> list[tuple[s
     """Return type and name of each entity of `of_address`."""
     if work is None:
         return []
-    if work.kind == "topic":
+    if TYPES[work.kind].levels:
         return [(LINK_ROUTE, _link_name(f"route-{direction}", broker, name)) for broker, direction in work.links]
     links = [(AUTO_LINK, _link_name(direction, broker, name)) for broker, direction in work.links]
     return [address_key(name), *links]

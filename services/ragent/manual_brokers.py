@@ -13,6 +13,7 @@ from typing import NamedTuple
 from enmasse.control import Artemis, ControlConnection, ControlError, keep_connected
 from enmasse.control.listings import AddressRow, QueueRow, read_listings
 from enmasse.logs import log
+from enmasse.model.address_types import TYPES, AddressType, StoredType
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from enmasse.process import runner
 
@@ -41,7 +42,7 @@ def offer(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Offer:
     )
 
 
-def missing(broker: str, name: AddressName, kind: str, seen: Offer) -> str:
+def missing(broker: str, name: AddressName, kind: StoredType, seen: Offer) -> str:
     """Return what prevents the address from working on the broker, and what to create there; empty if nothing does.
 
     Automatic creation by the broker does not count: not all products create queues for clients behind a router.
@@ -88,7 +89,7 @@ class ByHand:
                 )
         self._changed(None)
 
-    def problem(self, broker: str, name: AddressName, kind: str) -> str:
+    def problem(self, broker: str, name: AddressName, kind: StoredType) -> str:
         """Return what prevents the address from working on the broker, as last read; empty for a broker not managed by
         hand."""
         found = self._brokers.get(broker)
@@ -98,10 +99,10 @@ class ByHand:
             return f"broker {broker} {found.detail}"
         return missing(broker, name, kind, found.offer)
 
-    def note(self, broker: str, kind: str) -> str:
+    def note(self, broker: str, type: AddressType) -> str:
         """Return the notice about a working address there. (A broker of another product grants the routers' links.)"""
         found = self._brokers.get(broker)
-        if kind != "topic" or found is None or not found.is_unasked:
+        if not TYPES[type].levels or found is None or not found.is_unasked:
             return ""
         return f"whether broker {broker} has this topic cannot be looked up: it has no management as Artemis has it"
 

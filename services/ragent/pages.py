@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from enmasse.control import ControlError, Reply
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.names import AddressName, WireName, address_name
 
 
@@ -23,7 +24,9 @@ class ConsumerCounts:
     `kind(name)`: the desired type of an address, None if it is not desired. `changed(names)`: their counts differ.
     """
 
-    def __init__(self, kind: Callable[[AddressName], str | None], changed: Callable[[set[AddressName]], None]) -> None:
+    def __init__(
+        self, kind: Callable[[AddressName], AddressType | None], changed: Callable[[set[AddressName]], None]
+    ) -> None:
         self.found: dict[AddressName, int] = {}
         self._kind = kind
         self._changed = changed
@@ -55,7 +58,9 @@ class ConsumerCounts:
                 # Consumers of a waypoint are at its last phase; its first phase has the auto-link to the broker.
                 name = address_name(WireName(key[2:]))
                 kind = self._kind(name)
-                if key[:2] == ("M1" if kind == "queue" else "M0") and kind not in (None, "topic"):
+                if kind is None or TYPES[kind].levels:
+                    continue
+                if key[:2] == ("M1" if TYPES[kind].stored else "M0"):
                     found[name] = consumers
         old, self.found = self.found, found
         self._changed({name for name in old.keys() | found.keys() if old.get(name) != found.get(name)})

@@ -189,7 +189,7 @@ class BrokerConversation:
                 under_way += [(name, management.remove_settings(match)) for match in self._before(name, settings)]
                 broker.unsettle(name)
             if broker.holding(name) is None:
-                under_way.append((name, management.create(name, want.type)))
+                under_way.append((name, management.create(name, want.entity)))
         refused = await all_done(under_way, EXISTS)
         for name, want in wants.items():
             if name not in refused:
@@ -214,7 +214,7 @@ class BrokerConversation:
             await self._look()
             self._reconciler.news(there)  # the listing has reported the others
             return {}
-        kinds = {name: want.type for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
+        kinds = {name: want.entity for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
         found = [(name, asyncio.ensure_future(self._management.mismatch(name, kind))) for name, kind in kinds.items()]
         refused = await all_done(found)
         for name, mismatch in found:

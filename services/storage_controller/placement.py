@@ -7,8 +7,9 @@ from typing import NamedTuple, cast
 
 from enmasse.engines import embedded
 from enmasse.engines.engine import BrokerEngine
+from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address
-from enmasse.model.feeds import Placement, StoredType
+from enmasse.model.feeds import Placement
 from enmasse.model.flavors import Flavor
 from enmasse.model.names import AddressName
 from enmasse.text import counted
@@ -127,7 +128,7 @@ class Placer:
     def _settle_home(self, name: AddressName, broker: ManagedBroker) -> None:
         """Make the broker the home of an address that it holds and may carry, unless the address has a home already."""
         want, held = self.desired.addresses.get(name), broker.holding(name)
-        if held is None or want is None or held.kind != want.type or name in self.inventory.homes:
+        if held is None or want is None or held.kind != want.entity or name in self.inventory.homes:
             return
         if broker.name in self.desired.brokers_for(name, want):
             self._set_home(name, broker.name)
@@ -138,7 +139,7 @@ class Placer:
         return [
             (broker, held)
             for broker, held in self.inventory.holders(name)
-            if held.ours is not False or (want is not None and want.type == held.kind)
+            if held.ours is not False or (want is not None and want.entity == held.kind)
         ]
 
     # decisions
@@ -157,30 +158,30 @@ class Placer:
             if name not in self.desired.invalid:
                 self.preparations.close(name, is_gone=not holdings)
             return self._unclear(holdings) if name in self.desired.invalid else self._unwanted(name, holdings)
-        others = [(broker, held) for broker, held in holdings if held.kind != want.type]
+        others = [(broker, held) for broker, held in holdings if held.kind != want.entity]
         if others:
             return self._retyped(name, want, others)
         unable = self.unable(want)
         home, stuck = self._home(name, want, holdings) if holdings or not unable else (None, "")
-        if want.type == "topic" and home is not None and not self._is_carried(name, home):
+        if want.traits.levels and home is not None and not self._is_carried(name, home):
             return self._prepared(name, want, home, holdings, stuck)
         needed = self._needed(name, want)
         keep = tuple(dict.fromkeys(([home] if home else []) + needed))
         retire = tuple(broker.name for broker, _ in holdings if broker.name not in keep)
-        if retire and (home is None or self._seen(home, name, want.type) is None):
+        if retire and (home is None or self._seen(home, name, want.entity) is None):
             # The address stays in use on its old broker until the new one has it.
             return self._awaited(name, want, home, keep, holdings)
         entries = []
         problem = ""
         for broker_name in keep:
-            held = self._seen(broker_name, name, want.type)
+            held = self._seen(broker_name, name, want.entity)
             if held is not None:
                 active = broker_name == home and not self._is_cut(broker_name)
-                entries.append(placed(broker_name, want.type, active=active))
+                entries.append(placed(broker_name, want.entity, active=active))
             problem = problem or self._problem(broker_name, name, held)
-        entries += [placed(broker_name, want.type, active=False) for broker_name in retire]
+        entries += [placed(broker_name, want.entity, active=False) for broker_name in retire]
         if (left := self.preparations.left(name)) not in (NOWHERE, home):
-            entries.append(placed(left, want.type, active=False))
+            entries.append(placed(left, want.entity, active=False))
         if home is None or unable:
             problem = unable or self._unplaced(want)
         leaving = [(broker, held) for broker, held in holdings if broker.name in retire]
@@ -188,7 +189,7 @@ class Placer:
         damage = [f"broker {broker.name}: {held.damage}" for broker, held in holdings if held.damage]
         full = next((texts.full(broker.name, held.full, want) for broker, held in holdings if held.full), "")
         return Decision(
-            want.type,
+            want.entity,
             keep,
             retire,
             tuple(entries),
@@ -217,11 +218,11 @@ class Placer:
         """Decide on an address that another broker holds while its home does not have it yet."""
         old = next(broker.name for broker, _ in holdings if broker.name not in keep)
         entries = tuple(
-            placed(broker.name, want.type, active=broker.name == old and not broker.cut) for broker, _ in holdings
+            placed(broker.name, want.entity, active=broker.name == old and not broker.cut) for broker, _ in holdings
         )
         problem = self._unplaced(want) if home is None else self._problem(home, name, None)
         messages = sum(held.messages for _, held in holdings)
-        return Decision(want.type, keep, (), entries, False, problem, messages, texts.consumers(holdings))
+        return Decision(want.entity, keep, (), entries, False, problem, messages, texts.consumers(holdings))
 
     def _is_carried(self, name: AddressName, home: str) -> bool:
         """Return True if messages of a topic may go to its home: they did before, or the topic was made there, which
@@ -241,13 +242,13 @@ class Placer:
         epoch = preparations.begin(name, home)
         others = [broker for broker, _ in holdings if broker.name != home]
         done = preparations.is_done(name, others)
-        if done and self._seen(home, name, want.type) is not None:
+        if done and self._seen(home, name, want.entity) is not None:
             preparations.carry(name, home)
             return self.decide(name)
         old = carrier if carrier is not None else next((broker.name for broker in others), NOWHERE)
-        entries = [placed(b.name, want.type, active=b.name == old and not b.cut) for b in others]
+        entries = [placed(b.name, want.entity, active=b.name == old and not b.cut) for b in others]
         if naming.is_by_hand(old) and old != home:
-            entries.append(placed(old, want.type, active=True))
+            entries.append(placed(old, want.entity, active=True))
         if home in self.inventory.brokers or home in self.desired.by_hand:
             entries.append(Placement(broker=home, state="prepared", type="topic", epoch=epoch))
         broker = self.inventory.brokers.get(home)
@@ -257,7 +258,7 @@ class Placer:
             problem = f"waits until {binders} has bound subscriptions on broker {home}"
         messages = sum(held.messages for _, held in holdings) if holdings else None
         return Decision(
-            want.type,
+            want.entity,
             (home,) if done else (),
             tuple(broker.name for broker in others if broker.name != old),
             tuple(entries),
@@ -300,7 +301,7 @@ class Placer:
         self.preparations.close(name, is_gone=False)
         kind = others[0][1].kind
         return Decision(
-            want.type,
+            want.entity,
             (),
             tuple(broker.name for broker, _ in others),
             tuple(placed(broker.name, held.kind, active=False) for broker, held in others if held.ours is not False),
@@ -340,7 +341,7 @@ class Placer:
     ) -> tuple[str, str] | None:
         """Return the broker on which a topic stays because of its subscriptions, and why; None: it may move. A
         subscriber finds its subscription on one broker only."""
-        if want.type != "topic" or name in self.desired.forced:
+        if not want.traits.levels or name in self.desired.forced:
             return None
         carrier = self.preparations.carrier(name)
         if carrier is None and any(broker.name in possible for broker, _ in holdings):
@@ -360,7 +361,7 @@ class Placer:
 
     def _needed(self, name: AddressName, want: Address) -> list[str]:
         """Return the brokers on which other addresses need this queue as their dead letter or expiry queue."""
-        if want.type != "queue":
+        if not want.traits.takes_dead_letters:
             return []
         homes = {self.inventory.homes[other] for other in self.desired.referring(name) if other in self.inventory.homes}
         return sorted(homes - self.desired.by_hand.keys())

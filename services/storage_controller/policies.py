@@ -37,7 +37,7 @@ NO_LEVEL: Settings = {"autoCreateAddresses": False}
 def address_settings(name: AddressName, address: Address, engine: BrokerEngine) -> dict[str, Settings]:
     """Return match → settings of an address; empty if there are none. A topic's settings also apply to its levels."""
     found, wire = _properties(address, engine), wire_name(name)
-    if address.type != "topic":
+    if not address.traits.levels:
         return {wire: {**found, MARK_KEY: MARK}} if found else {}
     exact: dict[str, Settings] = {wire: {MARK_KEY: MARK}}
     if not engine.levels_exist:

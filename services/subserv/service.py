@@ -364,7 +364,7 @@ class SubscriptionService:
     def _is_queue(self, address: str) -> bool:
         """Return whether this address is a queue, or may be one: the addresses are not known yet."""
         owner = self.desired.topics.owner_of_wire(address)
-        return not self.complete or (owner is not None and owner.type == "queue")
+        return not self.complete or (owner is not None and owner.traits.entity == "queue")
 
     async def _review_order(self) -> None:
         while True:

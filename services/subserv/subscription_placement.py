@@ -86,7 +86,7 @@ class Desired:
         differing = _differing(self._addresses, body.addresses)
         self._addresses = body.addresses
         differing |= self._look_leaving()
-        self._names = sorted(name for name, address in body.addresses.items() if address.type == "topic")
+        self._names = sorted(name for name, address in body.addresses.items() if address.traits.levels)
         self._cached.clear()
         self._changed(differing if before.default == self.topics.default else None)
         self.sources.deliver("addresses")
@@ -107,7 +107,7 @@ class Desired:
         self._leaving = frozenset(
             name
             for name, places in self.placements.addresses.items()
-            if (name not in addresses or addresses[name].type != "topic") and any(p.type == "topic" for p in places)
+            if (name not in addresses or not addresses[name].traits.levels) and any(p.type == "topic" for p in places)
         )
         self._bindable = self.topics
         if self._leaving:
@@ -159,7 +159,7 @@ class Desired:
         levels = name.split("/")
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
         owner = topics.owner_of_wire("/".join(levels[:first])) if first else None
-        if owner is None or owner.type != "topic":
+        if owner is None or not owner.traits.levels:
             raise FilterRefused(
                 f"there is no topic address for {name[:100]!r}: begin with the name of one; wildcards (+ #) may follow"
             )
@@ -182,7 +182,7 @@ class Desired:
         except FilterRefused:
             return found
         for target in targets:
-            for place in self._places(target.name) if target.type == "topic" else ():
+            for place in self._places(target.name) if target.traits.levels else ():
                 if place.broker not in self._unasked and counts(target.name, place):
                     found.setdefault(place.broker, set()).add(target.pattern)
         return found

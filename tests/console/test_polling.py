@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.control import Dispatch
 from enmasse.engines.moved import Carried, Moved
+from enmasse.model.address_types import AddressType
 from services.console.following import dispatch
 from services.console.following.dispatch import PAGE, Tables, carried, listed, state
 from services.console.following.traffic import Traffic
@@ -105,7 +106,8 @@ def test_what_a_router_says_of_its_mesh_and_of_gateways() -> None:
 
 
 def test_the_routers_of_a_mesh_are_merged() -> None:
-    found = Traffic({"any": ("any", "anycast")}.get, lambda: 1000.0)
+    owners: dict[str, tuple[str, AddressType]] = {"any": ("any", "anycast")}
+    found = Traffic(owners.get, lambda: 1000.0)
     moved, other = Moved("in", "out"), Moved("in", "out")
     for second, sent in enumerate((0, 10, 20, 30, 40)):
         first = tables(

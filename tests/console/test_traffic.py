@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.model.address_types import AddressType
 from services.console.following.rates import Meter
 from services.console.following.traffic import Traffic
 
-OWNERS = {"q": ("q", "queue"), "t": ("t", "topic"), "t/a": ("t", "topic"), "m": ("m", "multicast")}
+OWNERS: dict[str, tuple[str, AddressType]] = {
+    "q": ("q", "queue"),
+    "t": ("t", "topic"),
+    "t/a": ("t", "topic"),
+    "m": ("m", "multicast"),
+}
 
 
 def traffic() -> Traffic:

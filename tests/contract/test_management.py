@@ -12,6 +12,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.control import connect
 from enmasse.engines.artemis.clients import Clients
+from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
 from enmasse.process.settings import host_port
@@ -33,7 +34,7 @@ def test_what_the_router_agent_reads_of_a_broker_managed_by_hand(broker: Broker)
         by_hand.follow({"b": (host, int(port))})
         q, t = AddressName("hand-q"), AddressName("hand-t")
 
-        async def says(name: AddressName, kind: str, text: str) -> None:
+        async def says(name: AddressName, kind: StoredType, text: str) -> None:
             async with asyncio.timeout(DEADLINE):
                 while not (problem := by_hand.problem("b", name, kind)).startswith(text) or bool(problem) != bool(text):
                     changes.clear()

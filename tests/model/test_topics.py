@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from enmasse.model.addresses import Address, AddressType
+from enmasse.model.address_types import AddressType
+from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName, address_error
 from enmasse.model.topics import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
 from enmasse.tries import NameTrie

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Rejected
+from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscription
@@ -50,7 +51,7 @@ class _Faulty(Who):
 
 @pytest.mark.parametrize(("state", "type"), [(ACCEPTED, "topic"), (Rejected(), "topic"), (RELEASED, "multicast")])
 def test_outcomes_reach_the_other_clients_of_a_lane(state: Any, type: Any) -> None:
-    lane, faulty, good = Lane(None, type, Counters()), _Faulty(), Who("good")
+    lane, faulty, good = Lane(None, TYPES[type], Counters()), _Faulty(), Who("good")
     tokens = [Entry(who, packet_id, 1, b"", 0, packet_id) for packet_id, who in enumerate((good, faulty, good), 1)]
     lane.on_outcomes(cast(Any, None), tokens, state, True)
     assert [packet_id for packet_id, _ in good.outcomes] == [1, 3]

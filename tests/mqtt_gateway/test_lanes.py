@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.codec.types import Symbol
-from enmasse.model.addresses import AddressType
+from enmasse.model.address_types import TYPES, AddressType
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
+from services.mqtt_gateway.amqp.mapping import REPLIES
 from services.mqtt_gateway.ports import UNKNOWN
 
 
@@ -82,7 +83,7 @@ class Who(Publisher):
 class Rig:
     def __init__(self, type: AddressType | None = "anycast") -> None:
         self.counters = Counters()
-        self.lane = Lane("a", type, self.counters)
+        self.lane = Lane("a", REPLIES if type is None else TYPES[type], self.counters)
         self.link = FakeLink()
         self.lane.link = cast(Any, self.link)
 

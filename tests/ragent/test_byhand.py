@@ -11,6 +11,7 @@ import pytest
 
 from enmasse.control import ControlConnection, Listener, listen
 from enmasse.control.listings import address_rows, queue_rows
+from enmasse.model.address_types import StoredType
 from enmasse.model.names import AddressName
 from enmasse.testing import free_port
 from services.ragent import sweep
@@ -166,7 +167,7 @@ SEEN = Offer(frozenset({"q", "both"}), frozenset({"t", "both"}))
         ("q", "topic", "broker b has no topic 'q' (only a queue of this name): make"),
     ],
 )
-def test_what_is_to_be_made(name: AddressName, kind: str, expected: str) -> None:
+def test_what_is_to_be_made(name: AddressName, kind: StoredType, expected: str) -> None:
     found = missing("b", name, kind, SEEN)
     assert found.startswith(expected) and bool(found) == bool(expected)
 

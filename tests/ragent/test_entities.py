@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.model import feeds
+from enmasse.model.address_types import AddressType
 from enmasse.model.feeds import Placement
 from enmasse.model.names import AddressName
 from services.ragent import entities
@@ -77,12 +78,12 @@ DRAINING = placed("b", "draining")
         ("anycast", [placed("b", "draining", "queue")], RouterWork("queue", (("b", "in"),))),
     ],
 )
-def test_a_routers_work(kind: str | None, placements: list[Placement], expected: RouterWork | None) -> None:
+def test_a_routers_work(kind: AddressType | None, placements: list[Placement], expected: RouterWork | None) -> None:
     assert entities.work_for(kind, placements) == expected
 
 
 def test_entities_of_each_type() -> None:
-    def of(kind: str, *placements: Placement) -> list[tuple[str, dict[str, Any]]]:
+    def of(kind: AddressType, *placements: Placement) -> list[tuple[str, dict[str, Any]]]:
         made = entities.of_address(AddressName("a/b"), entities.work_for(kind, placements))
         return [(entity.type, entity.attributes) for entity in made]
 
@@ -126,7 +127,9 @@ PLACEMENTS = st.lists(
 
 
 @given(NAMES, st.none() | KINDS, PLACEMENTS)
-def test_a_name_shows_what_it_belongs_to(name: AddressName, kind: str | None, placements: list[Placement]) -> None:
+def test_a_name_shows_what_it_belongs_to(
+    name: AddressName, kind: AddressType | None, placements: list[Placement]
+) -> None:
     work = entities.work_for(kind, placements)
     made = entities.of_address(name, work)
     assert [(entity.type, entity.name) for entity in made] == entities.names_of_address(name, work)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from enmasse.model import address_types
+
 if TYPE_CHECKING:
     from enmasse.model.jsonfile import Problem
     from enmasse.model.users import User
@@ -20,8 +22,7 @@ def type_of(entry: Any) -> str:
         return ""
     if isinstance(entry.get("type"), str):
         return str(entry["type"])
-    kinds = {(True, False): "queue", (True, True): "topic", (False, False): "anycast", (False, True): "multicast"}
-    return kinds.get((entry.get("store_and_forward"), entry.get("multicast")), "")  # type: ignore[arg-type]  # a pair of any values may be looked up
+    return address_types.type_of(entry) or ""
 
 
 def in_memory(folder: Path) -> set[str]:

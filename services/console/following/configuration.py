@@ -17,6 +17,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
@@ -61,7 +62,7 @@ class Configuration:
         self._placements: dict[AddressName, list[feeds.Placement]] = {}
         self._flavors: dict[str, FlavorEntry] = {}
         self._used: dict[str, int] = {}
-        self._owners: dict[str, tuple[str, str] | tuple[()]] = {}
+        self._owners: dict[str, tuple[str, AddressType] | tuple[()]] = {}
         self._seen: set[str] = set()
         self._complete = asyncio.Event()
         self._connection: ControlConnection | None = None
@@ -128,7 +129,7 @@ class Configuration:
         found = self.endpoint_of(address)
         return None if found is None else found[0]
 
-    def owner_of(self, wire: str) -> tuple[str, str] | None:
+    def owner_of(self, wire: str) -> tuple[str, AddressType] | None:
         """Return the address that a name on the wire belongs to, and its type: itself, or the topic above it."""
         found = self._owners.get(wire)
         if found is None:
@@ -138,11 +139,11 @@ class Configuration:
             self._owners[wire] = found
         return found or None
 
-    def _find_owner(self, wire: str) -> tuple[str, str] | tuple[()]:
+    def _find_owner(self, wire: str) -> tuple[str, AddressType] | tuple[()]:
         name = wire
         while name:
             status = self._status.get(name)
-            if status is not None and status.type is not None and (name == wire or status.type == "topic"):
+            if status is not None and status.type is not None and (name == wire or TYPES[status.type].levels):
                 return name, status.type
             name = name.rpartition("/")[0]
         return ()

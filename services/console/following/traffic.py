@@ -15,6 +15,7 @@ import msgspec
 
 from enmasse.api.types import Connection, Counters, Link, Rates, Stats
 from enmasse.live_state import INTER_ROUTER, Row
+from enmasse.model.address_types import TYPES, AddressType
 from services.console.following.rates import Meter
 from services.console.following.rows import Rows
 
@@ -35,7 +36,7 @@ AGES, SHORTEST = 1.2, 2.0
 INSIDE = frozenset({INTER_ROUTER, "route-container", "edge"})
 """Kinds of connections that are not clients'."""
 
-Owner = Callable[[str], tuple[str, str] | None]
+Owner = Callable[[str], tuple[str, AddressType] | None]
 """Name on the wire → the configured address that it belongs to, and its type."""
 T = TypeVar("T", Rates, Counters)
 
@@ -252,21 +253,20 @@ class Traffic:
         if owner is None:
             self._forget(key)
             return
-        name, type_ = owner
-        stored = type_ in ("queue", "topic")
+        name, traits = owner[0], TYPES[owner[1]]
         counters, gauges, oldest = [0] * len(FIELDS), {}, None
         if kind == "router":
-            columns: tuple[str | None, ...] = STORED_AT_ROUTER if stored else AT_ROUTER
+            columns: tuple[str | None, ...] = STORED_AT_ROUTER if traits.stored else AT_ROUTER
             gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
         elif group == "queues":
             columns = OF_QUEUE
             gauges = {each: int(row[each] or 0) for each in ("messages", "bytes") if each in row}
-            if type_ == "topic":
+            if traits.levels:
                 columns = (None, *OF_QUEUE[1:2], None, *OF_QUEUE[3:])
                 gauges["consumers"] = int(row.get("consumers") or 0)
             oldest = row.get("oldest")
         else:  # of a broker: what a topic receives is counted there
-            columns = ("in", *((None,) * (len(FIELDS) - 1))) if type_ == "topic" else (None,) * len(FIELDS)
+            columns = ("in", *((None,) * (len(FIELDS) - 1))) if traits.levels else (None,) * len(FIELDS)
         for at, column in enumerate(columns):
             if column is not None:
                 counters[at] = int(row.get(column) or 0)

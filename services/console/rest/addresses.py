@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enmasse.api.types import Address, Entry, Page
-from enmasse.model.addresses import AddressType
+from enmasse.model.address_types import AddressType
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.redaction import shown_address

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from enmasse.api.types import Address, Job, Message, Move, NewMessage, Page, Selected
+from enmasse.model.address_types import TYPES
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.jobs import queue_messages
@@ -38,7 +39,7 @@ def operations(parts: Parts) -> list[Operation]:
     def queue(caller: Caller, name: str) -> tuple[Address, list[str]]:
         """Return a queue and its brokers."""
         row = seen(caller, name)
-        if row.type != "queue":
+        if row.type is None or not TYPES[row.type].takes_dead_letters:
             text = f"{name[:200]!r} has the type {row.type}; messages of queues only can be looked at and moved"
             raise RequestError("console.change.refused", text)
         return row, configuration.brokers_of(name)

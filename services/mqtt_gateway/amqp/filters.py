@@ -121,7 +121,7 @@ class Filters:
         for filter in self.subscriptions:
             share = parse_share(filter)
             for target in _targets(self._topics, filter if share is None else share.filter):
-                if target.type != "topic" and (share is None or target.name not in found):
+                if not target.traits.levels and (share is None or target.name not in found):
                     found[target.name] = (target, None if share is None else filter)
         return found
 

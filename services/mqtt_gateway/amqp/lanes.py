@@ -17,7 +17,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.session import Session as AmqpSession
-from enmasse.model.addresses import STORED, AddressType
+from enmasse.model.address_types import Traits
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import UNKNOWN, Publications
@@ -105,12 +105,12 @@ class Counters:
 
 
 class Lane(LinkUser):
-    """`address` None: the anonymous relay. `type` None: reply addresses of AMQP clients. At those and at multicast
-    addresses a message without a receiver is no failure."""
+    """`address` None: the anonymous relay. `traits`: those of its addresses; where they broadcast, a message without a
+    receiver is no failure."""
 
-    def __init__(self, address: str | None, type: AddressType | None, counters: Counters) -> None:
+    def __init__(self, address: str | None, traits: Traits, counters: Counters) -> None:
         self.address = address
-        self.type = type
+        self.traits = traits
         self.link: Sender | None = None
         self.used = 0.0
         """When it was used last, as its owner counts."""
@@ -125,12 +125,8 @@ class Lane(LinkUser):
         self._attaching: Link | None = None
 
     @property
-    def _multicast(self) -> bool:
-        return self.type is None or self.type == "multicast"
-
-    @property
     def _patience(self) -> int:
-        return STORED_PATIENCE if self.type in STORED else PATIENCE
+        return STORED_PATIENCE if self.traits.stored else PATIENCE
 
     @property
     def waiting(self) -> int:
@@ -171,7 +167,7 @@ class Lane(LinkUser):
         """Return True if the lane has had no credit for so long that there is no receiver. Credit that was just used
         up does not count: more is on its way."""
         dry = self._tick - max(self._fed, self._asked)
-        return not self._credit() and dry >= (MULTICAST_PATIENCE if self._multicast else PATIENCE)
+        return not self._credit() and dry >= (MULTICAST_PATIENCE if self.traits.broadcast else PATIENCE)
 
     def _credit(self) -> bool:
         return self.link is not None and self.link.granted > 0
@@ -336,7 +332,7 @@ class Lane(LinkUser):
             self._done(entry, reason_of(condition), text)
 
     def _given_back(self, tokens: list[Entry]) -> None:
-        if self._multicast:
+        if self.traits.broadcast:
             for entry in tokens:
                 self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
             return
@@ -374,16 +370,16 @@ class Lane(LinkUser):
     def _is_expired(self, entry: Entry) -> bool:
         if self._tick - max(entry.since, self._fed) >= self._patience or entry.tries >= self._patience:
             return True
-        return self._multicast and self.link is not None and not entry.unknown and self._without_receiver()
+        return self.traits.broadcast and self.link is not None and not entry.unknown and self._without_receiver()
 
     def _give_up(self, entry: Entry) -> None:
         if not entry.qos:
             self._counters.dropped += 1
-        elif self._multicast and not entry.unknown and self.link is not None:
+        elif self.traits.broadcast and not entry.unknown and self.link is not None:
             self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
         elif entry.unknown:
             self._done(entry, UNKNOWN, "the connection was lost before the outcome of a message was known")
-        elif self.type in STORED:
+        elif self.traits.stored:
             # A refusal would be final, and clients there are that take it for an acknowledgement. But this one passes.
             self._done(entry, UNKNOWN, f"{self._why()}: send it again")
         else:

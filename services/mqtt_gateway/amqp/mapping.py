@@ -29,7 +29,7 @@ from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_MESSAGE_ID, 
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
-from enmasse.model.addresses import STORED, AddressType
+from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.names import SPACE
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
@@ -61,18 +61,23 @@ _DATA8 = b"\x00\x53\x75\xa0"
 _DATA32 = b"\x00\x53\x75\xb0"
 
 
+REPLIES = Traits(fan_out=True)
+"""Traits of the reply addresses of AMQP clients: a message that no client waits for is no failure."""
+
+
 # -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
 class Route:
     """Route of the messages of one topic. `to` is their properties.to; `link` the address of the link they go on, None:
     the anonymous relay."""
 
-    __slots__ = ("_fronts", "link", "name", "to", "type")
+    __slots__ = ("_fronts", "link", "name", "to", "traits", "type")
 
     def __init__(self, name: str, type: AddressType | None, link: str | None, to: str) -> None:
         self.name = name
         """Name of the address, for messages to users."""
         self.type = type
         """None: an AMQP client's reply address."""
+        self.traits = REPLIES if type is None else TYPES[type]
         self.link = link
         self.to = to
         self._fronts: list[bytes | None] = [None] * 6
@@ -86,7 +91,7 @@ class Route:
         owner = topics.owner(topic)
         if owner is None or is_system(topic):
             return None
-        return cls(owner.name, owner.type, None if owner.type == "topic" else owner.wire, owner.to)
+        return cls(owner.name, owner.type, None if owner.traits.levels else owner.wire, owner.to)
 
     @property
     def address(self) -> str:
@@ -162,7 +167,7 @@ class Route:
                 if len(application) < len(given.user_properties) or DUPLICATE_ID in application:
                     annotations[USER_PROPERTIES] = [part for pair in given.user_properties for part in pair]
                     application.pop(DUPLICATE_ID, None)  # brokers believe a gateway
-        if duplicate_id and self.type in STORED:
+        if duplicate_id and self.traits.stored:
             application[DUPLICATE_ID] = duplicate_id
         return b"".join(
             (

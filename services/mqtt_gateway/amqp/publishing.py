@@ -7,10 +7,11 @@ from typing import Final
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.model.address_types import TYPES
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topics import TopicMap
 from services.mqtt_gateway.amqp.lanes import Counters, Lane, Publisher
-from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.mapping import REPLIES, Route
 
 MAX_ROUTES: Final = 8192
 """Topics whose way is remembered."""
@@ -40,8 +41,8 @@ class Publishing:
         self._relays = True
         """The router's anonymous terminus reaches topics: one link is enough for all of them."""
         self._ways: dict[str, Way | None] = {}
-        self._relay = Lane(None, "topic", self.counters)
-        self._replies = Lane(None, None, self.counters)
+        self._relay = Lane(None, TYPES["topic"], self.counters)
+        self._replies = Lane(None, REPLIES, self.counters)
         self._lanes: dict[str, Lane] = {}
         self._turn = 0.0
 
@@ -113,10 +114,10 @@ class Publishing:
             return Way(route, self._relay)
         lane = self._lanes.get(route.address)
         if lane is None:
-            lane = Lane(route.address, route.type, self.counters)
-            if route.type != "topic":
+            lane = Lane(route.address, route.traits, self.counters)
+            if not route.traits.levels:
                 self._lanes[route.address] = lane
-        lane.type = route.type
+        lane.traits = route.traits
         return Way(route, lane)
 
     def _attach(self, lane: Lane) -> None:
@@ -130,7 +131,7 @@ class Publishing:
             spare = min((each for each in open_lanes if each.idle), key=lambda each: each.used, default=None)
             if spare is not None:
                 spare.close()
-                if spare.type == "topic":
+                if spare.traits.levels:
                     self._forget(spare)
         try:
             lane.attach(session)
@@ -148,5 +149,5 @@ class Publishing:
             lane.tick()
             if not lane.attached and (lane in (self._relay, self._replies) or not lane.idle):
                 self._attach(lane)
-            elif not lane.attached and lane.type == "topic":
+            elif not lane.attached and lane.traits.levels:
                 self._forget(lane)

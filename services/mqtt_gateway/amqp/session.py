@@ -215,7 +215,7 @@ class MqttSession(Publisher):
         route = way.route
         sealed = None
         if publish.retain:
-            if route.type != "topic":
+            if not route.traits.levels:
                 reason = reasons.IMPLEMENTATION_SPECIFIC_ERROR if qos else reasons.RETAIN_NOT_SUPPORTED
                 self._refuse(publish, reason, f"{route.name} is no topic address: it retains nothing")
                 return
@@ -516,7 +516,7 @@ class MqttSession(Publisher):
             self._addresses.pop(address).close()
         for address, (target, filter) in wanted.items():
             if address not in self._addresses:
-                once = target.type == "queue" and self.interest.most(address) == 2
+                once = target.traits.entity == "queue" and self.interest.most(address) == 2
                 source = self._addresses[address] = self._source(
                     target.pattern,
                     filter=filter,
@@ -524,7 +524,7 @@ class MqttSession(Publisher):
                     identified=once,
                     final=once,
                     selective=once,
-                    multicast=target.type == "multicast",
+                    multicast=target.traits.broadcast,
                 )
                 source.attach()
                 new.append(source)

@@ -79,7 +79,7 @@ def will_message(
             return None
         why = "only the gateways write it" if is_system(will.topic) else "no address takes it"
         raise Refused(reasons.TOPIC_NAME_INVALID, f"the will's topic {will.topic[:100]!r}: {why}")
-    if will.retain and route.type != "topic":
+    if will.retain and not route.traits.levels:
         raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}

@@ -79,7 +79,7 @@ class ManagedBroker:
     def settle(self, name: AddressName, address: Address) -> None:
         """Record that the address has the settings of this definition on the broker, a topic our mark included."""
         self.settled[name] = address
-        if address.type == "topic" and name not in self.foreign:
+        if address.traits.levels and name not in self.foreign:
             self.marked.add(name)
 
     def unsettle(self, name: AddressName) -> None:

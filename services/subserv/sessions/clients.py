@@ -434,13 +434,13 @@ class Clients:
             targets = self._desired.targets(filter)
         except ValueError as error:
             return _Plan(each, FILTER_INVALID, str(error), None)
-        if share is not None and any(target.type == "multicast" for target in targets):
+        if share is not None and any(target.traits.broadcast for target in targets):
             return _Plan(
                 each, NO_SHARED, "every receiver of a multicast address gets each message: do not share it", None
             )
         is_new = each.filter not in session.subscriptions
         retained = share is None and (each.retain_handling == 0 or (each.retain_handling == 1 and is_new))
-        if all(target.type != "topic" for target in targets) or not (is_new or retained):
+        if all(not target.traits.levels for target in targets) or not (is_new or retained):
             return _Plan(each, each.qos, "", None)
         id = session.id if share is None else share.id
         return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained))

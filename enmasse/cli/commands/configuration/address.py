@@ -15,8 +15,7 @@ from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import Entries, OfContext, opened, running_on
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
-
-TYPES = ("queue", "topic", "anycast", "multicast")
+from enmasse.model.address_types import TYPES
 
 
 @click.group(name="address", short_help="List, show, add, change and remove addresses.")
@@ -140,7 +139,7 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
 
 @command.command("add")
 @click.argument("name")
-@click.option("--type", "type_", type=click.Choice(TYPES), required=True, help="Semantics of the address.")
+@click.option("--type", "type_", type=click.Choice(tuple(TYPES)), required=True, help="Semantics of the address.")
 @click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
               help="Another property of the entry; VALUE is JSON or a string. May be repeated.")  # fmt: skip

@@ -228,6 +228,7 @@ async def _has_room(
 def _why_no_credit(remote: RemoteAddress) -> str:
     """Return what the suite reports about the address, or for another server the possible reasons."""
     from enmasse.cli.contexts.http import NotRunning, get_status
+    from enmasse.model.address_types import TYPES
 
     known: dict[str, dict[str, Any]] = {}
     if remote.offset is not None:
@@ -241,7 +242,7 @@ def _why_no_credit(remote: RemoteAddress) -> str:
             "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
             "kept until it is empty, or its broker is away"
         )
-    if entry["phase"] == "Active" and entry["type"] in ("anycast", "multicast"):
+    if entry["phase"] == "Active" and entry["type"] in TYPES and not TYPES[entry["type"]].stored:
         return f"The address is of type {entry['type']}: no consumer is attached"
     message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
     return f"The address is {entry['phase']}{': ' if message else ''}{message}"

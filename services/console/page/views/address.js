@@ -7,6 +7,7 @@ import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
 import { Facts, Loaded, State } from "../parts/state.js";
+import { traits } from "../types.js";
 import { Links } from "./connections.js";
 import { Messages } from "./messages.js";
 import { Send } from "./send.js";
@@ -18,7 +19,7 @@ export function Address({ name, me }) {
   const past = useFetch(path("addresses", name, "stats"));
   const [dialog, setDialog] = useState(null);
   const close = () => setDialog(null);
-  const stored = address && (address.type === "queue" || address.type === "topic");
+  const stored = address && traits(address.type).stored;
   const samples = useSamples(past.data, address);
   if (watched.ready && !address)
     return html`<h1>${name}</h1><p class="failure"
@@ -66,11 +67,11 @@ export function Address({ name, me }) {
     <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
     </section>
     ${
-      address.type === "queue" &&
+      traits(address.type).browse &&
       html`<section><h2>Messages</h2><${Messages} name=${name} me=${me}
       depth=${address.stats.messages} /></section>`
     }
-    ${address.type !== "queue" && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
+    ${!traits(address.type).browse && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
     ${
       dialog === "edit" &&
       html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close}

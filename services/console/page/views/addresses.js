@@ -7,6 +7,7 @@ import { manages } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { Table } from "../parts/table.js";
+import { TYPES } from "../types.js";
 import { AddressWizard } from "./wizard.js";
 
 const COLUMNS = (history) => [
@@ -115,7 +116,9 @@ export function Addresses({ me }) {
         onInput=${(event) => setName(event.currentTarget.value)} /></label>
       <label>Type <select value=${type} onChange=${(event) => setType(event.currentTarget.value)}><option
         value="">all</option>
-        ${["anycast", "multicast", "queue", "topic"].map((it) => html`<option key=${it}>${it}</option>`)}</select>
+        ${Object.keys(TYPES)
+          .sort()
+          .map((it) => html`<option key=${it}>${it}</option>`)}</select>
         </label>
       <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option
         value="">all</option>

@@ -2,30 +2,7 @@
 import { html, useState } from "../lib.js";
 import { call, path, useFetch } from "../api.js";
 import { Dialog, Failure, notice } from "../parts/dialog.js";
-
-const TYPES = {
-  queue: [
-    "Stored",
-    "Each message goes to one of the consumers. It waits on disk until one has taken it.",
-    "work, orders, commands",
-  ],
-  topic: [
-    "Stored for subscribers",
-    "Each subscription gets each message, durable ones also what came while they were away.",
-    "events, telemetry, MQTT",
-  ],
-  anycast: [
-    "Not stored",
-    "Each message goes straight to one attached receiver, and the sender gets its answer.",
-    "requests, low latency",
-  ],
-  multicast: [
-    "Not stored",
-    "Each message goes straight to all receivers that are attached now.",
-    "live values, notifications",
-  ],
-};
-const STORED = new Set(["queue", "topic"]);
+import { traits, TYPES } from "../types.js";
 
 /** `address`: the one to change, null to make one. `known`: Map of the names that exist. */
 export function AddressWizard({ address = null, known, onClose, onDone }) {
@@ -37,7 +14,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
   const [error, setError] = useState(null),
     [busy, setBusy] = useState(false);
   const flavors = (useFetch("flavors?limit=1000").data?.items || []).filter((it) => it.type === type);
-  const chosen = STORED.has(type) ? flavor || flavors[0]?.name || "" : "";
+  const chosen = traits(type).stored ? flavor || flavors[0]?.name || "" : "";
   let extra = {},
     wrong = null;
   try {
@@ -62,12 +39,12 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
     onSubmit=${go}>
     <fieldset class="types"><legend>What shall happen to a message?</legend>
       ${Object.entries(TYPES).map(
-        ([key, [stored, what, uses]]) => html`<label key=${key} class=${type === key ? "chosen" : ""}>
+        ([key, { tag, what, uses }]) => html`<label key=${key} class=${type === key ? "chosen" : ""}>
         <input type="radio" name="type" value=${key} required checked=${type === key} onChange=${() => {
           setType(key);
           setFlavor("");
         }} />
-        <strong>${key}</strong><span class="tag">${stored}</span><span>${what}</span><span class="soft">for ${uses}
+        <strong>${key}</strong><span class="tag">${tag}</span><span>${what}</span><span class="soft">for ${uses}
         </span></label>`,
       )}
     </fieldset>
@@ -75,7 +52,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
       onInput=${(event) => setName(event.currentTarget.value)} /></label>
     ${!address && known?.has(name) && html`<p class="failure">There is an address of this name.</p>`}
     ${
-      STORED.has(type) &&
+      traits(type).stored &&
       html`<label>Flavor: what carries it
       <select value=${chosen} onChange=${(event) => setFlavor(event.currentTarget.value)}>
       ${flavors.map(
