@@ -1,4 +1,4 @@
-"""Make the archive of this version: `python -m tests.upgrade.archive`, once for each release (CONTRIBUTING.md)."""
+"""Make the archive of this version: `python -m tests.upgrade.archive`, once for each release (docs/releasing.md)."""
 
 from __future__ import annotations
 
