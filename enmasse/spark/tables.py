@@ -58,7 +58,7 @@ def queues_of(file: Path) -> list[str]:
 
 
 def _is_queue(entry: dict[str, object]) -> bool:
-    type = type_of(entry)
+    type = type_of({"multicast": False, **entry})
     return type is not None and TYPES[type].entity == "queue"
 
 
