@@ -207,10 +207,10 @@ async def test_a_role_may_do_exactly_what_the_table_lists(
     if access is None:
         return
     async with dial(port, suite.of(role)) as c:
-        for address in ("orders", "$lwt", "addresses", "users", "force", "$sub/b0/mqtt.c1@s"):
+        for address in ("orders", "$lwt", "addresses/changes", "users", "force", "$sub/b0/mqtt.c1@s"):
             if listener is not Listener.CONFIGSERV or address == "force":
                 assert await attach_refused(c, address, send=True) is not roles.may_send(access, address), address
-            if listener is not Listener.CONFIGSERV or address in ("addresses", "users"):
+            if listener is not Listener.CONFIGSERV or address in ("addresses/changes", "users"):
                 assert await attach_refused(c, address, send=False) is not roles.may_receive(access, address), address
             if listener is not Listener.CONFIGSERV:
                 assert await message_refused(c, address) is not roles.may_send(access, address), address
