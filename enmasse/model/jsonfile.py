@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves scanstring out
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from enmasse.model.values import Wrong
 from enmasse.storage.decoding import decode
@@ -49,6 +50,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
         if self.field is not None:
             where += f".{self.field}"
         return f"{where}: {self.reason}"
+
+
+def added(found: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
+    """Return the problems of `found` that are not among `known`, in whichever line they stood."""
+    there = {replace(problem, line=None) for problem in known}
+    return [problem for problem in found if replace(problem, line=None) not in there]
 
 
 class Unparsable(ValueError):

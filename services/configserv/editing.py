@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from enmasse.api.types import Change, Fault
 from enmasse.model import edits
 from enmasse.model.addresses import Address, parse_address
@@ -14,7 +12,7 @@ from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, Appl
 from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
-from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.model.jsonfile import Document, Problem, Unparsable, added, parse
 from enmasse.model.merged import Source
 from enmasse.model.users import parse_users
 from enmasse.model.values import Wrong
@@ -120,8 +118,7 @@ def _new_problems(before: Mapping[str, Content], now: Applied, applied: Applied)
     if not found:
         return []
     earlier = applied if before == applied.contents else apply(before, applied)
-    known = {msgspec.structs.replace(each, line=None) for each in earlier.problems}
-    return [_fault(each) for each in found if msgspec.structs.replace(each, line=None) not in known]
+    return [_fault(each) for each in added(found, earlier.problems)]
 
 
 def _etags(change: Change, state: AppliedState) -> dict[str, str]:

@@ -403,7 +403,7 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     from enmasse.model.addresses import parse_addresses
     from enmasse.model.configuration import ADDRESSES, FLAVORS
     from enmasse.model.flavors import parse_flavors
-    from enmasse.model.jsonfile import Problem
+    from enmasse.model.jsonfile import Problem, added
     from enmasse.model.merged import MergedDocument, Source
 
     sources: dict[str, tuple[Source, ...]] = {}
@@ -413,9 +413,9 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     def problems() -> list[Problem]:
         flavors, wrong = parse_flavors(MergedDocument(FLAVORS, sources[FLAVORS]))
         _, more = parse_addresses(MergedDocument(ADDRESSES, sources[ADDRESSES]), flavors)
-        return [replace(problem, line=None) for problem in (*wrong, *more)]
+        return [*wrong, *more]
 
     known = problems()
     others = tuple(source for source in sources[part.file] if source.name != str(part))
     sources[part.file] = (*others, Source(str(part), text.encode()))
-    return [str(problem) for problem in problems() if problem not in known]
+    return [str(replace(problem, line=None)) for problem in added(problems(), known)]

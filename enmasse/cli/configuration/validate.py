@@ -44,16 +44,18 @@ def new_problems(folder: Path, file: str, before: str, after: str) -> list[Probl
 
     Raises Unparsable if a file does not parse, OSError if it cannot be read.
     """
+    from enmasse.model.jsonfile import added
     from enmasse.storage.files import read_file
 
-    if file == USERS:
-        found = _without_lines(users(after)[1])
-        known = _without_lines(users(before)[1]) if found else []
-        return [problem for problem in found if problem not in known]
-    texts = {name: read_file(folder / name) for name in (FLAVORS, ADDRESSES) if name != file}
-    found = _problems(folder, {**texts, file: after.encode()})
-    known = _problems(folder, {**texts, file: before.encode()}) if found else []
-    return [problem for problem in found if problem not in known]
+    others = () if file == USERS else (FLAVORS, ADDRESSES)
+    texts = {name: read_file(folder / name) for name in others if name != file}
+
+    def problems(text: str) -> list[Problem]:
+        return users(text)[1] if file == USERS else _problems(folder, {**texts, file: text.encode()})
+
+    found = problems(after)
+    new = added(found, problems(before) if found else ())
+    return [replace(problem, line=None) for problem in new]  # lines are of no file that is there
 
 
 def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
@@ -62,8 +64,7 @@ def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
     from enmasse.model.jsonfile import parse
 
     flavors, problems = parse_flavors(parse(str(folder / FLAVORS), texts[FLAVORS]))
-    problems = problems + parse_addresses(parse(ADDRESSES, texts[ADDRESSES]), flavors)[1]
-    return _without_lines(problems)
+    return problems + parse_addresses(parse(ADDRESSES, texts[ADDRESSES]), flavors)[1]
 
 
 def users(text: str) -> tuple[dict[str, User], list[Problem]]:
@@ -74,8 +75,3 @@ def users(text: str) -> tuple[dict[str, User], list[Problem]]:
     document = parse(USERS, text.encode())
     good, problems = parse_users(document)
     return good, problems + unknown_groups(document, good)
-
-
-def _without_lines(problems: list[Problem]) -> list[Problem]:
-    """Lines are of no file that is there."""
-    return [replace(problem, line=None) for problem in problems]
