@@ -13,6 +13,9 @@ NONE: Mapping[str, str] = MappingProxyType({})
 REPEATED = ("GET", "HEAD")
 """Methods that are sent again if a server has closed the kept connection meanwhile."""
 
+MAX_ANSWER = 256 << 20
+"""Bytes of an answer of a suite's console and HTTP endpoint."""
+
 T = TypeVar("T")
 Reading = Generator[None, bytes, T]
 """Yields for bytes of the peer, takes them (none: it has ended), and returns what they mean."""

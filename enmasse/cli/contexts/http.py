@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.cli.contexts import contexts
 from enmasse.http.client import Client
-from enmasse.http.messages import NONE
+from enmasse.http.messages import MAX_ANSWER, NONE
 from enmasse.identity.processes.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 
 if TYPE_CHECKING:
     from enmasse.identity.processes.credentials import Credential
 
-MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 10.0
 """For an answer of the suite; a loaded machine is slow."""
 

@@ -9,14 +9,13 @@ import msgspec
 
 from enmasse.api.types import Component, Window
 from enmasse.http.async_client import AsyncClient
+from enmasse.http.messages import MAX_ANSWER
 from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.process.settings import host_port
 from enmasse.spark_jobs import Query
 from services.console.errors import RequestError
 
 SECONDS = 60.0
-MAX_ANSWER = 256 << 20
-"""Bytes, as in the command line."""
 
 
 class _Components(msgspec.Struct):
