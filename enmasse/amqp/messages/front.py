@@ -32,10 +32,7 @@ def check_front(payload: bytes) -> bool:
     at, end, last = 0, len(payload), HEADER - 1
     try:
         while at < end:
-            if payload[at] == 0 and payload[at + 1] == 0x53 and HEADER <= payload[at + 2] <= DATA:
-                section, value = payload[at + 2], at + 3
-            else:
-                section, value = section_at(payload, at, end)
+            section, value = section_at(payload, at, end)
             if section >= DATA:
                 return True
             if section <= last:
