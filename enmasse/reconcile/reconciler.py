@@ -71,8 +71,8 @@ class Reconciler(Generic[K]):
     `batch`), verify them, run the further `steps` in their order, retry refused keys, sweep.
 
     `changed(keys)` and `lost(keys)` are called after a turn with the keys that `news` and `missing` gathered in it:
-    keys whose state has to be evaluated again, and keys of which a part has disappeared. `refused`: the waits until
-    refused keys are tried again (None: REFUSED).
+    keys whose state has to be evaluated again, and keys of which a part has disappeared. `refused_waits`: until refused
+    keys are tried again.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reconciler(Generic[K]):
         steps: Sequence[Step] = (),
         errors: tuple[type[Exception], ...] = (OSError,),
         batch: int = BATCH,
-        refused: Waits | None = None,
+        refused_waits: Waits = REFUSED,
         logger: log.Log | None = None,
     ) -> None:
         self.refused: dict[K, str] = {}
@@ -106,7 +106,7 @@ class Reconciler(Generic[K]):
         self._has_news = False
         self._missing: set[K] = set()
         self._retry_at = NEVER
-        self._refused_backoff = Backoff(refused or REFUSED)
+        self._refused_backoff = Backoff(refused_waits)
         self._sweep_at = NOW
         self._steps = (
             Step(lambda: NOW if self._full else NEVER, self._read),

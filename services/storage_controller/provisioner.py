@@ -50,7 +50,7 @@ class Provisioner:
             changed=lambda _: None,
             lost=lambda _: None,
             errors=(DriverError,),
-            refused=SOON_AGAIN,  # such as a full disk
+            refused_waits=SOON_AGAIN,  # such as a full disk
             logger=self._log,
         )
 
