@@ -7,6 +7,16 @@ const collator = new Intl.Collator("en", { numeric: true });
 const ROW = 38;
 const BEYOND = 8; // rows drawn above and below the window
 
+/** Column of a number: aligned right, sorted by `of(row)`, which `shown` makes a text of. */
+export const numeric = (key, title, of, shown, more = {}) => ({
+  key,
+  title,
+  align: "right",
+  value: of,
+  render: (row) => shown(of(row)),
+  ...more,
+});
+
 /**
  * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
  * small screens, grow}.

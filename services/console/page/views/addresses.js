@@ -6,7 +6,7 @@ import { Sparkline } from "../parts/chart.js";
 import { manages } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
-import { Table } from "../parts/table.js";
+import { numeric, Table } from "../parts/table.js";
 import { TYPES } from "../types.js";
 import { AddressWizard } from "./wizard.js";
 
@@ -19,30 +19,9 @@ const COLUMNS = (history) => [
   },
   { key: "type", title: "Type" },
   { key: "phase", title: "State", render: (it) => html`<${State} text=${it.phase} detail=${it.message} />` },
-  {
-    key: "messages",
-    title: "Depth",
-    align: "right",
-    down: true,
-    value: (it) => it.stats.messages,
-    render: (it) => count(it.stats.messages),
-  },
-  {
-    key: "in",
-    title: "In/s",
-    align: "right",
-    down: true,
-    value: (it) => it.stats.rates.in,
-    render: (it) => rate(it.stats.rates.in),
-  },
-  {
-    key: "out",
-    title: "Out/s",
-    align: "right",
-    down: true,
-    value: (it) => it.stats.rates.out,
-    render: (it) => rate(it.stats.rates.out),
-  },
+  numeric("messages", "Depth", (it) => it.stats.messages, count, { down: true }),
+  numeric("in", "In/s", (it) => it.stats.rates.in, rate, { down: true }),
+  numeric("out", "Out/s", (it) => it.stats.rates.out, rate, { down: true }),
   {
     key: "line",
     title: "",
@@ -52,40 +31,10 @@ const COLUMNS = (history) => [
       html`<${Sparkline} values=${history.get(it.name)}
         label=${`messages in, last minute: now ${rate(it.stats.rates.in)} a second`} />`,
   },
-  {
-    key: "consumers",
-    title: "Consumers",
-    align: "right",
-    wide: true,
-    value: (it) => it.stats.consumers,
-    render: (it) => count(it.stats.consumers),
-  },
-  {
-    key: "producers",
-    title: "Producers",
-    align: "right",
-    wide: true,
-    value: (it) => it.stats.producers,
-    render: (it) => count(it.stats.producers),
-  },
-  {
-    key: "oldest",
-    title: "Oldest",
-    align: "right",
-    wide: true,
-    down: true,
-    value: (it) => it.stats.oldest,
-    render: (it) => seconds(it.stats.oldest),
-  },
-  {
-    key: "size",
-    title: "Size",
-    align: "right",
-    wide: true,
-    down: true,
-    value: (it) => it.stats.size,
-    render: (it) => bytes(it.stats.size),
-  },
+  numeric("consumers", "Consumers", (it) => it.stats.consumers, count, { wide: true }),
+  numeric("producers", "Producers", (it) => it.stats.producers, count, { wide: true }),
+  numeric("oldest", "Oldest", (it) => it.stats.oldest, seconds, { wide: true, down: true }),
+  numeric("size", "Size", (it) => it.stats.size, bytes, { wide: true, down: true }),
   { key: "flavor", title: "Flavor", wide: true, extra: true },
 ];
 

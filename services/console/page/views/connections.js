@@ -6,7 +6,7 @@ import { Confirm, notice } from "../parts/dialog.js";
 import { owns } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Facts, Loaded } from "../parts/state.js";
-import { Table } from "../parts/table.js";
+import { numeric, Table } from "../parts/table.js";
 
 const CLOSES_PROCESS =
   "A process of the suite is disconnected. It connects again; meanwhile its clients may have to wait.";
@@ -25,22 +25,8 @@ const COLUMNS = [
   { key: "tls", title: "TLS", wide: true, render: (it) => it.tls || html`<span class="soft">no</span>` },
   { key: "component", title: "At", wide: true },
   { key: "links", title: "Links", align: "right", wide: true },
-  {
-    key: "in",
-    title: "In/s",
-    align: "right",
-    down: true,
-    value: (it) => it.rates.in,
-    render: (it) => rate(it.rates.in),
-  },
-  {
-    key: "out",
-    title: "Out/s",
-    align: "right",
-    down: true,
-    value: (it) => it.rates.out,
-    render: (it) => rate(it.rates.out),
-  },
+  numeric("in", "In/s", (it) => it.rates.in, rate, { down: true }),
+  numeric("out", "Out/s", (it) => it.rates.out, rate, { down: true }),
   { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
 ];
 
