@@ -104,6 +104,7 @@ def test_settings_of_an_address() -> None:
         "addressFullMessagePolicy": "FAIL",
         policies.MARK_KEY: policies.MARK,
     }
+    assert all(not policies.holds({}, {key: value}, {}) for key, value in settings.items()), "each is looked for"
     topic = policies.address_settings(T, Address(type="topic", flavor="f", message_ttl=Ttl(maximum=5)), EMBEDDED)
     assert topic == {"t": {policies.MARK_KEY: policies.MARK}, "t/#": {"maxExpiryDelay": 5}}
 
