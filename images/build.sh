@@ -5,7 +5,7 @@
 # usage: images/build.sh [TARGET...]
 set -eu
 cd "$(dirname "$0")/.."
-services="configserv ragent storage-controller router broker mqtt-gateway mqtt-lwt subserv authserv console"
+services=$(for file in services/*/__main__.py; do basename "$(dirname "$file")"; done | tr _ -)
 version=${VERSION:-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' enmasse/__init__.py)}
 prefix=${PREFIX:-enmasse}
 targets=${*:-$services spark-pipeline${ARTEMIS:+ artemis}}

@@ -6,10 +6,11 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+from enmasse.process.service_table import SERVICES
 from enmasse.supervisor.suite import STOP_ORDER
 
 ROOT = Path(__file__).parent.parent
-SERVICES = sorted(folder.parent.name for folder in (ROOT / "services").glob("*/__init__.py"))
+FOLDERS = sorted(folder.parent.name for folder in (ROOT / "services").glob("*/__init__.py"))
 
 
 def test_each_service_has_one_amqp_library() -> None:
@@ -17,12 +18,21 @@ def test_each_service_has_one_amqp_library() -> None:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     lists = [each["source_modules"] for each in contracts if each["name"].startswith("one AMQP library a process")]
     assert len(lists) == 2
-    assert sorted(chain(*lists)) == [f"services.{name}" for name in SERVICES]
+    assert sorted(chain(*lists)) == [f"services.{name}" for name in FOLDERS]
+
+
+def test_each_service_is_in_the_table() -> None:
+    assert sorted(SERVICES) == FOLDERS
+
+
+def test_each_service_has_an_image() -> None:
+    file = (ROOT / "images" / "Containerfile").read_text()
+    assert [name for name in FOLDERS if f" AS {name.replace('_', '-')}\n" not in file] == []
 
 
 def test_each_service_is_stopped_in_order() -> None:
-    assert sorted(chain(*STOP_ORDER)) == sorted([*SERVICES, "spark"])  # the pipeline of `enmasse up --with spark`
+    assert sorted(chain(*STOP_ORDER)) == sorted([*FOLDERS, "spark"])  # the pipeline of `enmasse up --with spark`
 
 
 def test_each_service_has_a_readme() -> None:
-    assert [name for name in SERVICES if not (ROOT / "services" / name / "README.md").exists()] == []
+    assert [name for name in FOLDERS if not (ROOT / "services" / name / "README.md").exists()] == []

@@ -16,6 +16,7 @@ from enmasse.engines.program import Program, Spec
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
+from enmasse.process.service_table import SERVICES
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.children import logfile
@@ -58,17 +59,12 @@ PATIENCE = 20.0
 MOST_GATEWAYS = 64
 STOP_ORDER = (
     (SPARK,),
-    ("storage_controller", "ragent", "console"),
-    ("mqtt_gateway",),
-    ("subserv", "mqtt_lwt"),
-    ("router",),
-    ("broker",),
-    ("authserv",),
-    ("configserv",),
+    *(
+        tuple(name for name, service in SERVICES.items() if service.ends == turn)
+        for turn in sorted({service.ends for service in SERVICES.values()})
+    ),
 )
-"""Order of the end: watching services first, so that they do not react to the end of the others; clients are closed
-before their brokers end.
-"""
+"""Kinds of processes, in the order in which they are ended."""
 
 
 class StatusSource(Protocol):

@@ -119,4 +119,5 @@ def test_commands_options_and_levels() -> None:
     assert "plain,up" in complete("enmasse ")
     assert "plain,--port-offset" in complete("enmasse up --p")
     assert complete("enmasse up --log-level broker=d") == ["plain,broker=debug"]
+    assert complete("enmasse up --log-level authserv=d") == ["plain,authserv=debug"]
     assert complete("enmasse address add x --type an") == ["plain,anycast"]

@@ -9,16 +9,13 @@ from pathlib import Path
 
 from enmasse import __version__
 from enmasse.engines.artemis import distribution
+from enmasse.process.service_table import SERVICES
 from tests.images import bases
 from tests.images.store import alone, environment, prune
 
 ROOT = Path(__file__).parent.parent.parent
 PREFIX = "localhost/enmasse"
-TARGETS = (
-    "configserv", "storage-controller", "ragent", "router", "broker", "mqtt-gateway", "mqtt-lwt", "subserv", "authserv",
-    "console",
-    "artemis", "spark-pipeline",
-)  # fmt: skip
+TARGETS = (*(name.replace("_", "-") for name in SERVICES), "artemis", "spark-pipeline")
 STAGES = {"configserv": "build-kubernetes", "storage-controller": "build-kubernetes", "spark-pipeline": "build-spark"}
 """By target, what takes long to build and is no part of an image."""
 

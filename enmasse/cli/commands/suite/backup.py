@@ -17,9 +17,10 @@ import click
 from enmasse.cli.commands.suite.manifest import copy_file, copy_folder, files_below, seal
 from enmasse.cli.common import end, port_offset, report
 from enmasse.cli.contexts.folders import config_folder, data_folder
+from enmasse.process.service_table import SERVICES
 from enmasse.text import counted
 
-STORES = ("subserv", "mqtt_lwt")
+STORES = tuple(name for name, service in SERVICES.items() if service.has_store)
 SPARK = "spark"
 """Folder of the pipeline of `--with spark`: its spool and its checkpoint."""
 PLAIN = ("format.json", "scale.json", "scale-router.json", "configserv", "desired", "tls")

@@ -17,13 +17,11 @@ from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.catalogue import BROKERS, ROUTERS
 from enmasse.model.limits import Limits
+from enmasse.process.service_table import SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
 
 LEVELS = ("debug", "info", "warning", "error")
-COMPONENTS = (
-    "enmasse", "configserv", "ragent", "storage_controller", "router", "broker", "mqtt_gateway", "subserv", "mqtt_lwt",
-    "console",
-)  # fmt: skip
+COMPONENTS = ("enmasse", *SERVICES)
 PARTS = ("mqtt",)
 WITH = ("spark",)
 SCHEMES = ("redis://", "rediss://", "unix://")

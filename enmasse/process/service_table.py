@@ -1,0 +1,32 @@
+"""The services of a suite: the table that the supervisor, the command line and the images' build ask.
+
+A further service is a row here, a folder in `services`, and the rest of docs/extending.md ("Any new service").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Service(NamedTuple):
+    """Properties of a service that other parts of the suite depend on."""
+
+    ends: int
+    """Turn at an orderly end: watching services first, so that they do not react to the end of the others; clients are
+    closed before their brokers end."""
+    has_store: bool = False
+    """A store of the service is in the data folder and belongs to a backup."""
+
+
+SERVICES = {
+    "configserv": Service(ends=7),
+    "ragent": Service(ends=1),
+    "storage_controller": Service(ends=1),
+    "router": Service(ends=4),
+    "broker": Service(ends=5),
+    "mqtt_gateway": Service(ends=2),
+    "subserv": Service(ends=3, has_store=True),
+    "mqtt_lwt": Service(ends=3, has_store=True),
+    "authserv": Service(ends=6),
+    "console": Service(ends=1),
+}
