@@ -73,15 +73,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         return TYPES[self.type].entity is not None
 
 
-def _ttl(value: Any) -> Ttl:
-    found = _object(value, {"minimum": _milliseconds(1), "maximum": _milliseconds(1)})
+def time_to_live(value: Any) -> Ttl:
+    """Return bounds of messages' time to live. Raises Wrong."""
+    found = values.members(value, {"minimum": _milliseconds(1), "maximum": _milliseconds(1)})
     if found.get("minimum", 0) > found.get("maximum", _MAX_MS):
         raise Wrong("minimum is larger than maximum; exchange them")
     return Ttl(**found)
 
 
 def _redelivery(value: Any) -> Redelivery:
-    found = _object(
+    found = values.members(
         value,
         {
             "maximumDeliveryAttempts": _attempts,
@@ -103,20 +104,6 @@ def _milliseconds(minimum: int) -> Callable[[Any], int]:
     return lambda value: values.whole(value, minimum, _MAX_MS, " of milliseconds")
 
 
-def _object(value: Any, keys: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Wrong(f"must be an object with {', '.join(keys)}, not {values.kind(value)}")
-    found = {}
-    for key, given in value.items():
-        if key not in keys:
-            raise values.unknown_key(key, keys)
-        try:
-            found[key] = keys[key](given)
-        except Wrong as wrong:
-            raise Wrong(str(wrong), key) from None
-    return found
-
-
 def _duplicates(value: Any) -> str:
     if value != "message-id":
         raise Wrong('must be "message-id", or be left out')
@@ -125,7 +112,7 @@ def _duplicates(value: Any) -> str:
 
 # key in the file → (attribute, check), for what a broker stores
 _STORED_ONLY: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "messageTtl": ("message_ttl", _ttl),
+    "messageTtl": ("message_ttl", time_to_live),
     "messageRedelivery": ("message_redelivery", _redelivery),
     "deadletter": ("deadletter", values.text),
     "expiry": ("expiry", values.text),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,28 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise Wrong(f"must be a string, not {'empty' if value == '' else kind(value)}")
     return value
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Return an array of strings that are not empty, each once. Raises Wrong."""
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise Wrong(f"must be an array of names, not {kind(value) if not isinstance(value, list) else 'of others'}")
+    return tuple(dict.fromkeys(value))
+
+
+def members(value: Any, checks: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """Return what `checks` make of the members of an object, each that of its key. Raises Wrong, with the key."""
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object with {', '.join(checks)}, not {kind(value)}")
+    found = {}
+    for key, given in value.items():
+        if key not in checks:
+            raise unknown_key(key, checks)
+        try:
+            found[key] = checks[key](given)
+        except Wrong as wrong:
+            raise Wrong(str(wrong), key, *wrong.path) from None
+    return found
 
 
 def boolean(value: Any) -> bool:

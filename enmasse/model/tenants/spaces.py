@@ -1,0 +1,111 @@
+"""spaces.json: which address spaces there are beside the default one (docs/decisions/0051-address-spaces.md).
+
+The addresses, users and issuers of a space are in files of its own, below `spaces/NAME`; their names have no prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from enmasse.model import values
+from enmasse.model.jsonfile import Document, Problem, shown
+from enmasse.model.names import DEFAULT_SPACE, space_error
+from enmasse.model.tenants.plans import SpacePlan
+from enmasse.model.values import Wrong
+
+SpaceType = Literal["standard"]
+MAX_SPACES: Final = 10_000
+MAX_HOSTS: Final = 100
+"""Hosts of a space."""
+FOLDER: Final = "spaces"
+"""Folder of the folders of spaces."""
+_EXAMPLE: Final = '{"plan": "small", "hosts": ["orders.example.com"]}'
+_LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An address space. `plan`: its plan in plans.json; None: it may use everything. `hosts`: names of hosts by which
+    clients mean this space, in small letters."""
+
+    type: SpaceType = "standard"
+    plan: str | None = None
+    hosts: tuple[str, ...] = ()
+
+
+def parse_spaces(document: Document, plans: Mapping[str, SpacePlan]) -> tuple[dict[str, Space], list[Problem]]:
+    """Return the valid address spaces, and what is wrong with the others. `plans`: the plans of spaces in force."""
+    too_many = set(list(document.entries)[MAX_SPACES:])
+
+    def parse(name: str, entry: Any) -> Space:
+        if name in too_many:
+            raise Wrong(f"{MAX_SPACES} address spaces are possible; remove one")
+        reason = space_error(name)
+        if reason is not None:
+            raise Wrong(reason)
+        return _space(entry, plans)
+
+    good, problems = document.parsed(parse)
+    return good, problems + _ambiguous(document, good)
+
+
+def space_file(space: str, file: str) -> str:
+    """Return the path of a file of a space, from the folder of the configuration."""
+    return file if space == DEFAULT_SPACE else f"{FOLDER}/{space}/{file}"
+
+
+def hosts_of(spaces: Mapping[str, Space]) -> dict[str, str]:
+    """Return host → the address space that clients mean by it: its own name, and the hosts of its entry."""
+    return {**{host: name for name, space in spaces.items() for host in space.hosts}, **{name: name for name in spaces}}
+
+
+def _space(entry: Any, plans: Mapping[str, SpacePlan]) -> Space:
+    if not isinstance(entry, dict):
+        raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
+    checks: dict[str, Callable[[Any], Any]] = {
+        "type": _type,
+        "plan": lambda value: _plan(value, plans),
+        "hosts": _hosts,
+    }
+    return Space(**values.members(entry, checks))
+
+
+def _type(value: Any) -> str:
+    if value != "standard":
+        raise Wrong("must be 'standard', the only type of address spaces")
+    return "standard"
+
+
+def _plan(value: Any, plans: Mapping[str, SpacePlan]) -> str:
+    name = values.text(value)
+    if name not in plans:
+        known = ", ".join(sorted(plans)[:10]) or "none: define one in plans.json"
+        raise Wrong(f"no valid plan {shown(name)!r} of kind 'space'; those plans are {known}")
+    return name
+
+
+def _hosts(value: Any) -> tuple[str, ...]:
+    found = values.names(value)
+    if len(found) > MAX_HOSTS:
+        raise Wrong(f"may have {MAX_HOSTS} hosts at most")
+    for host in found:
+        if len(host) > 253 or not _HOST.fullmatch(host):
+            raise Wrong(f"{shown(host)!r} is not the name of a host in small letters, such as orders.example.com")
+    return found
+
+
+def _ambiguous(document: Document, good: dict[str, Space]) -> list[Problem]:
+    """Return problems of spaces with a host that another one has, or is called, and remove the later of the two."""
+    problems: list[Problem] = []
+    owners: dict[str, str] = {name: name for name in good}
+    for name, space in list(good.items()):
+        taken = next((host for host in space.hosts if owners.setdefault(host, name) != name), None)
+        if taken is not None:
+            reason = f"{taken!r} is a host of the address space {owners[taken]!r}; remove it from one of the two"
+            problems.append(document.problem(reason, name, "hosts"))
+            del good[name]
+    return problems
