@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Final, NamedTuple
 
-from enmasse.identity.principal import DEFAULT_SPACE, Principal
-from enmasse.model.names import SPACE
+from enmasse.identity.principal import Principal
+from enmasse.model.names import DEFAULT_SPACE, SPACE
 from enmasse.model.operations import Operation
 from enmasse.model.topics import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DEFAULT_SPACE = "default"
-"""The address space of every principal, as long as there is one space."""
+from enmasse.model.names import DEFAULT_SPACE
+
 ANONYMOUS = "anonymous"
 """Name of the user of clients that have not authenticated, where the configuration allows such clients."""
 

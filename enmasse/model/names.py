@@ -1,16 +1,18 @@
 """Names: of addresses, legal and on the wire; of flavors and brokers, which become names of processes and files.
 
 `AddressName` is what identifies an address inside EnMasse: the key in configuration, feeds, controllers' tables and
-entity names, and what people type on the command line. `WireName` is what clients attach to, what a router matches and
-what the queue on a broker is called. `wire_name` and `address_name` alone convert one to the other. Both are
-plain strings while the program runs; mypy keeps them apart (docs/decisions/0015-platform.md).
+entity names. It has the address space in front, `!!SPACE/NAME`; in the default space it is NAME. `LocalName` is NAME:
+what clients and people state, each in its space. `full_name` and `split_name` alone convert one to the other.
+`WireName` is what a router matches and what the queue on a broker is called; `wire_name` and `address_name` alone
+convert it. All are plain strings while the program runs; mypy keeps them apart (docs/decisions/0015-platform.md, 0051).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
+LocalName = NewType("LocalName", str)
 AddressName = NewType("AddressName", str)
 WireName = NewType("WireName", str)
 
@@ -21,8 +23,11 @@ MAX_ADDRESS = 512
 _SIMPLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEGAL_ADDRESS = re.compile(r"(?!!!)[A-Za-z0-9!-][A-Za-z0-9./_!-]*")
 _FORBIDDEN = ("::", "*", "+", "#", "amqp:")
+DEFAULT_SPACE: Final = "default"
+"""The address space of all that names none."""
 SPACE: Final = "!!"
-"""Beginning of the names of addresses in an address space of their own, `!!SPACE/NAME`: clients may state none."""
+"""Beginning of the full names of all address spaces but the default one. No client may state it, nor any file."""
+_SPACE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _FORBIDDEN_START = ("$", "_", SPACE, "/", ".")
 
 
@@ -46,15 +51,73 @@ def address_error(name: str) -> str | None:
     return None
 
 
+class InSpace(NamedTuple):
+    """A name and its address space."""
+
+    space: str
+    local: LocalName
+
+
+def space_error(name: str) -> str | None:
+    """Return why `name` cannot be the name of an address space, None if it can. The default space has its name by
+    itself."""
+    if name == DEFAULT_SPACE:
+        return f"{name!r} is the address space that is always there: its files have no folder; choose another name"
+    if _SPACE_NAME.fullmatch(name):
+        return None
+    return (
+        "the name of an address space is made of small letters, digits and '-', 63 at most, and begins and ends with a "
+        "letter or digit"
+    )
+
+
+def space_prefix(space: str) -> str:
+    """Return the beginning of the full names of an address space; empty: the default one's have none."""
+    return "" if space == DEFAULT_SPACE else f"{SPACE}{space}/"
+
+
+def full_name(space: str, local: LocalName) -> AddressName:
+    """Return the name by which an address of a space is known inside."""
+    return AddressName(space_prefix(space) + local)
+
+
+def split_name(name: AddressName) -> InSpace:
+    """Return the address space of an address, and its name there: the inverse of `full_name`."""
+    if not name.startswith(SPACE):
+        return InSpace(DEFAULT_SPACE, LocalName(name))
+    space, _, local = name.removeprefix(SPACE).partition("/")
+    return InSpace(space, LocalName(local))
+
+
 def wire_name(name: AddressName) -> WireName:
-    """Return the name of the address on AMQP connections, routers and brokers. There is one address space: it is the
-    name."""
+    """Return the name of the address on routers and brokers: its full name."""
     return WireName(name)
 
 
 def address_name(wire: WireName) -> AddressName:
     """The address whose name on the wire this is, if it is an address's at all: the inverse of `wire_name`."""
     return AddressName(wire)
+
+
+def plain_name(address: str) -> str:
+    """Return an address without scheme and host, as routers read it, and without separators in front, so that nothing
+    hides how the name begins: `amqp:/name`, `amqp://host/name` and `/name` are `name`."""
+    while True:
+        shorter = address.lstrip("./")
+        if shorter.startswith(("amqp:", "amqps:")):
+            shorter = shorter.partition(":")[2]
+            if shorter.startswith("//"):
+                shorter = shorter[2:].partition("/")[2]
+        if shorter == address:
+            return address
+        address = shorter
+
+
+def states_space(address: str) -> bool:
+    """Return whether an address names an address space, in whatever form, or a queue in one (`address::queue`)."""
+    if SPACE not in address:
+        return False
+    return any(plain_name(part).startswith(SPACE) for part in plain_name(address).split("::"))
 
 
 RELAYS_TO_TOPICS: Final = "enmasse.relays-to-topics"

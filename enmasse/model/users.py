@@ -17,7 +17,7 @@ import msgspec
 
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem, shown
-from enmasse.model.names import MAX_ADDRESS
+from enmasse.model.names import MAX_ADDRESS, SPACE
 from enmasse.model.operations import OPERATIONS, Operation
 from enmasse.model.values import Wrong
 
@@ -162,6 +162,8 @@ def user_name_error(name: str) -> str | None:
         return "a user needs a name"
     if name.startswith(GROUP):
         return f"the name of a user must not begin with {GROUP!r}, which is for groups; rename it"
+    if name.startswith(SPACE):
+        return f"the name of a user must not begin with {SPACE!r}, which is for address spaces; rename it"
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
         return f"the name of a user may have {MAX_NAME} bytes at most; shorten it"
     if not name.isprintable() or name != name.strip():
@@ -197,6 +199,8 @@ def pattern_error(pattern: str) -> str | None:
         return 'is empty; write "#" for every address'
     if len(pattern.encode("utf-8", "surrogatepass")) > MAX_ADDRESS:
         return f"may have {MAX_ADDRESS} bytes at most; shorten it"
+    if words(pattern)[0].startswith(SPACE):
+        return f"must not begin with {SPACE!r}, which is for address spaces; permissions are those of one space"
     literal = pattern.replace(USER_VARIABLE, "")
     if "${" in literal:
         return f"has a variable that is not known; there is {USER_VARIABLE}"

@@ -11,7 +11,7 @@ from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, OF_FACTS, QOS
 from enmasse.identity.authors import NOT_STATED, Author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
-from enmasse.model.names import SPACE
+from enmasse.model.names import SPACE, states_space
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_KEY = 16 * 1024
@@ -64,7 +64,7 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
     to = message.to
     if not isinstance(to, str) or not to or len(to) > MAX_TO or not _is_text(to):
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
-    if to.startswith(SPACE):
+    if states_space(to):
         raise ControlError(INVALID_FIELD, f"to: clients state no names that begin with {SPACE}")
     if gateway:
         author = _author(message)

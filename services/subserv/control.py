@@ -26,7 +26,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.processes.operator import OPERATOR
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from enmasse.model.names import is_temporary
+from enmasse.model.names import SPACE, is_temporary, states_space
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
@@ -230,6 +230,8 @@ class SubscriptionControl:
         permits = self._service.permits
         if not permits.known.is_set():
             raise _Rejected(INTERNAL_ERROR, "the permissions are not known yet: try again later")
+        if states_space(request.reply_to or ""):
+            raise _Rejected(UNAUTHORIZED_ACCESS, f"reply-to: clients state no names that begin with {SPACE}")
         rights = permits.rights(author)
         if rights is None:
             raise _Rejected(UNAUTHORIZED_ACCESS, f"there is no user {author.user} in users.json")

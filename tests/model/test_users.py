@@ -133,7 +133,8 @@ def test_legal_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "@", "@@g", " a", "a ", "a\nb", "a\0", "n" * 256, "é", "ﬁ", "a\u200bb", "\ud800", "a\u00a0b"]
+    "name",
+    ["", "@", "@@g", " a", "a ", "a\nb", "a\0", "n" * 256, "é", "ﬁ", "a\u200bb", "\ud800", "a\u00a0b", "!!a", "@!!a"],
 )
 def test_illegal_names(name: str) -> None:
     name = "e\u0301" if name == "é" else name  # not composed
@@ -153,7 +154,27 @@ def test_legal_patterns(pattern: str) -> None:
     assert pattern_error(pattern) is None
 
 
-@pytest.mark.parametrize("pattern", ["", "a/#/b", "*/a", "a#", "a/b*", "+", "a/+", "a b", "a::b", "${name}", "a" * 600])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "a/#/b",
+        "*/a",
+        "a#",
+        "a/b*",
+        "+",
+        "a/+",
+        "a b",
+        "a::b",
+        "${name}",
+        "a" * 600,
+        "!!a",
+        "!!a/#",
+        "!!a.b",
+        "!!*",
+        "!!#",
+    ],
+)
 def test_illegal_patterns(pattern: str) -> None:
     assert pattern_error(pattern) is not None
 

@@ -61,7 +61,9 @@ def test_clients_reach_no_management(management: Management, clients: BlockingCo
     assert management.one(LISTENER, "no-management")
 
 
-@pytest.mark.parametrize("name", ["!!a/b", "amqp:/!!a/b", "/!!a/b", "amqp://host/!!a.b", "//!!a/b", "!!"])
+@pytest.mark.parametrize(
+    "name", ["!!a/b", "amqp:/!!a/b", "/!!a/b", "amqp://host/!!a.b", "//!!a/b", "!!", "::!!a/b", "t::!!a/b"]
+)
 def test_clients_state_no_name_in_an_address_space(
     router: RouterProcess, management: Management, clients: BlockingConnection, name: str
 ) -> None:

@@ -37,6 +37,12 @@ class Client:
         """As `ask`, for an operator."""
         return await self._operator.deliver(self._request(subject, "n", body, reply=True))
 
+    async def ask_for(self, reply_to: str) -> Outcome:
+        """Ask for the topics, to be sent to this address."""
+        message = self._request("list_topics", "x", None, reply=False)
+        message.reply_to = reply_to
+        return await self._sender.deliver(message)
+
     def _request(self, subject: str, id: str | None, body: Any, *, reply: bool) -> proton.Message:
         message = proton.Message(subject=subject, correlation_id=id, body=body)
         if reply:
@@ -119,6 +125,8 @@ async def _refusals(client: Client) -> None:
     ):
         outcome = await client.ask(subject, id, body)
         assert outcome.condition == condition and outcome.description, (subject, body, outcome)
+    for reply_to in ("!!a/b", "/!!a/b", "amqp:/!!a.b", "t::!!a/b"):
+        assert (await client.ask_for(reply_to)).condition == "amqp:unauthorized-access", reply_to
     assert (await client.reply("list", "x")).body == {}
     reply = await client.reply("subscribe", "x", ["news", "unknown"])
     assert reply.subject == "subscribed" and SUITE.sub("", reply.properties["addresses"]) == "$sub/b1/x"

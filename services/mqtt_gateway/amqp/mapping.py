@@ -30,7 +30,7 @@ from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
 from enmasse.model.address_types import TYPES, AddressType, Traits
-from enmasse.model.names import SPACE
+from enmasse.model.names import SPACE, plain_name
 from enmasse.model.topics import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
@@ -208,29 +208,15 @@ def _joined(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 def reply_address(topic: str) -> str | None:
     """Return the AMQP address that a topic `$reply/…` stands for; None if clients may not send there."""
-    address = _without_scheme(unescape(topic[len(REPLY) :]))
+    address = plain_name(unescape(topic[len(REPLY) :]))
     reserved = address.startswith(("$", "_", SPACE)) and not address.startswith("_topo/")
     if not address or reserved or _CONTROL.search(address):
         return None
     return address
 
 
-def _without_scheme(address: str) -> str:
-    """`amqp:/name` and `amqp://host/name`, as routers write addresses, are `name`; so is `/name`. The router takes a
-    scheme away too: the result has none, nor anything else that hides how the name begins."""
-    while True:
-        shorter = address.lstrip("./")
-        if shorter.startswith(("amqp:", "amqps:")):
-            shorter = shorter.partition(":")[2]
-            if shorter.startswith("//"):
-                shorter = shorter[2:].partition("/")[2]
-        if shorter == address:
-            return address
-        address = shorter
-
-
 def _response_topic(reply_to: str, topics: TopicMap) -> str:
-    reply_to = _without_scheme(reply_to)
+    reply_to = plain_name(reply_to)
     owner = topics.owner_of_wire(reply_to)
     return REPLY + escape(reply_to) if owner is None else topics.topic_of(reply_to)
 

@@ -16,7 +16,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import SPACE
+from enmasse.model.names import SPACE, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.clock import Clock
 from services.router.routing.policy import Policy
@@ -328,9 +328,9 @@ class RouterConnection:
         `management: false`."""
         if ("$" not in name and SPACE not in name) or not self.is_client or self.management:
             return
-        parts = tokens(name)
-        if parts[0].startswith(SPACE):
+        if states_space(name):
             raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
+        parts = tokens(name)
         if parts[0] == SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
