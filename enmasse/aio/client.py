@@ -31,7 +31,8 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.messages.message import Message, jms_selector
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.source_filters import SELECTOR
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
@@ -207,7 +208,7 @@ class Client:
         if source is None:
             filters = dict(filter or {})
             if selector is not None:
-                filters.update(jms_selector(selector))
+                filters.update(SELECTOR.entry(selector))
             source = Source(
                 address=None if dynamic else address,
                 dynamic=dynamic,

@@ -1,15 +1,9 @@
-"""Requests of a source or target, read alike by router and broker: capabilities, filters, subscriptions.
-
-Filters are those registered at apache.org, named by symbol or code; their key in the filter set is free.
-"""
+"""Requests of a source or target, read alike by router and broker: capabilities and subscriptions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.codec.types import Described
-
-SELECTOR = (0x0000468C00000004, "apache.org:selector-filter:string")
 MESSAGE_IDENTITY = "message-identity"
 """Capability of a receiver's link, desired and offered: the delivery-tag names the message, also with the next delivery
 of it. The broker's; with rcv-settle-mode second it does so unasked."""
@@ -21,7 +15,6 @@ SENDER = "enmasse.sender"
 enmasse/identity/senders.py), or true: the last bytes of each delivery-tag say it."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
-NO_LOCAL = (0x0000468C00000003, "apache.org:no-local-filter:list")
 
 
 def passed_on_name(link: str, container: str) -> str:
@@ -52,18 +45,3 @@ def subscription_kind(source: Any) -> str:
     if source.durable or source.expiry_policy == "never":
         return "durable"
     return "shared" if "shared" in capabilities(source) else ""
-
-
-def is_selector(key: Any, value: Any) -> bool:
-    """Return whether an entry of a filter set is a JMS selector. Clients without descriptors call it `jms-selector`."""
-    kind = _kind(key, value)
-    return kind in SELECTOR or (kind not in NO_LOCAL and str(key) == "jms-selector")
-
-
-def is_no_local(key: Any, value: Any) -> bool:
-    """Return whether an entry of a filter set keeps back what the same connection has sent."""
-    return _kind(key, value) in NO_LOCAL or str(key) == "no-local"
-
-
-def _kind(key: Any, value: Any) -> Any:
-    return value.descriptor if isinstance(value, Described) else str(key)

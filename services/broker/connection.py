@@ -31,10 +31,12 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.subscription import identity, queue_name
+from services.broker.filter_conditions import Filters, has_long_selector, stated
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
-from services.broker.termini import TOPIC, Filters, address_of, answer, has_long_selector, routing_type
+from services.broker.selector import Selector
+from services.broker.termini import TOPIC, address_of, answer, routing_type
 
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
@@ -304,20 +306,20 @@ class BrokerConnection(Handler):
         kind = routing_type(wanted, source)
         if source.dynamic:
             queue = self.nodes.temporary_queue(kind or ANYCAST)
-            self._consume(link, queue, answer(source, filters, address=queue.name), filters)
+            self._consume(link, queue, answer(source, filters.echo, address=queue.name), filters.selector)
             return
         address = address_of(source)
         if not address:
             raise BrokerError("AMQ119011: source address not set", "amqp:invalid-field")
         self.nodes.check_receive(address)
         if address == LIVE:
-            self._accept(link, source=answer(source, filters))
+            self._accept(link, source=answer(source, filters.echo))
             link.context = LiveLink(link, self._followers)
         elif self._moves(link):
             queue = self.nodes.qualified_queue(f"::{address}")
             mover = LinkMover(self._later, link, self.broker, queue, read(order_in(link)))
             agree(link)
-            self._accept(link, source=answer(source, filters))
+            self._accept(link, source=answer(source, filters.echo))
             link.context = mover
             mover.flow()
         elif "::" in address:
@@ -333,15 +335,14 @@ class BrokerConnection(Handler):
                 f"{queue.name} is a queue and has no {wanted} subscriptions: receive from it without, or use a topic",
                 str(amqp.NOT_IMPLEMENTED),
             )
-        filters.forget_no_local()
-        self._consume(link, queue, answer(source, filters), filters)
+        self._consume(link, queue, answer(source, filters.echo_on_queue), filters.selector)
 
     def _consume(
         self,
         link: Sender,
         queue: Queue,
         source: Source,
-        filters: Filters,
+        selector: Selector | None = None,
         *,
         durable: bool = False,
         whole: bool = False,
@@ -350,7 +351,6 @@ class BrokerConnection(Handler):
         browse = source.distribution_mode == "copy" and not whole
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)
-        selector = None if whole else filters.selector
         container = self._container_of(link)
         words = queue.condition.weight if whole else 0 if selector is None else selector.weight
         self.broker.selector_words.check(container, words)
@@ -405,33 +405,28 @@ class BrokerConnection(Handler):
         durable = bool(source.durable) or source.expiry_policy == "never"
         shared = "shared" in wanted
         everywhere = "global" in wanted
-        no_local = who.container if filters.no_local else None
-        selector = filters.selector.text if filters.selector is not None else None
-        about = (address, selector, no_local)
+        condition = filters.condition(who.container)
         if not durable and not shared:
-            queue = self.nodes.anonymous_subscription(about)
+            queue = self.nodes.anonymous_subscription(address, condition)
         else:
             name = queue_name(who, durable=durable, shared=shared, everywhere=everywhere)
             client = who.container if durable else None
-            queue = self.nodes.subscription(name, about, durable=durable, shared=shared, client=client)
+            queue = self.nodes.subscription(name, address, condition, durable=durable, shared=shared, client=client)
         changes: dict[str, Any] = {"distribution_mode": None}
         if durable:
             changes["expiry_policy"] = Symbol("never")
             changes["durable"] = 2
-        self._consume(link, queue, answer(source, filters, **changes), filters, durable=durable, whole=True)
+        self._consume(link, queue, answer(source, filters.echo, **changes), durable=durable, whole=True)
 
     def _recover_subscription(self, link: Sender) -> None:
         """Answer a null source: recover the durable subscription of this link name, unchanged."""
         queue = self.nodes.durable_subscription(identity(self.client.container, link.name, self.client.router))
-        filters = Filters(None)
-        if queue.filter is not None:
-            filters.echo[Symbol("jms-selector")] = queue.filter.text
         source = answer(
             None,
-            filters,
+            stated(queue.condition),
             address=queue.address.name,
             durable=2,
             expiry_policy=Symbol("never"),
             capabilities=TOPIC,
         )
-        self._consume(link, queue, source, filters, durable=True, whole=True)
+        self._consume(link, queue, source, durable=True, whole=True)

@@ -12,14 +12,12 @@ from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, MULTICAST
+from services.broker.core.messages.condition import Condition
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.subscription import Identity, queue_name
 from services.broker.core.wildcards import is_pattern
 
 _log = log.get()
-
-About = tuple[str, str | None, str | None]
-"""Selection of a subscription: address or pattern, selector, container-id whose messages it does not want."""
 
 
 class Nodes:
@@ -155,24 +153,24 @@ class Nodes:
         return queue
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
-    def anonymous_subscription(self, about: About) -> Queue:
+    def anonymous_subscription(self, address: str, condition: Condition) -> Queue:
         """Neither durable nor shared: it has no name for others and ends with its link."""
-        address, selector, no_local = about
         return self.catalogue.create_queue(
             address,
             str(uuid.uuid4()),
             MULTICAST,
             durable=False,
             temporary=True,
-            filter=selector,
-            no_local=no_local,
+            condition=condition,
             user=self.client.user,
         )
 
-    def subscription(self, name: str, about: About, *, durable: bool, shared: bool, client: str | None) -> Queue:
+    def subscription(
+        self, name: str, address: str, condition: Condition, *, durable: bool, shared: bool, client: str | None
+    ) -> Queue:
         """Find the queue of a durable or shared subscription, or make it, also in place of one that selects
         otherwise. Raises BrokerError."""
-        address, selector, no_local = about
+        about = (address, *condition.parts)
         queue = self._subscription_of(name)
         if queue is not None and not queue.identity:
             if queue.address.name != address:
@@ -205,8 +203,7 @@ class Nodes:
                 MULTICAST,
                 durable=durable,
                 temporary=not durable,
-                filter=selector,
-                no_local=no_local,
+                condition=condition,
                 user=self.client.user,
                 subscription=about,
                 client=client,

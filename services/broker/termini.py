@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from enmasse.amqp.codec.performatives import Source
-from enmasse.amqp.codec.types import Described, Symbol
-from enmasse.amqp.termini import is_no_local, is_selector
-from services.broker.core.errors import BrokerError
-from services.broker.selector import CACHED, Selector, SelectorError, compile_selector
+from enmasse.amqp.codec.types import Symbol
 
 _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
-
-
-class Filters:
-    """The filters of a source that have an effect here; `echo` is what the answer states of them."""
-
-    def __init__(self, source: Source | None) -> None:
-        """Raises BrokerError (amqp:invalid-field) if a selector is invalid."""
-        self.selector: Selector | None = None
-        self.no_local = False
-        self.echo: dict[Any, Any] = {}
-        for key, value in ((source.filter if source is not None else None) or {}).items():
-            inner = value.value if isinstance(value, Described) else value
-            if is_selector(key, value):
-                if not isinstance(inner, str):
-                    raise BrokerError("the selector filter is not a string", "amqp:invalid-field")
-                try:
-                    self.selector = compile_selector(inner) if inner.strip() else None
-                except SelectorError as error:
-                    raise BrokerError(f"AMQ119009: Invalid filter: {inner}: {error}", "amqp:invalid-field") from None
-                self.echo[key] = value
-            elif is_no_local(key, value):
-                self.no_local = True
-                self.echo[key] = value
-
-    def forget_no_local(self) -> None:
-        """Leave no-local out of the answer: it has no effect on a queue."""
-        self.no_local = False
-        self.echo = {key: value for key, value in self.echo.items() if not is_no_local(key, value)}
-
-
-def has_long_selector(source: Source | None) -> bool:
-    """Return whether a source has a selector that takes long to compile."""
-    for key, value in ((source.filter if source is not None else None) or {}).items():
-        inner = value.value if isinstance(value, Described) else value
-        if is_selector(key, value) and isinstance(inner, str) and len(inner) > CACHED:
-            return True
-    return False
 
 
 def address_of(terminus: Any) -> str:
@@ -68,8 +29,8 @@ def routing_type(wanted: frozenset[str], terminus: Any) -> str | None:
     return None
 
 
-def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:
-    """Return the source for the answer to an attach: as asked, but only with filters that have an effect."""
+def answer(source: Source | None, filters: Mapping[Any, Any], **changes: Any) -> Source:
+    """Return the source for the answer to an attach: as asked, but only with the filters that have an effect."""
     fields: dict[str, Any] = {}
     if source is not None:
         for name in (
@@ -85,7 +46,7 @@ def answer(source: Source | None, filters: Filters, **changes: Any) -> Source:
             "capabilities",
         ):
             fields[name] = getattr(source, name)
-    fields["filter"] = filters.echo or None
+    fields["filter"] = filters or None
     fields.update(changes)
     return Source(**fields)
 

@@ -20,7 +20,7 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.messages import message as ours
-from enmasse.amqp.messages.message import selector_of
+from enmasse.amqp.messages.source_filters import source_filters
 from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, Watched, run, start
@@ -98,7 +98,7 @@ def test_termini_options_and_refusal() -> None:
         receiver = c.create_receiver("q", name="durable", options=[DurableSubscription(), Selector("a = 1")])
         assert receiver.receive(timeout=DEADLINE).body == "presettled"
         source = store.links["durable"].remote_source
-        assert source.durable == 2 and selector_of(source.filter) == "a = 1"
+        assert source.durable == 2 and [each.content for each in source_filters(source)] == ["a = 1"]
         with pytest.raises(LinkDetached, match="no such address"):
             c.create_receiver("missing")
         with pytest.raises(LinkDetached, match="no such address"):

@@ -16,7 +16,6 @@ from enmasse.amqp.codec.types import (
     Decimal32,
     Decimal64,
     Decimal128,
-    Described,
     Int,
     Symbol,
     Timestamp,
@@ -28,10 +27,6 @@ from enmasse.amqp.messages.message import (
     AmqpSequence,
     AmqpValue,
     Message,
-    is_no_local,
-    jms_selector,
-    no_local,
-    selector_of,
 )
 from tests.amqp.codec_values import ASCII, OF_TYPE, SIMPLE, TEXT, VALUES, same, to_proton
 
@@ -282,19 +277,3 @@ def test_values_keep_their_type() -> None:
     values = {"a": UByte(1), "b": UInt(1), "c": 1, "d": 1.0, "e": Timestamp(1), "f": Symbol("s"), "g": True, "h": None}
     assert same(Message.decode(Message(values, application_properties=values).encode()).body, values)
     assert same(Message.decode(Message(application_properties=values).encode()).application_properties, values)
-
-
-def test_filters() -> None:
-    assert selector_of(jms_selector("colour = 'red'")) == "colour = 'red'"
-    assert selector_of({Symbol("any name"): Described(Symbol("apache.org:selector-filter:string"), "x")}) == "x"
-    assert selector_of({}) is None
-    assert selector_of(no_local()) is None
-    assert selector_of({"jms-selector": "not described"}) is None
-    assert selector_of({"jms-selector": Described(ULong(0x468C00000004), 7)}) is None
-    assert selector_of({"jms-selector": Described(0x468C00000004, "a long, not a ulong")}) is None
-    assert is_no_local(no_local())
-    assert is_no_local({"x": Described(Symbol("apache.org:no-local-filter:list"), [])})
-    assert not is_no_local(jms_selector("x"))
-    both = {**jms_selector("x"), **no_local()}
-    assert selector_of(both) == "x"
-    assert is_no_local(both)

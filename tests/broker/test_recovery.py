@@ -13,6 +13,7 @@ import pytest
 from proton import Message
 
 from services.broker.core.broker import Broker
+from services.broker.core.messages.condition import Condition
 from services.broker.core.routing.subscription import Identity, queue_name
 from services.broker.nodes import Nodes
 from services.broker.storage.store import Store
@@ -132,6 +133,6 @@ def test_a_subscription_that_an_earlier_version_has_named_is_found(tmp_path: Pat
     client = SimpleNamespace(router=False, user="", remote="")
     name = queue_name(Identity("my.host", "sub"), durable=True, shared=False, everywhere=False)
     nodes = Nodes(core.broker, client)  # type: ignore[arg-type]  # what Nodes uses of a connection
-    queue = nodes.subscription(name, ("news", None, None), durable=True, shared=False, client="my.host")
+    queue = nodes.subscription(name, "news", Condition(), durable=True, shared=False, client="my.host")
     assert (queue.id, queue.count) == (old.id, 1)
     assert len(core.broker.catalogue.queues) == 1

@@ -1,4 +1,4 @@
-"""Messages (3.2): `Message` to create and read them, `Sections` to forward them; filters."""
+"""Messages (3.2): `Message` to create and read them, `Sections` to forward them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from enmasse.amqp.codec import encoder
 from enmasse.amqp.codec.encoder import ENCODERS, encode_binary, encode_string
-from enmasse.amqp.codec.types import Buffer, Decimal32, Decimal64, Decimal128, Described, Symbol, ULong
+from enmasse.amqp.codec.types import Buffer, Decimal32, Decimal64, Decimal128
 from enmasse.amqp.messages.scan import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -30,8 +30,7 @@ from enmasse.amqp.messages.sections import (
 
 __all__ = [
     "Message", "AmqpValue", "AmqpSequence", "Sections", "Header", "Properties", "MessageId",
-    "jms_selector", "no_local", "selector_of", "is_no_local", "encode_header", "encode_properties",
-    "encode_annotations",
+    "encode_header", "encode_properties", "encode_annotations",
 ]  # fmt: skip
 
 
@@ -153,42 +152,3 @@ def _encode_application_properties(properties: Mapping[str, Any]) -> bytes:
         elements.append(encode_string(key))
         elements.append(ENCODERS[type(value)](value))
     return b"\x00\x53\x74" + encoder.encoded_map(elements)
-
-
-# --- filters of a source (3.5.8), as registered by Apache -------------------------------------------------------------
-
-_SELECTOR_CODE: Final = 0x468C00000004
-_SELECTOR_NAME: Final = "apache.org:selector-filter:string"
-_NO_LOCAL_CODE: Final = 0x468C00000003
-_NO_LOCAL_NAME: Final = "apache.org:no-local-filter:list"
-
-
-def jms_selector(expression: str) -> dict[str, Any]:
-    """Return the entry of a filter map that selects by a JMS expression: `Source(filter={**jms_selector("x > 1")})`."""
-    return {Symbol("jms-selector"): Described(ULong(_SELECTOR_CODE), expression)}
-
-
-def no_local() -> dict[str, Any]:
-    """The entry of a filter map that leaves out what the same connection sent."""
-    return {Symbol("no-local"): Described(ULong(_NO_LOCAL_CODE), [])}
-
-
-def _is_filter(value: Any, code: int, name: str) -> bool:
-    """Filters are known by descriptor; the key they are under is the client's to choose."""
-    if type(value) is not Described:
-        return False
-    descriptor = value.descriptor
-    return (type(descriptor) is ULong and descriptor == code) or (type(descriptor) is Symbol and descriptor == name)
-
-
-def selector_of(filters: Mapping[str, Any]) -> str | None:
-    """Return the JMS expression in a filter map; None without one (or if it is not a string)."""
-    for value in filters.values():
-        if _is_filter(value, _SELECTOR_CODE, _SELECTOR_NAME) and type(value.value) is str:
-            return str(value.value)
-    return None
-
-
-def is_no_local(filters: Mapping[str, Any]) -> bool:
-    """Return whether a filter map has the no-local filter."""
-    return any(_is_filter(value, _NO_LOCAL_CODE, _NO_LOCAL_NAME) for value in filters.values())

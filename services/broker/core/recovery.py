@@ -16,7 +16,6 @@ from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.bindings import Divert
 from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.subscription import name_of_stored
-from services.broker.selector import compile_selector
 
 UNKNOWN = "unknown-queue-"
 """With its id, the name of a queue whose definition is damaged."""
@@ -102,7 +101,7 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
         address,
         value["routingType"],
         durable=True,
-        condition=Condition(compile_selector(value["filter"]) if value["filter"] else None, value["noLocal"]),
+        condition=Condition.stored(value),
         max_consumers=value["maxConsumers"],
         purge_on_no_consumers=value["purgeOnNoConsumers"],
         exclusive=value["exclusive"],
@@ -125,7 +124,7 @@ def _recover_divert(catalogue: Catalogue, id: int, value: dict[str, Any]) -> boo
     address = catalogue.addresses.get(value["address"])
     if address is None or value["name"] in catalogue.diverts.by_name:
         return False
-    condition = Condition(compile_selector(value["filter"]) if value["filter"] else None)
+    condition = Condition.stored(value)
     catalogue.diverts.restore(
         Divert(
             value["name"],

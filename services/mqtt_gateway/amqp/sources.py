@@ -12,8 +12,8 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import SECOND, Link, Receiver
-from enmasse.amqp.messages.message import jms_selector
 from enmasse.amqp.messages.scan import after
+from enmasse.amqp.messages.source_filters import SELECTOR
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
@@ -122,7 +122,7 @@ class SessionSource(LinkUser):
             return
         source = Source(address=self.address)
         if self.selective:
-            source.filter = {Symbol(key): value for key, value in jms_selector(EVERYTHING).items()}
+            source.filter = SELECTOR.entry(EVERYTHING)
         fields: dict[str, Any] = {"rcv_settle_mode": SECOND} if self.final else {}
         if self.identified:
             fields["desired_capabilities"] = (Symbol(MESSAGE_IDENTITY),)

@@ -11,7 +11,8 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.termini import capabilities, is_selector, subscription_kind
+from enmasse.amqp.messages.source_filters import source_filters
+from enmasse.amqp.termini import capabilities, subscription_kind
 
 ANYCAST, MULTICAST, QUEUE = "anycast", "multicast", "queue"
 TOPIC = "topic"
@@ -57,7 +58,7 @@ def check(kind: str, name: str, terminus: Any, *, incoming: bool) -> None:
             f"{name} is of type {kind} and has no {subscription} subscriptions: receive from it without, "
             "or use a topic",
         )
-    if kind != QUEUE and any(is_selector(key, value) for key, value in (terminus.filter or {}).items()):
+    if kind != QUEUE and any(each.type.reads_messages for each in source_filters(terminus)):
         raise AmqpError(
             NOT_IMPLEMENTED,
             f"{name} is of type {kind}, whose messages the router does not read: selectors need a queue or a topic",

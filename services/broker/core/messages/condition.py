@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from services.broker.core.messages.properties import marks_of
-from services.broker.selector import Lookup, Selector
+from services.broker.selector import Lookup, Selector, compile_selector
 
 
 class Condition:
@@ -16,6 +19,32 @@ class Condition:
     def __init__(self, filter: Selector | None = None, no_local: str | None = None) -> None:
         self.filter = filter
         self.no_local = no_local
+
+    @classmethod
+    def of(cls, filter: str | None) -> Condition:
+        """Return the condition of a selector's text; None or "": all messages. Raises SelectorError."""
+        return cls(compile_selector(filter) if filter else None)
+
+    @classmethod
+    def stored(cls, definition: Mapping[str, Any]) -> Condition:
+        """Return the condition in a stored definition; that of a divert has a filter only."""
+        condition = cls.of(definition["filter"])
+        condition.no_local = definition.get("noLocal")
+        return condition
+
+    def definition(self) -> dict[str, str | None]:
+        """Return the part of a stored definition that `stored` reads."""
+        return {"filter": self.text, "noLocal": self.no_local}
+
+    @property
+    def parts(self) -> tuple[str | None, ...]:
+        """Everything that makes it differ from another one."""
+        return self.text, self.no_local
+
+    @property
+    def text(self) -> str | None:
+        """The text of the selector."""
+        return None if self._filter is None else self._filter.text
 
     @property
     def filter(self) -> Selector | None:

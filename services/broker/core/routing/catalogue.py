@@ -227,6 +227,7 @@ class Catalogue:
         *,
         durable: bool,
         filter: str | None = None,
+        condition: Condition | None = None,
         max_consumers: int | None = None,
         purge_on_no_consumers: bool | None = None,
         exclusive: bool | None = None,
@@ -234,13 +235,12 @@ class Catalogue:
         auto_created: bool = False,
         auto_delete: bool = False,
         auto_create_address: bool = False,
-        no_local: str | None = None,
         user: str = "",
         subscription: tuple[Any, ...] | None = None,
         client: str | None = None,
         ring_size: int | None = None,
     ) -> Queue:
-        """Create a queue, and return it.
+        """Create a queue, and return it. `filter`: the selector of messages to its address; or their `condition`.
 
         Raises SelectorError, and BrokerError: it exists, no such address, wrong routing type, bad name, too many of
         this client.
@@ -251,7 +251,7 @@ class Catalogue:
         existing = self.queues.get(name)
         if existing is not None and not self.may_give_way(existing, address_name, routing_type):
             raise errors.queue_exists(name, existing.address.name)
-        selector = compile_selector(filter) if filter else None
+        condition = condition or Condition.of(filter)
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
         if existing is not None:
             self._rename(existing)
@@ -264,7 +264,7 @@ class Catalogue:
             routing_type,
             durable=stored,
             temporary=temporary,
-            condition=Condition(selector, no_local),
+            condition=condition,
             max_consumers=settings.default_max_consumers if max_consumers is None else max_consumers,
             purge_on_no_consumers=(
                 settings.default_purge_on_no_consumers if purge_on_no_consumers is None else purge_on_no_consumers

@@ -35,8 +35,7 @@ def queue_definition(queue: Queue) -> bytes:
             "name": queue.name,
             "address": queue.address.name,
             "routingType": queue.routing_type,
-            "filter": _text(queue.condition.filter),
-            "noLocal": queue.condition.no_local,
+            **queue.condition.definition(),
             "maxConsumers": queue.max_consumers,
             "purgeOnNoConsumers": queue.purge_on_no_consumers,
             "exclusive": queue.dispatcher.exclusive,
@@ -60,7 +59,7 @@ def divert_definition(divert: Divert) -> bytes:
             "name": divert.name,
             "pattern": divert.pattern,
             "address": divert.address.name,
-            "filter": _text(divert.condition.filter),
+            "filter": divert.condition.text,
             "routingType": divert.routing_type,
             "routingName": divert.routing_name,
         }
@@ -70,10 +69,6 @@ def divert_definition(divert: Divert) -> bytes:
 def settings_definition(match: str, values: dict[str, Value]) -> bytes:
     """Return the definition of the settings for the addresses that `match` covers, as JSON."""
     return _encoded({"kind": "settings", "match": match, "values": values})
-
-
-def _text(selector: Any) -> str | None:
-    return selector.text if selector is not None else None
 
 
 def _encoded(value: dict[str, Any]) -> bytes:

@@ -12,7 +12,6 @@ from services.broker.core.persistence import MessageStore
 from services.broker.core.routing.bindings import ROUTING_TYPES, Divert
 from services.broker.core.routing.definitions import divert_definition
 from services.broker.core.routing.route_table import RouteTable
-from services.broker.selector import compile_selector
 
 _LONGEST = 2048  # characters of a name, which may be made of two others
 
@@ -66,7 +65,7 @@ class Diverts:
             return existing
         check_name(name, _LONGEST)
         check_name(pattern)
-        condition = Condition(compile_selector(filter) if filter else None)
+        condition = Condition.of(filter)
         divert = Divert(
             name,
             pattern,
@@ -88,7 +87,7 @@ class Diverts:
         divert = self.by_name.get(name)
         if divert is None:
             raise errors.no_such_divert(name)
-        condition = Condition(compile_selector(filter) if filter else None)
+        condition = Condition.of(filter)
         address = self._address(forwarding) if forwarding is not None else divert.address
         kind = _known(routing_type) if routing_type is not None else divert.routing_type
         self._bindings.remove_divert(divert)
