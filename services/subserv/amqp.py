@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from enmasse.identity.authors import Author
+from enmasse.identity.filter_limits import FilterLimits
 from enmasse.identity.owned import owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS
@@ -49,7 +50,15 @@ class AmqpSubscription(Subscriber):
 class AmqpSubscriptions:
     """All of them, by id, and by the id that the client gave."""
 
-    def __init__(self, store: Store, identity: Identity, desired: Desired, brokers: Brokers, binder: Binder) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        desired: Desired,
+        brokers: Brokers,
+        binder: Binder,
+        wildcards: FilterLimits,
+    ) -> None:
         self.by_id: dict[str, AmqpSubscription] = {}
         self._by_name: dict[str, AmqpSubscription] = {}
         self._identity = identity
@@ -57,12 +66,17 @@ class AmqpSubscriptions:
         self._desired = desired
         self._brokers = brokers
         self._binder = binder
+        self._wildcards = wildcards
         self._turns = Turns()
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
         """Take over this record as the state of its subscription."""
         id = self._identity.local(broker_names.amqp_id(record.subscription), record.created)
         made = AmqpSubscription(id, record)
+        before = self._by_name.get(record.subscription)
+        known = before.filters if before is not None else frozenset()
+        self._wildcards.add(record.subscription, made.filters - known)
+        self._wildcards.remove(record.subscription, known - made.filters)
         self.by_id[made.id] = self._by_name[record.subscription] = made
         return made
 
@@ -78,15 +92,15 @@ class AmqpSubscriptions:
         async with self._turns.of(subscription):
             old = self.of(subscription)
             before = old.record if old is not None else None
-            refused = self._refused(before, filters)
+            if before is None:
+                await self._identity.make_durable(self._store, created)
+            refused = self._refused(subscription, before, filters)
             good = {filter: tag for filter, tag in filters.items() if filter not in refused}
             if not good or (refused and not partly):
                 return Result(refused, {})
             known = dict(before.filters) if before is not None else {}
             base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
             record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
-            if before is None:
-                await self._identity.make_durable(self._store, created)
             subscriber = self.put(record)
             wanted = [Wanted(filter, filter, subscriber.id, True, True) for filter in good if filter not in known]
             try:
@@ -109,14 +123,18 @@ class AmqpSubscriptions:
                 raise
             return Result(refused, failed)
 
-    def _refused(self, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
+    def _refused(self, subscription: str, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
         refused: dict[str, str] = {}
+        room = self._wildcards.room(subscription)
         known = set(before.filters) if before is not None else set()
         for filter in filters:
             try:
                 self._desired.targets(filter, amqp=True)
             except FilterRefused as error:
                 refused[filter] = str(error)
+                continue
+            if filter not in known and (reason := room.refusal(filter)):
+                refused[filter] = reason
                 continue
             known.add(filter)
             if len(known) > MAX_FILTERS:
@@ -171,7 +189,8 @@ class AmqpSubscriptions:
 
     def _forget(self, subscriber: AmqpSubscription) -> None:
         self.by_id.pop(subscriber.id, None)
-        self._by_name.pop(subscriber.record.subscription, None)
+        if (known := self._by_name.pop(subscriber.record.subscription, None)) is not None:
+            self._wildcards.remove(subscriber.record.subscription, known.filters)
         self._brokers.touch((subscriber.id,))
 
     def addresses(self, subscription: str) -> list[str]:

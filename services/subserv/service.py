@@ -79,7 +79,9 @@ class SubscriptionService:
         self.packets = Packets(self.sessions, store)
         self.returning = Returning(self.sessions.given, store, self._is_queue, self.retained.duplicate_id)
         self.gateways = GatewayLinks()
-        self.amqp = AmqpSubscriptions(store, self.sessions.identity, self.desired, self.brokers, self.binder)
+        self.amqp = AmqpSubscriptions(
+            store, self.sessions.identity, self.desired, self.brokers, self.binder, self.sessions.wildcards
+        )
         turns = Turns()
         self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways.command, turns)
         self.clients = Clients(

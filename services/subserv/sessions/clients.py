@@ -410,6 +410,7 @@ class Clients:
     def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
         """Yield each subscription with the reason why it exceeds a limit; empty: it is within all."""
         known, new = session.subscriptions, set[str]()
+        room = self.sessions.wildcards.room(session.record.client)
         for each in asked:
             reason = ""
             if each.filter not in known and each.filter not in new:
@@ -417,7 +418,7 @@ class Clients:
                     reason = f"a session may have {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe from some"
                 elif self.sessions.subscriptions + len(new) >= MAX_SUBSCRIPTIONS_ALL:
                     reason = f"there are {MAX_SUBSCRIPTIONS_ALL} subscriptions already"
-                else:
+                elif not (reason := room.refusal(each.filter)):
                     new.add(each.filter)
             yield each, reason
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from enmasse.identity.filter_limits import FilterLimits
 from enmasse.identity.owned import owner
 from enmasse.model.sessions import Outgoing, PacketChange, Subscription
 from enmasse.mqtt.topics import parse_share
@@ -200,6 +201,8 @@ class Sessions:
         """Everything stored has been read: what comes is new."""
         self.connected = 0
         self.subscriptions = 0
+        self.wildcards = FilterLimits()
+        """Limits of all filters, those over `$subctrl` included."""
         self.identity = Identity()
         self._ends: list[tuple[float, str]] = []
 
@@ -242,6 +245,7 @@ class Sessions:
         self.by_id.pop(session.id, None)
         self.connected -= record.connected
         self.subscriptions -= len(session.subscriptions)
+        self.wildcards.remove(record.client, session.subscriptions)
         self._leave(session, list(session.shares))
         self.given.returning.update(dict.fromkeys(session.packets.unconfirmed().values()))
         self.given.over(record.client, session.packets.owned())
@@ -252,6 +256,7 @@ class Sessions:
         for each in subscriptions:
             if each.filter not in session.subscriptions:
                 self.subscriptions += 1
+                self.wildcards.add(session.record.client, [each.filter])
                 share = self.share_of(session.record.client, each.filter)
                 if share is None:
                     own.append(each.filter)
@@ -266,6 +271,7 @@ class Sessions:
         gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
         self.subscriptions -= len(gone)
         client = session.record.client
+        self.wildcards.remove(client, [each.filter for each in gone])
         shares = [share.id for share in (self.share_of(client, each.filter) for each in gone) if share is not None]
         self._leave(session, shares)
         if len(shares) < len(gone):
