@@ -196,7 +196,7 @@ class BrokerConnection(Handler):
             consumer = self.client.consumers.pop(self._info_id(link), None)
             if consumer is not None:
                 container, words = consumer.words
-                self.broker.selector_words.add(container, -words)
+                self.broker.catalogue.user_limits.add_words(container, -words)
         else:
             self.client.producers.pop(self._info_id(link), None)
         context.detached(closed)
@@ -352,9 +352,10 @@ class BrokerConnection(Handler):
         if not browse and 0 <= queue.max_consumers <= len(queue.consumers):
             raise errors.too_many_consumers(queue.address.name, queue.name)
         container = self._container_of(link)
-        words = queue.condition.weight if whole else 0 if selector is None else selector.weight
-        self.broker.selector_words.check(container, words)
-        self.broker.selector_words.add(container, words)
+        words = 0 if selector is None else selector.weight
+        limits = self.broker.catalogue.user_limits
+        limits.check(container, words)
+        limits.add_words(container, words)
         self._accept(link, source=source, named=not browse)
         info = ConsumerInfo(
             self._info_id(link),
@@ -400,18 +401,17 @@ class BrokerConnection(Handler):
     # -- subscriptions -------------------------------------------------------------------------------------------------
     def _subscribe(self, link: Sender, address: str, source: Source, wanted: frozenset[str], filters: Filters) -> None:
         who = identity(self.client.container, link.name, self.client.router)
-        if filters.selector is not None:
-            self.broker.selector_words.check(who.container, filters.selector.weight)
         durable = bool(source.durable) or source.expiry_policy == "never"
         shared = "shared" in wanted
         everywhere = "global" in wanted
         condition = filters.condition(who.container)
         if not durable and not shared:
-            queue = self.nodes.anonymous_subscription(address, condition)
+            queue = self.nodes.anonymous_subscription(address, condition, who.container)
         else:
             name = queue_name(who, durable=durable, shared=shared, everywhere=everywhere)
-            client = who.container if durable else None
-            queue = self.nodes.subscription(name, address, condition, durable=durable, shared=shared, client=client)
+            queue = self.nodes.subscription(
+                name, address, condition, durable=durable, shared=shared, client=who.container
+            )
         changes: dict[str, Any] = {"distribution_mode": None}
         if durable:
             changes["expiry_policy"] = Symbol("never")

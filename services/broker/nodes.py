@@ -153,7 +153,7 @@ class Nodes:
         return queue
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
-    def anonymous_subscription(self, address: str, condition: Condition) -> Queue:
+    def anonymous_subscription(self, address: str, condition: Condition, subscriber: str) -> Queue:
         """Neither durable nor shared: it has no name for others and ends with its link."""
         return self.catalogue.create_queue(
             address,
@@ -163,12 +163,13 @@ class Nodes:
             temporary=True,
             condition=condition,
             user=self.client.user,
+            subscriber=subscriber,
         )
 
     def subscription(
-        self, name: str, address: str, condition: Condition, *, durable: bool, shared: bool, client: str | None
+        self, name: str, address: str, condition: Condition, *, durable: bool, shared: bool, client: str
     ) -> Queue:
-        """Find the queue of a durable or shared subscription, or make it, also in place of one that selects
+        """Find the queue of a durable or shared subscription of a client, or make it, also in place of one that selects
         otherwise. Raises BrokerError."""
         about = (address, *condition.parts)
         queue = self._subscription_of(name)
@@ -194,6 +195,7 @@ class Nodes:
                     f"AMQ119005: error creating consumer, subscription {name} is in use with another address or filter",
                     "amqp:illegal-state",
                 )
+            self.catalogue.user_limits.check(client, condition.weight, address, instead_of=queue.id)
             self.catalogue.destroy_queue(queue.name, remove_consumers=True)
             queue = None
         if queue is None:
@@ -206,7 +208,8 @@ class Nodes:
                 condition=condition,
                 user=self.client.user,
                 subscription=about,
-                client=client,
+                client=client if durable else None,
+                subscriber=client,
             )
         return queue
 

@@ -17,7 +17,6 @@ from services.broker.core import errors
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.limits.selectors import SelectorWords
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.messages.front_sections import is_sealed
 from services.broker.core.messages.payloads import Payloads
@@ -87,7 +86,6 @@ class Broker:
         self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
         self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
         self.duplicates = DuplicateIds()
-        self.selector_words = SelectorWords()
         self.pager = pager
         self.history = History()
         self.refusals = Refusals(lambda: self.clock() / 1000)

@@ -115,7 +115,7 @@ def _recover_queue(catalogue: Catalogue, id: int, value: dict[str, Any]) -> Queu
     if value["subscription"]:
         queue.subscription = tuple(value["subscription"])
         queue.identity = value.get("identity") or queue.name
-    catalogue.add_queue(queue)
+    catalogue.add_queue(queue, client)
     return queue
 
 

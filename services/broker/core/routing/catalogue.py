@@ -14,6 +14,7 @@ from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.settings import SettingsRepository, Value
 from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.user_limits import UserLimits
 from services.broker.core.messages.condition import Condition
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queues.queue import Queue
@@ -67,6 +68,7 @@ class Catalogue:
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
         self.subscriptions: dict[str, Queue] = {}  # of clients, by identity
+        self.user_limits = UserLimits()
         self._broker = broker
         self._touched = broker.ledger.touched
         self._store = store
@@ -238,12 +240,14 @@ class Catalogue:
         user: str = "",
         subscription: tuple[Any, ...] | None = None,
         client: str | None = None,
+        subscriber: str | None = None,
         ring_size: int | None = None,
     ) -> Queue:
         """Create a queue, and return it. `filter`: the selector of messages to its address; or their `condition`.
+        `client`: whose durable subscription it is; `subscriber`: whose subscription, durable or not.
 
         Raises SelectorError, and BrokerError: it exists, no such address, wrong routing type, bad name, too many of
-        this client.
+        this client, too much of its user.
         """
         check_name(name)
         if client is not None and 0 <= self._max_subscriptions <= self._subscriptions[client]:
@@ -252,6 +256,8 @@ class Catalogue:
         if existing is not None and not self.may_give_way(existing, address_name, routing_type):
             raise errors.queue_exists(name, existing.address.name)
         condition = condition or Condition.of(filter)
+        if subscriber is not None:
+            self.user_limits.check(subscriber, condition.weight, address_name)
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
         if existing is not None:
             self._rename(existing)
@@ -278,7 +284,7 @@ class Catalogue:
         )
         if subscription is not None:
             queue.subscription, queue.identity = subscription, name
-        self.add_queue(queue)
+        self.add_queue(queue, subscriber)
         self._define_queue(queue)
         return queue
 
@@ -310,14 +316,16 @@ class Catalogue:
         """Make a queue with the attributes that `Queue` takes; `add_queue` enters it."""
         return self._broker.new_queue(id, name, address, routing_type, **attributes)
 
-    def add_queue(self, queue: Queue) -> None:
-        """Add the queue to those that exist, bound to its address."""
+    def add_queue(self, queue: Queue, subscriber: str | None) -> None:
+        """Add the queue to those that exist, bound to its address. `subscriber`: whose subscription it is."""
         self.queues[queue.name] = queue
         if queue.identity:
             self.subscriptions[queue.identity] = queue
         queue.touch()
         if queue.client is not None:
             self._subscriptions[queue.client] += 1
+        if subscriber is not None:
+            self.user_limits.subscribed(queue.id, subscriber, queue.condition.weight, queue.address.name)
         self._queues_by_address.setdefault(queue.address.name, {})[queue.name] = queue
         if queue.routing_type == MULTICAST:
             self._table.bindings.add(Binding(queue.address.name, queue, queue.condition))
@@ -333,6 +341,7 @@ class Catalogue:
         """Change attributes by the names of `create_queue`. Raises SelectorError."""
         if "filter" in changes:
             queue.condition.filter = compile_selector(changes["filter"]) if changes["filter"] else None
+            self.user_limits.changed(queue.id, queue.condition.weight)
         for name in ("max_consumers", "purge_on_no_consumers", "auto_delete", "auto_created", "user"):
             if name in changes:
                 setattr(queue, name, changes[name])
@@ -381,6 +390,7 @@ class Catalogue:
             self._subscriptions[queue.client] -= 1
             if not self._subscriptions[queue.client]:
                 del self._subscriptions[queue.client]
+        self.user_limits.ended(queue.id)
         mine = self._queues_by_address[queue.address.name]
         del mine[queue.name]
         if not mine:
