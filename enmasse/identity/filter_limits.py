@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from enmasse.identity.owned import owned, owner
-from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.tries import ANY, SEPARATOR, SINGLE
 
 MOST: Final = 2048
@@ -27,8 +27,8 @@ and with others it shares nothing."""
 def account(client: str) -> str:
     """Return the key of the limits that a client's filters and selectors count to: its user's. Of clients without a
     user each counts by itself. `client`: as `owned` writes it."""
-    user = owner(client).user
-    return client if user == ANONYMOUS else owned(Principal(user), "")
+    user = owner(client).principal
+    return client if user.name == ANONYMOUS else owned(user, "")
 
 
 def title(client: str) -> str:

@@ -11,4 +11,7 @@ def of_link(name: str) -> Author:
     """Return the user of the client for which a router has passed on a link of this name. The groups of a user without
     an entry are not known."""
     parts = passed_on_parts(name)
-    return NOT_STATED if parts is None else Author(owner(parts[1]).user)
+    if parts is None:
+        return NOT_STATED
+    found = owner(parts[1])
+    return Author(found.user, space=found.space)

@@ -1,6 +1,7 @@
-"""Names of what clients own (MQTT sessions and wills, AMQP containers), so that no user reaches another's.
+"""Names of what clients own (MQTT sessions and wills, AMQP containers), so that no user reaches another's, in whichever
+address space.
 
-The text is a key towards the services that keep what clients own. There is one address space, so it has no space.
+The text is a key towards the services that keep what clients own. In the default space it names no space.
 """
 
 from __future__ import annotations
@@ -10,34 +11,46 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model.names import DEFAULT_SPACE, space_error
 
 MARK: Final = "~"
 """First character of the names of users' clients."""
-MAX_PREFIX: Final = 3 * 255 + 2
-"""The most characters that `owned` puts in front of a client's own id: a user name has up to 255 bytes."""
+IN: Final = "@"
+"""Separates the user from the address space, unless that is the default one: `~USER@SPACE/CLIENT`."""
+MAX_PREFIX: Final = 3 * 255 + 2 + 64
+"""The most characters that `owned` puts in front of a client's own id: a user name has up to 255 bytes, a space 63."""
 
 _RENAMED: Final = re.compile(r"^%[0-9]+\.")
 """Prefix that the broker puts before the name of a subscription when another queue is to have that name."""
 
 
 class Owner(NamedTuple):
-    """A user and the id that the user's client has chosen."""
+    """A user in an address space, and the id that the user's client has chosen."""
 
     user: str
     client: str
+    space: str = DEFAULT_SPACE
+
+    @property
+    def principal(self) -> Principal:
+        """Return the user. The groups are not known."""
+        return Principal(self.user, space=self.space)
 
 
 def owned(principal: Principal, client: str) -> str:
-    """Return the name of a principal's client: `~USER/CLIENT` with the user percent-escaped. The anonymous user's is
-    the id itself, or `~/CLIENT` if that begins with `~`: no two pairs of user and client have the same name."""
-    if principal.name == ANONYMOUS:
-        return f"{MARK}/{client}" if client.startswith(MARK) else client
-    return f"{MARK}{quote(principal.name, safe='', errors='surrogatepass')}/{client}"
+    """Return the name of a principal's client: `~USER/CLIENT`, or `~USER@SPACE/CLIENT`, with the user percent-escaped.
+    The anonymous user has no name there; its clients in the default space are called by the id itself, or `~/CLIENT` if
+    that begins with `~`. No two triples of user, space and client have the same name."""
+    name, _, space = principal
+    within = "" if space == DEFAULT_SPACE else IN + space
+    if name == ANONYMOUS:
+        return f"{MARK}{within}/{client}" if within or client.startswith(MARK) else client
+    return f"{MARK}{quote(name, safe='', errors='surrogatepass')}{within}/{client}"
 
 
 def queue_prefix(principal: Principal) -> str:
-    """Return how the ids of the queues of a user's subscriptions by `$subctrl` begin; empty: the anonymous user's, of
-    which none begins with `~`, but with `~%2F`."""
+    """Return how the ids of the queues of a user's subscriptions by `$subctrl` begin; empty: the anonymous user's of
+    the default space, of which none begins with `~`, but with `~%2F`."""
     return quote(owned(principal, ""), safe="")
 
 
@@ -52,10 +65,12 @@ def owner_of_subscription(queue: str) -> Owner:
 
 def owner(name: str) -> Owner:
     """Return whose client has this name. Of a name that `owned` does not write: the anonymous user's, unchanged."""
-    user, slash, client = name[1:].partition("/")
-    if not name.startswith(MARK) or not slash:
+    stated, slash, client = name[1:].partition("/")
+    user, mark, space = stated.partition(IN)
+    if not name.startswith(MARK) or not slash or (mark and space_error(space) is not None):
         return Owner(ANONYMOUS, name)
     try:
-        return Owner(unquote(user, errors="surrogatepass") if user else ANONYMOUS, client)
+        found = unquote(user, errors="surrogatepass") if user else ANONYMOUS
     except UnicodeDecodeError:  # escapes of a part of a character
         return Owner(ANONYMOUS, name)
+    return Owner(found, client, space or DEFAULT_SPACE)

@@ -167,7 +167,7 @@ class Permissions:
     def __init__(self, entries: Mapping[str, Granted], *, anonymous: bool = False, space: str = DEFAULT_SPACE) -> None:
         self.anonymous = anonymous
         self._entries = entries
-        self._space = space
+        self.space = space
         self._rights: dict[str, dict[Principal, Rights]] = {}
         """User → its principals, of which a user with tokens may have several."""
         self._number = 0
@@ -206,7 +206,9 @@ class Permissions:
         if found is None:
             if self._number >= _MAX_PRINCIPALS:
                 self._clear()
-            found = Rights(principal.name, self._rules(principal), everything=self.anonymous)
+            found = Rights(
+                principal.name, self._rules(principal), everything=self.anonymous and principal.space == self.space
+            )
             self._rights.setdefault(principal.name, {})[principal] = found
             self._number += 1
         return found
@@ -244,7 +246,7 @@ class Permissions:
 
     def _names(self, principal: Principal) -> list[str]:
         """Return the entries that apply to a principal: its own, if there is one, then those of its groups."""
-        if principal.space != self._space:
+        if principal.space != self.space:
             return []
         own = [principal.name] if self.knows(principal.name) else []
         names = [*own, *(GROUP + group for group in self.groups(principal))]

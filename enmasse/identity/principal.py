@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.names import DEFAULT_SPACE, AddressName, space_prefix, split_name
 
 ANONYMOUS = "anonymous"
 """Name of the user of clients that have not authenticated, where the configuration allows such clients."""
@@ -16,3 +16,14 @@ class Principal(NamedTuple):
     name: str
     groups: tuple[str, ...] = ()
     space: str = DEFAULT_SPACE
+
+    @property
+    def full_name(self) -> str:
+        """Return the name that no other user of any space has: `!!SPACE/NAME`, in the default space the name itself."""
+        return space_prefix(self.space) + self.name
+
+
+def named(full_name: str) -> Principal:
+    """Return the user of a `full_name`. The groups are not known."""
+    space, name = split_name(AddressName(full_name))
+    return Principal(name, space=space)

@@ -11,12 +11,12 @@ import secrets
 
 import msgspec
 
-from enmasse.identity.authors import Author
+from enmasse.identity.authors import Author, author
 
 KEY_SIZE = 64
 """Bytes: AES-256, and as much for the tag."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Author).decode
+_decode = msgspec.msgpack.Decoder(tuple[str, tuple[str, ...] | None]).decode
 
 
 def new_key() -> bytes:
@@ -41,15 +41,15 @@ class Seal:
         """Return the seal for a key in base64. Raises ValueError."""
         return cls(base64.b64decode(key, validate=True))
 
-    def make(self, author: Author, to: str, body: bytes) -> bytes:
-        """Return the seal of a message from this author."""
-        return self._cipher.encrypt(_encode(author), [to.encode("utf-8", "surrogatepass"), body])
+    def make(self, of: Author, to: str, body: bytes) -> bytes:
+        """Return the seal of a message `of` an author."""
+        return self._cipher.encrypt(_encode((of.full_name, of.groups)), [to.encode("utf-8", "surrogatepass"), body])
 
     def read(self, seal: bytes, to: str, body: bytes) -> Author | None:
         """Return the author; None if the seal is not of this key, or of another message."""
         from cryptography.exceptions import InvalidTag
 
         try:
-            return _decode(self._cipher.decrypt(seal, [to.encode("utf-8", "surrogatepass"), body]))
+            return author(*_decode(self._cipher.decrypt(seal, [to.encode("utf-8", "surrogatepass"), body])))
         except (InvalidTag, ValueError, msgspec.DecodeError):
             return None

@@ -41,7 +41,7 @@ def families(front: Front) -> Iterator[Metric]:
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))
-    users = Counter(owner(client.client_id).user for client in clients)
+    users = Counter(owner(client.client_id).principal.full_name for client in clients)
     yield gauge(
         "enmasse_connections",
         "Connections of clients, by protocol and user.",

@@ -10,7 +10,7 @@ from typing import Protocol
 from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
 from enmasse.control.link import ControlSender
 from enmasse.identity import senders
-from enmasse.identity.principal import Principal
+from enmasse.identity.principal import named
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
 from services.mqtt_lwt.publisher import Publisher
@@ -201,7 +201,7 @@ class Keeper:
             raise ControlError(RESOURCE_LIMIT, "too much is being stored at this moment; try again")
         self._number += 1
         id = f"{self._life}-{self._number}"
-        message = publication(request, senders.new_id(Principal(request.author.user)))
+        message = publication(request, senders.new_id(named(request.author.full_name)))
         size = len(message)
         retain = retains(message)
         will = Will(

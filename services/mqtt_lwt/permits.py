@@ -40,7 +40,7 @@ class Permits:
     def note(self, will: Will, reason: str) -> None:
         """Log a will that is dropped; those of one user together, once a minute."""
         self.dropped += 1
-        user, client = will.author.user, will.key.partition(":")[2]
+        user, client = will.author.full_name, will.key.partition(":")[2]
         if count := self._repeats.count(user):
             log.get(client=client).warning(
                 "mqtt-lwt.will.not-allowed", user=user, to=will.to[:200], reason=reason, count=count

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from enmasse.identity.authors import NOT_STATED, Author
+from enmasse.identity import authors
+from enmasse.identity.authors import NOT_STATED
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store
@@ -19,8 +20,8 @@ WILLS, LOST = "wills", "lost"
 
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A stored will, under its id. `message`: the message to publish; `user`, `groups`: its author; `epoch`: as in the
-    book. Earlier versions did not write these three."""
+    """A stored will, under its id. `message`: the message to publish; `user` (full name), `groups`: its author;
+    `epoch`: as in the book. Earlier versions did not write these three."""
 
     key: str
     to: str
@@ -55,7 +56,9 @@ class Records:
 
     def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
         """Store a will and its message; the replaced will is deleted in the same write."""
-        record = WillRecord(will.key, will.to, will.qos, will.delay, message, *will.author, will.epoch)
+        record = WillRecord(
+            will.key, will.to, will.qos, will.delay, message, will.author.full_name, will.author.groups, will.epoch
+        )
         gone = [] if replaced is None else _removal(replaced)
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
 
@@ -98,7 +101,7 @@ class Records:
             except msgspec.DecodeError as error:
                 log.get().error("mqtt-lwt.will.unreadable", will=id, reason=str(error))
                 continue
-            author = NOT_STATED if record.user == NOT_STATED.user else Author(record.user, record.groups)
+            author = NOT_STATED if record.user == NOT_STATED.user else authors.author(record.user, record.groups)
             will = Will(
                 id, record.key, record.to, record.qos, record.delay, len(value), author,
                 retain=retains(record.message), epoch=record.epoch,

@@ -8,7 +8,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
-from enmasse.identity.authors import NOT_STATED, Author
+from enmasse.identity.authors import NOT_STATED, Author, author
 from enmasse.identity.links import of_link
 from enmasse.identity.senders import shown
 from enmasse.model.names import SPACE, states_space
@@ -139,10 +139,10 @@ def _author(message: Message) -> Author:
     if not isinstance(user, str) or not user or not _is_text(user):
         raise ControlError(INVALID_FIELD, f"{USER}: the name of a user")
     if groups is None:
-        return Author(str(user))
+        return author(str(user))
     if not isinstance(groups, list) or not all(isinstance(group, str) and _is_text(group) for group in groups):
         raise ControlError(INVALID_FIELD, f"{GROUPS}: a list of names")
-    return Author(str(user), tuple(map(str, groups)))
+    return author(str(user), tuple(map(str, groups)))
 
 
 def _is_text(text: str) -> bool:

@@ -173,9 +173,9 @@ class AmqpSubscriptions:
         user's without an entry stay. `rights_of` returns None for an unknown user. Raises StoreError."""
         changes: list[Awaitable[object]] = []
         for name, each in list(self._by_name.items()):
-            user = owner(name).user
-            rights = rights_of(Author(user))
-            if rights is None and user == ANONYMOUS:
+            found = owner(name)
+            rights = rights_of(Author(found.user, space=found.space))
+            if rights is None and found.user == ANONYMOUS:
                 continue
             filters = each.record.filters
             gone = [filter for filter in filters if rights is None or not rights.covers("recv", filter).allowed]

@@ -14,6 +14,8 @@ from enmasse.identity.owned import owned, owner, queue_prefix
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import session_prefix
 
+NOBODY = Principal(ANONYMOUS)
+"""The anonymous user of the default space."""
 MARK = "subserv"
 """`user` of the service's queues, followed by `:` and the number of what it was made for."""
 FEED = "retained.feed"
@@ -31,19 +33,19 @@ def session_id(client: str) -> str:
     return "mqtt." + _escaped(client)
 
 
-def share_id(group: str, filter: str, user: str = ANONYMOUS) -> str:
+def share_id(group: str, filter: str, user: Principal = NOBODY) -> str:
     """Return the id of the subscription that a group of a user's clients shares. A group's name has no `/`."""
-    if user != ANONYMOUS:
-        group = owned(Principal(user), group)
+    if user != NOBODY:
+        group = owned(user, group)
     digest = hashlib.sha256(f"{group}/{filter}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"share.{_escaped(group)}.{digest}"
 
 
 def amqp_id(subscription: str) -> str:
     """Return the id of an AMQP client's subscription. No session, shared subscription or feed has the same id."""
-    user, client = owner(subscription)
-    if user != ANONYMOUS:  # routers read from the name whose it is
-        return queue_prefix(Principal(user)) + _escaped(client)
+    found = owner(subscription)
+    if found.principal != NOBODY:  # routers read from the name whose it is
+        return queue_prefix(found.principal) + _escaped(found.client)
     name = _escaped(subscription)
     return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_TAKEN) else name
 

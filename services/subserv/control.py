@@ -273,7 +273,7 @@ def _subscription(author: Author, request: request_bodies.Request) -> str:
         raise _Rejected(INVALID_FIELD, "correlation-id is missing: it is the subscription's id")
     if len(text) > MAX_ID or any("\ud800" <= character <= "\udfff" for character in text):
         raise _Rejected(INVALID_FIELD, f"a subscription's id is text of {MAX_ID} characters at most")
-    return owned(Principal(author.user), text)
+    return owned(Principal(author.user, space=author.space), text)
 
 
 def _filters(body: Any) -> dict[str, str | None]:

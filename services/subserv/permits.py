@@ -7,7 +7,7 @@ import asyncio
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Rights
-from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
 from services.subserv.retained.tree import Retained
@@ -38,12 +38,13 @@ class Permits:
         """Return what a user may do now; None: there is no such user."""
         return authors.rights(self._users.permissions, author)
 
-    def removed(self, user: str) -> bool:
+    def removed(self, user: Principal) -> bool:
         """Return whether there is no such user any longer. The anonymous user may be of the time without users, and
-        one without an entry may have a token."""
-        return self.known.is_set() and not (
-            self.anonymous or self._users.tokens or user == ANONYMOUS or self._users.permissions.knows(user)
-        )
+        one without an entry may have a token. Users of other spaces are not known."""
+        permissions = self._users.permissions
+        if not self.known.is_set() or user.space != permissions.space:
+            return False
+        return not (self.anonymous or self._users.tokens or user.name == ANONYMOUS or permissions.knows(user.name))
 
     def refusal(self, entry: Retained, now: int) -> str:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""

@@ -314,8 +314,8 @@ class SubscriptionService:
                 away = True
                 continue
             for row in await broker.conversation.rows():
-                user = owner_of_subscription(row.name).user
-                if row.is_durable_subscription and self.permits.removed(user):
+                whose = owner_of_subscription(row.name)
+                if row.is_durable_subscription and self.permits.removed(whose.principal):
                     log.get(client=row.name).info("subserv.subscriptions.forbidden", filters=[row.address[:200]])
                     await broker.conversation.delete_queue(row.name)
             looked.add(broker.name)
@@ -329,10 +329,10 @@ class SubscriptionService:
         entry: they may be of the time without users."""
         if session is None:
             return []
-        user = owner(session.record.client).user
-        rights = self.permits.rights(Author(user, session.record.groups))
+        whose = owner(session.record.client)
+        rights = self.permits.rights(Author(whose.user, session.record.groups, whose.space))
         if rights is None:
-            return [] if user == ANONYMOUS else list(session.subscriptions)
+            return [] if whose.user == ANONYMOUS else list(session.subscriptions)
         topics = self.desired.topics
         return [filter for filter in session.subscriptions if not may_keep(rights, topics, filter)]
 

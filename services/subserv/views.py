@@ -167,7 +167,7 @@ class Views:
             since=_time(entry.since / 1000),
             expires=_time(entry.expires / 1000) if entry.expires else "",
             broker=entry.broker,
-            user="" if entry.author is None else entry.author.user,
+            user="" if entry.author is None else entry.author.full_name,
             withheld=self._service.permits.refusal(entry, time.time_ns() // 1_000_000),
         )
 

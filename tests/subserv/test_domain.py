@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from enmasse.identity.principal import Principal
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Addresses, Placement, Placements
 from enmasse.model.names import AddressName
@@ -149,7 +150,9 @@ def test_shares_live_as_long_as_their_members(changes: list[tuple[str, set[str],
 
 @given(IDS, IDS)
 def test_ids_name_one_subscriber(one: str, other: str) -> None:
-    assert names.share_id("g", "a") == names.share_id("g", "a", "anonymous") != names.share_id("g", "a", "alice")
+    assert names.share_id("g", "a") == names.share_id("g", "a", Principal("anonymous"))
+    users = Principal("alice"), Principal("alice", space="team"), Principal("anonymous", space="team")
+    assert len({names.share_id("g", "a"), *(names.share_id("g", "a", user) for user in users)}) == 4
     made = [names.session_id(one), names.amqp_id(one), names.share_id(one, other), names.session_id(other)]
     assert (made[0] == made[3]) == (one == other) and len(set(made[:3])) == 3
     for id in made:

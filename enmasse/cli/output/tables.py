@@ -183,7 +183,7 @@ def user_of(client: str) -> str:
     from enmasse.identity.owned import owner
     from enmasse.identity.principal import ANONYMOUS
 
-    user = owner(client).user
+    user = owner(client).principal.full_name
     return "" if user == ANONYMOUS else user
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.identity.owned import owner
-from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from services.console.door.access import EVERYTHING, Caller
@@ -194,8 +194,8 @@ def _audit(call: Call, what: str) -> None:
 
 
 def _user(client: str) -> str | None:
-    found = owner(client).user
-    return None if found == ANONYMOUS else found
+    found = owner(client).principal
+    return None if found == Principal(ANONYMOUS) else found.full_name
 
 
 def _session(row: wire.SessionRow) -> Session:

@@ -83,7 +83,7 @@ def shown_will(caller: Caller, row: Will) -> Will | None:
 
 
 def _will(row: wire.WillRow) -> Will:
-    user = owner(row.client).user if row.mqtt else None
+    user = owner(row.client).principal.full_name if row.mqtt else None
     return Will(
         id=row.id, client=owner(row.client).client if row.mqtt else row.client,
         user=None if user == ANONYMOUS else user, topic=row.topic, qos=row.qos, retain=row.retain, delay=row.delay,

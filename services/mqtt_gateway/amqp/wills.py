@@ -84,7 +84,7 @@ def will_message(
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}
     if author is not None:
-        further[Symbol(USER)] = author.user
+        further[Symbol(USER)] = author.full_name
         if author.groups is not None:
             further[Symbol(GROUPS)] = list(author.groups)
         if will.retain:

@@ -399,7 +399,7 @@ class Connection:
             "protocol": "mqtt",
             "version": {V311: "3.1.1", V5: "5"}.get(V5 if self.output.v5 else V311),
             "client": owner(self.client_id).client,
-            "user": owner(self.client_id).user,
+            "user": owner(self.client_id).principal.full_name,
             "peer": self.peer,
             "opened": round(wall - (self._front.times.now - self._since), 1),
             "keepAlive": 0 if terms is None else terms.keep_alive,
@@ -442,7 +442,7 @@ class Connection:
             condition=reasons.name(reason),
             reason=text,
             peer=self.peer,
-            user=owner(self.client_id).user or "",
+            user=owner(self.client_id).principal.full_name,
             client=self.client_id,
         )
 

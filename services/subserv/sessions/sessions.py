@@ -212,7 +212,7 @@ class Sessions:
         parts = parse_share(filter)
         if parts is None:
             return None
-        id = broker_names.share_id(parts.group, parts.filter, owner(client).user)
+        id = broker_names.share_id(parts.group, parts.filter, owner(client).principal)
         return Share(self.identity.share(id), parts.filter, filter)
 
     def put(self, record: SessionRecord) -> Session:

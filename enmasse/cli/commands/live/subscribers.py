@@ -10,7 +10,7 @@ from enmasse.cli.contexts.console import API, ask, console, items, path
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.problems import refused
 from enmasse.identity.owned import owned, owner
-from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.principal import ANONYMOUS, named
 from enmasse.model.sessions import (
     ByClient,
     ByFilter,
@@ -77,7 +77,8 @@ def disconnect(offset: int, client: str) -> int:
     found = [
         row["id"]
         for row in items(offset, "connections?protocol=mqtt*")
-        if row["component"] not in elsewhere and (row["user"] or ANONYMOUS, row["container"]) == of
+        if row["component"] not in elsewhere
+        and (row["user"] or ANONYMOUS, row["container"]) == (of.principal.full_name, of.client)
     ]
     for id in found:
         ask(offset, "DELETE", path("connections", id))
@@ -128,7 +129,7 @@ def _matching(offset: int, filter: str) -> list[RetainedRow]:
 def _subscription(row: dict[str, Any]) -> SubscriptionRow:
     client = row["client"]
     if row["kind"] in ("mqtt", "amqp"):
-        client = owned(Principal(row["user"] or ANONYMOUS), client)
+        client = owned(named(row["user"] or ANONYMOUS), client)
     return SubscriptionRow(
         id=row["id"], kind=row["kind"], client=client, filters=row["filters"], depth=row["depth"],
         since=row["since"] or "", brokers=row["brokers"], connected=row["connected"], names=row.get("names", []),

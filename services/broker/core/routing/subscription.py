@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from enmasse.amqp.termini import passed_on_parts
 from enmasse.identity.owned import owned, owner
-from enmasse.identity.principal import Principal
 
 VOLATILE, GLOBAL = ":shared-volatile", ":global"
 _LIKE_SUFFIX = re.compile("(:|%(?:25)*3A)(?=(?:shared-volatile|global)$)")
@@ -43,7 +42,7 @@ def queue_name(who: Identity, *, durable: bool, shared: bool, everywhere: bool) 
     """
     link = _LIKE_SUFFIX.sub(_escaped_once, who.link.split("|")[0] if shared else who.link)
     if everywhere:
-        link = owned(Principal(owner(who.container).user), link)
+        link = owned(owner(who.container).principal, link)
     if not everywhere and who.container:
         name = f"{_escaped(who.container)}.{link}"
     else:
