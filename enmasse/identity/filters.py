@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from enmasse.identity.permissions import Rights
-from enmasse.model.topics import FilterRefused, TopicMap, wire_form
+from enmasse.model.topic_map import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt.topics import parse_share
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from enmasse.identity.principal import Principal
 from enmasse.model.names import DEFAULT_SPACE, SPACE
 from enmasse.model.operations import Operation
-from enmasse.model.topics import escape
+from enmasse.model.topic_map import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words
 
 _RESERVED: Final = ("$", "_", SPACE)

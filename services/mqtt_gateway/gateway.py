@@ -10,7 +10,7 @@ from typing import Final
 
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import field
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.process import settings
 from services.mqtt_gateway.network.listeners import ListenerSettings
 

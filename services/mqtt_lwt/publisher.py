@@ -12,7 +12,7 @@ from enmasse.control.link import MODIFIED, RELEASED
 from enmasse.logs import log
 from enmasse.model.address_types import Traits
 from enmasse.model.names import RELAYS_TO_TOPICS
-from enmasse.model.topics import TopicMap, TopicOwner
+from enmasse.model.topic_map import TopicMap, TopicOwner
 from enmasse.network.backoff import AGAIN, Backoff
 from enmasse.process import runner
 from enmasse.stores import StoreError

@@ -17,7 +17,7 @@ from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted

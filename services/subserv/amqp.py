@@ -15,7 +15,7 @@ from enmasse.identity.owned import owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.logs import log
-from enmasse.model.topics import FilterRefused
+from enmasse.model.topic_map import FilterRefused
 from enmasse.stores import Change, Store
 from services.subserv import broker_names, records
 from services.subserv.brokers.binding import Binder, Wanted

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Addresses, Placement, Placements
 from enmasse.model.names import AddressName, router_form, wire_name
-from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
+from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.reconcile import Sources
 
 MAX_CACHED = 100_000

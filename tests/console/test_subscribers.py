@@ -15,7 +15,7 @@ from enmasse.api.types import Subscription, Will
 from enmasse.identity.filters import names_of_all
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.model.users import Granted, Permission
 from enmasse.testing import Suite, running
 from services.console.door.access import Caller

@@ -17,7 +17,7 @@ from enmasse.model.feeds import Placement
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document
 from enmasse.model.names import AddressName
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from services.configserv.merge import Merger
 from services.ragent import entities
 from services.storage_controller.policies import address_settings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from enmasse.model.address_types import AddressType
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName, address_error
-from enmasse.model.topics import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
+from enmasse.model.topic_map import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
 from enmasse.tries import NameTrie
 from services.router.routing.address_text import strip, tokens
 

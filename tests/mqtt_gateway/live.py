@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import uvloop
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, ConnAck, Connect, Packet
 from enmasse.mqtt.reader import Reader

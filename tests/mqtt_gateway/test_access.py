@@ -18,7 +18,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.feeds import GrantedUser
 from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
-from enmasse.model.topics import FilterRefused, TopicMap
+from enmasse.model.topic_map import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (

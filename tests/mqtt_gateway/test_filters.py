@@ -7,7 +7,7 @@ import tracemalloc
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.mapping import Reader, Route

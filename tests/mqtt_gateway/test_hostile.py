@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import (
     V5,

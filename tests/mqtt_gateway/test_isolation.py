@@ -14,7 +14,7 @@ from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscription
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
 from services.mqtt_gateway.amqp.control import Control, Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect
 from services.mqtt_gateway.network import wire

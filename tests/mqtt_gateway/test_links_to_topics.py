@@ -10,7 +10,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sender import Sender
 from enmasse.model.addresses import Address
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.publishing import MAX_LINKS, Publishing
 
 TOPICS = TopicMap({AddressName("t"): Address(type="topic", flavor="f"), AddressName("q"): Address(type="anycast")})

@@ -19,7 +19,7 @@ from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.senders import shown
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from services.broker.core.messages.front_sections import read_front
 from services.mqtt_gateway.amqp.mapping import Reader, Route, reply_address

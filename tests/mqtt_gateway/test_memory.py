@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import V5, V311, Connect, PubAck, Publish, SubAck, Subscribe, Subscription, Will
 from enmasse.testing import wait_for

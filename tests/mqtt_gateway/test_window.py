@@ -10,7 +10,7 @@ import pytest
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import Publish
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.mapping import Reader, Route

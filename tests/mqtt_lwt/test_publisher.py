@@ -12,7 +12,7 @@ from enmasse.control.link import ACCEPTED
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import PermissionChanges
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from services.mqtt_lwt import publisher as publishers
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.publisher import MAX_LANES, Publisher

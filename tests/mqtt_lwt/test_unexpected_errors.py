@@ -11,7 +11,7 @@ import pytest
 from enmasse.control import ControlError
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.network.backoff import Backoff
 from enmasse.stores import Change
 from services.mqtt_lwt import publisher as publishers

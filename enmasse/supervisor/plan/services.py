@@ -15,8 +15,8 @@ from enmasse.engines.program import Spec
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.operator import SECRET_FILE
 from enmasse.identity.processes.roles import Listener as Inner
-from enmasse.model.limits import Limits
 from enmasse.model.loopback import is_loopback
+from enmasse.model.mqtt_limits import Limits
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.listening import PLAIN, Listen, Listener, listeners

@@ -20,7 +20,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.names import is_temporary
 from enmasse.model.operations import Operation
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way

@@ -36,7 +36,7 @@ from enmasse.model.sessions import (
     Statistics,
     StatisticsReply,
 )
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from enmasse.process import runner

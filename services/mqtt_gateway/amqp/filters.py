@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from enmasse.model.sessions import Subscription
-from enmasse.model.topics import FilterRefused, FilterTarget, TopicMap
+from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.tries import PatternTrie

@@ -31,7 +31,7 @@ from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
 from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.names import SPACE, plain_name
-from enmasse.model.topics import TopicMap, escape, unescape
+from enmasse.model.topic_map import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.tracing.wire import TRACEPARENT, context_of
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of

@@ -9,7 +9,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import RELAYS_TO_TOPICS
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.lanes import Counters, Lane, Publisher
 from services.mqtt_gateway.amqp.mapping import REPLIES, Route
 

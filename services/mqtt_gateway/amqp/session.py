@@ -19,7 +19,7 @@ from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
-from enmasse.model.topics import MAX_LEVELS, TopicMap
+from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways

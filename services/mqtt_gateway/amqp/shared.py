@@ -10,7 +10,7 @@ from typing import Any
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.access import Access
 from services.mqtt_gateway.amqp.control import Control
 from services.mqtt_gateway.amqp.mapping import Reader

@@ -24,7 +24,7 @@ from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, USER, WILL_DE
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.logs import log
-from enmasse.model.topics import TopicMap
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
 from services.mqtt_gateway.amqp.mapping import Route, sealed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from enmasse.identity.refused import Refusals
-from enmasse.model.limits import Limits
+from enmasse.model.mqtt_limits import Limits
 from services.mqtt_gateway.ports import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.system import System

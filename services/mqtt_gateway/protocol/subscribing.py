@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from enmasse.model.topics import MAX_LEVELS
+from enmasse.model.topic_map import MAX_LEVELS
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Properties, SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from enmasse.mqtt.topics import levels, matches, parse_share

@@ -17,7 +17,7 @@ import msgspec
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
-from enmasse.model.topics import FilterRefused
+from enmasse.model.topic_map import FilterRefused
 from enmasse.mqtt.topics import fault_of_filter
 from enmasse.process import runner
 from enmasse.stores import Change, Store
