@@ -23,7 +23,7 @@ from typing import NamedTuple
 from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.addresses import Address
 from enmasse.model.names import SPACE, AddressName, WireName, router_form, wire_name
-from enmasse.tries import NameTrie
+from enmasse.name_tries import NameTrie
 
 MAX_LEVELS = 200
 """A topic or filter with more levels belongs to no address: brokers compare level by level, and a tree of filters

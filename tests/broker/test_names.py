@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from enmasse.amqp.termini import passed_on_name, passed_on_parts
 from enmasse.identity.owned import owned, owner, owner_of_subscription
 from enmasse.identity.principal import Principal
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import check_name
 from services.broker.core.limits.settings import SettingsError, SettingsRepository, check

@@ -12,7 +12,7 @@ from enmasse.model.address_types import AddressType
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName, address_error
 from enmasse.model.topic_map import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
-from enmasse.tries import NameTrie
+from enmasse.name_tries import NameTrie
 from services.router.routing.address_text import strip, tokens
 
 KINDS: list[AddressType] = ["queue", "anycast", "multicast", *["topic"] * 5]  # type: ignore[list-item]  # mypy widens the repeated ones to str

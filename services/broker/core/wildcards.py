@@ -1,10 +1,10 @@
-"""Hierarchical names, with the wildcards of `enmasse.tries`."""
+"""Hierarchical names, with the wildcards of `enmasse.name_tries`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enmasse.tries import ANY, SEPARATOR, SINGLE
+from enmasse.name_tries import ANY, SEPARATOR, SINGLE
 
 
 def is_pattern(name: str) -> bool:

@@ -9,7 +9,7 @@ from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import RESERVED, parse_share
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.mqtt_gateway.amqp.mapping import Front
 
 MAX_MATCHES: Final = 256

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from enmasse.logs import log as logs
 from enmasse.mqtt.topics import RESERVED, parse_share
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.mqtt_gateway.protocol.timetable import Timetable
 
 log = logs.get(part="mqtt")

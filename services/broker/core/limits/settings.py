@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.broker.core.wildcards import is_pattern, specificity
 
 Value = str | int | float | bool | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.condition import Condition
 from services.broker.core.queues.queue import Queue

@@ -8,7 +8,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from enmasse.tries import ANY, SEPARATOR, NameTrie
+from enmasse.name_tries import ANY, SEPARATOR, NameTrie
 from services.broker.core import errors
 from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress

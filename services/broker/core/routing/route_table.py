@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from enmasse.tries import ANY, SEPARATOR, NameTrie, PatternTrie
+from enmasse.name_tries import ANY, SEPARATOR, NameTrie, PatternTrie
 from services.broker.core.legal_names import ANYCAST, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.condition import Condition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.router.routing.address_text import SINGLE, tokens
 from services.router.routing.configuration import AddressConfig
 

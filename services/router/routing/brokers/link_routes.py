@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.tries import PatternTrie
+from enmasse.name_tries import PatternTrie
 from services.router.routing.address_text import SINGLE, tokens
 from services.router.routing.brokers.containers import ContainerIndex, Containers
 from services.router.routing.configuration import LinkRouteConfig

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.tries import NameTrie, PatternTrie
+from enmasse.name_tries import NameTrie, PatternTrie
 from services.router.routing.address_text import canonical, tokens
 
 
