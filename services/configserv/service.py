@@ -26,7 +26,7 @@ from services.configserv.configuring import Configuring
 from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
-from services.configserv.merge import Merger
+from services.configserv.phases import Merger
 from services.configserv.placements import Moves, PlacementSource, moves
 from services.configserv.problems import StandingProblems
 from services.configserv.readiness import TooMany

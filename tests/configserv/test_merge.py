@@ -11,7 +11,7 @@ from enmasse.model import feeds
 from enmasse.model.configuration import Applied
 from enmasse.model.names import AddressName
 from services.configserv import readiness
-from services.configserv.merge import Merger
+from services.configserv.phases import Merger
 from services.configserv.readiness import TooMany
 from tests.configserv.test_model import FLAVOR_FILE, applied
 
