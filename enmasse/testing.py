@@ -23,7 +23,7 @@ from enmasse.cli.commands.suite.status import EMPTY, fetch
 from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.operator import BEARER, OPERATOR, credential, read_secret
-from enmasse.supervisor.plan.ports import INTERNAL
+from enmasse.supervisor.plan.internal_ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8079, 8080, 1883, 8883, 8083, 8084)
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))

@@ -17,7 +17,7 @@ from enmasse.engines.program import ChildHealth, HealthProbe, Spec
 from enmasse.supervisor.children.launch import PYTHON_MODULE
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir
-from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import AMQP, BEHIND, RATE, SPARK, Options
 
 

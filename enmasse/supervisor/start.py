@@ -29,7 +29,7 @@ from enmasse.supervisor.children.child import Command, Service
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, listening
-from enmasse.supervisor.plan.ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
+from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.plan.services import (
     ISSUERS,
     OPERATORS,

@@ -28,8 +28,8 @@ from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import listening, mqtt
 from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.issuer import Issuer
-from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,

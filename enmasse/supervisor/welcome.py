@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from enmasse.supervisor.lines import INSECURE
-from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option
 

@@ -15,7 +15,7 @@ from enmasse.mqtt import reasons
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.ports import Backend, Refused, Request
-from services.mqtt_gateway.protocol.shared_state import Connected, Front
+from services.mqtt_gateway.protocol.server_state import Connected, Front
 from services.mqtt_gateway.protocol.system import INTERVAL
 
 log = logs.get(part="mqtt")

@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.live_state import Clock, Publisher, Rows
-from services.mqtt_gateway.protocol.shared_state import Connected, Front
+from services.mqtt_gateway.protocol.server_state import Connected, Front
 
 
 class LiveGateway:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from enmasse.identity.owned import owner
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import datadir, ports
+from enmasse.supervisor.plan import datadir, internal_ports
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.kit.waiting import DEADLINE
@@ -257,35 +257,35 @@ def test_something_else_in_the_data_directory(name: str, tmp_path: Path) -> None
 
 
 def test_internal_ports_are_reserved_and_kept(tmp_path: Path) -> None:
-    first = ports.InternalPorts(tmp_path / "ports.json")
+    first = internal_ports.InternalPorts(tmp_path / "ports.json")
     port = first.get("a/amqp")
-    assert port in ports.INTERNAL and first.get("a/amqp") == port and first.get("b/amqp") != port
+    assert port in internal_ports.INTERNAL and first.get("a/amqp") == port and first.get("b/amqp") != port
     with pytest.raises(OSError, match="in use"), socket.socket() as stranger:
         stranger.bind(("127.0.0.1", port))
     with socket.create_server(("127.0.0.1", port)):  # our service, with SO_REUSEADDR as asyncio does
         pass
     first.close()
-    again = ports.InternalPorts(tmp_path / "ports.json")
+    again = internal_ports.InternalPorts(tmp_path / "ports.json")
     assert again.get("a/amqp") == port
     again.release("a/amqp")
     again.close()
     with socket.create_server(("127.0.0.1", port)):  # taken meanwhile: another one
-        third = ports.InternalPorts(tmp_path / "ports.json", avoid=())
+        third = internal_ports.InternalPorts(tmp_path / "ports.json", avoid=())
         third._known["a/amqp"] = port
         assert third.get("a/amqp") != port
         third.close()
 
 
 def test_internal_ports_avoid_the_public_ones(tmp_path: Path) -> None:
-    free = ports.InternalPorts(tmp_path / "free.json")
+    free = internal_ports.InternalPorts(tmp_path / "free.json")
     only = {free.get(key) for key in ("a", "b", "c")}
     free.close()
-    found = ports.InternalPorts(tmp_path / "ports.json", avoid=set(ports.INTERNAL) - only)
+    found = internal_ports.InternalPorts(tmp_path / "ports.json", avoid=set(internal_ports.INTERNAL) - only)
     assert {found.get("a"), found.get("b")} < only
     found.close()
 
 
 def test_who_has_a_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        owner = ports.owner_of(server.getsockname()[1])
+        owner = internal_ports.owner_of(server.getsockname()[1])
         assert owner is not None and f"(pid {os.getpid()})" in owner

@@ -12,7 +12,7 @@ from enmasse.engines.catalogue import ROUTERS
 from enmasse.engines.engine import RouterEngine
 from enmasse.engines.program import Spec
 from enmasse.supervisor.plan.datadir import DataDir
-from enmasse.supervisor.plan.ports import InternalPorts
+from enmasse.supervisor.plan.internal_ports import InternalPorts
 from enmasse.supervisor.plan.services import Options, router
 from tests import one_program
 from tests.cli.running import Up, alive, enmasse, wait_for

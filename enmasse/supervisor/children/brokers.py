@@ -14,7 +14,7 @@ from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import ChildGroup
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir
-from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import PEERS, Options
 
 

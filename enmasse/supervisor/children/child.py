@@ -19,7 +19,7 @@ from enmasse.storage.files import write_changed_json
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.launch import Launch, Process
 from enmasse.supervisor.children.probe import Probe
-from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.internal_ports import LOOPBACK
 
 STABLE = 10.0
 """Seconds of being ready after which the next restart is immediate again."""

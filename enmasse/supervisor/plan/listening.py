@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.model.loopback import is_loopback
-from enmasse.supervisor.plan.ports import LOOPBACK
+from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.text import endpoint
 
 PLAIN = frozenset({"amqp", "mqtt", "ws"})

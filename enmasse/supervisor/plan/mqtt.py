@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from enmasse.engines.program import Spec
 from enmasse.supervisor.plan.datadir import DataDir
-from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
 
 _SECURE = frozenset({"mqtts", "wss"})

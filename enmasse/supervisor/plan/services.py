@@ -19,8 +19,8 @@ from enmasse.model.loopback import is_loopback
 from enmasse.model.mqtt_limits import Limits
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan.datadir import DataDir
+from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.listening import PLAIN, Listen, Listener, listeners
-from enmasse.supervisor.plan.ports import LOOPBACK, InternalPorts
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079

@@ -8,7 +8,7 @@
     access, authentication      permissions of clients; logins at the authentication service
     control, wills              the conversations with the subscription service and the last-will service
     offering                    the way to the live state through Qpid Dispatch
-    shared                      state that all sessions share
+    gateway_state               state that all sessions share
     session, backend            `ports.Session` and `ports.Backend`, which put these together
 
 Imports enmasse, `ports`, and nothing else of the gateway.

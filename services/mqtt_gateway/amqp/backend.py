@@ -44,11 +44,11 @@ from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.control import Control, RequestFailed
+from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.amqp.session import MqttSession
-from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import Uplink
 from services.mqtt_gateway.amqp.wills import Wills, will_message
 from services.mqtt_gateway.ports import UNKNOWN, Ask, Client, Ending, Refused, Request, Session

@@ -26,10 +26,10 @@ from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.lanes import Publisher
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
-from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.sources import SessionSource, held
 from services.mqtt_gateway.ports import (
     BRIDGE_STATE,

@@ -20,9 +20,9 @@ from enmasse.mqtt.packets import NONE, Properties
 from enmasse.network.backoff import SOON_AGAIN, Backoff
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters, Match
+from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.identity import SIZE, of_message
 from services.mqtt_gateway.amqp.mapping import Front
-from services.mqtt_gateway.amqp.shared import Shared
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.ports import Delivery
 

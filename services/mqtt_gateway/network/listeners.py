@@ -18,7 +18,7 @@ from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process.allocator import trim
 from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 from services.mqtt_gateway.protocol.timetable import STEP
 
 if TYPE_CHECKING:

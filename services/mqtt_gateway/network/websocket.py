@@ -18,7 +18,7 @@ from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 
 log = logs.get(part="mqtt")
 

@@ -12,7 +12,7 @@ from enmasse.logs import log as logs
 from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 
 log = logs.get(part="mqtt")
 

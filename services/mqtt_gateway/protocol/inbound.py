@@ -16,7 +16,7 @@ from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 from services.mqtt_gateway.protocol.unanswered import REST
 
 # states of a packet id of the client

@@ -9,7 +9,7 @@ from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.protocol.memory import Holder
-from services.mqtt_gateway.protocol.shared_state import Front, Wire
+from services.mqtt_gateway.protocol.server_state import Front, Wire
 from services.mqtt_gateway.protocol.unanswered import Waiter
 
 # why nothing is read or processed: bits of what holds it up

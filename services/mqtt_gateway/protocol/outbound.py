@@ -21,7 +21,7 @@ from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.order import InOrder
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0

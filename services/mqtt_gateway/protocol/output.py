@@ -8,7 +8,7 @@ from typing import Final
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, PubRec, PubRel, SubAck, UnsubAck
 from enmasse.mqtt.reader import BIGGEST
-from services.mqtt_gateway.protocol.shared_state import Front, Wire
+from services.mqtt_gateway.protocol.server_state import Front, Wire
 
 LONGEST_REASON: Final = 1000
 """Characters."""

@@ -18,7 +18,7 @@ from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.shared_state import Front
+from services.mqtt_gateway.protocol.server_state import Front
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
