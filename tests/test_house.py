@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,3 +152,24 @@ def test_no_folder_has_many_modules() -> None:
     for path in modules():
         count[path.parent] += path.stem not in ("__init__", "__main__")
     assert {folder: n for folder, n in count.items() if n > MOST_MODULES} == {}, "divide it by concept"
+
+
+def test_what_is_written_about_the_house_names_what_exists() -> None:
+    """Modules in the docstrings of packages (their tables) and in the READMEs of folders; files and folders in the
+    pages that lead to them."""
+    files = [path.with_suffix("") for path in modules()]
+    folders = sorted({folder for path in files for folder in path.parents} - {Path()})
+    ends = {"/".join(path.parts[at:]) for path in (*files, *folders) for at in range(len(path.parts))}
+    missing: set[tuple[str, str]] = set()
+    for folder in folders:
+        told = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
+        named = set(re.findall(r"[a-z_0-9/]+", " ".join(re.findall(r"^ {4}([a-z_0-9, /]+?)  +\S", told, re.M))))
+        readme = ROOT / folder / "README.md"
+        named |= set(re.findall(r"`([a-z_0-9/]+)\.py`", readme.read_text())) if readme.exists() else set()
+        missing |= {(str(folder), name) for name in named - ends}
+    for page in ("docs/architecture.md", "docs/extending.md", "CONTRIBUTING.md"):
+        for name in re.findall(r"`([a-z_0-9]+/[a-z_0-9/.]+)`", (ROOT / page).read_text()):
+            of_program = name.split("/")[0] in {part for folder in folders for part in folder.parts}
+            if of_program and name.removesuffix(".py").rstrip("/") not in ends and not (ROOT / name).exists():
+                missing.add((page, name))
+    assert missing == set()

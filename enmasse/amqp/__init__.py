@@ -4,10 +4,10 @@ Bytes in by `Connection.receive`, out by `take_output`, time by `tick`; callback
 the project but itself; `enmasse.aio` puts it on asyncio. docs/decisions/0013 has how it is cut, DESIGN.md how
 the parts work together.
 
-    types, codec, encoder, composite, performatives, errors    values and frames
-    scan, sections, message, termini, sole                     what messages, attaches and opens hold
-    output, outgoing, incoming, held, linktable, silence       one state each: what leaves, both windows of a session,
+    codec                                                      values and frames
+    messages, termini, sole_connection                         what messages, attaches and opens hold
+    output, outgoing, incoming, held_bytes, linktable, idle    one state each: what leaves, both windows of a session,
                                                                unfinished deliveries, which links, deadlines
     endpoint, sender, receiver, delivery, session              links and sessions
-    handshake, reader, connection, handler                     from the first byte to the callback
+    sasl, reader, connection, handler                          from the first byte to the callback
 """

@@ -1,7 +1,7 @@
 """The last-will service: keeps the wills of clients, and publishes those of clients that are lost (README.md).
 
-    book      the wills, the link that holds each, when each is due; knows no AMQP, no store and no clock
-    records   the book in a store: what must be durable before anything is answered
+    wills     the wills, the link that holds each, when each is due; knows no AMQP, no store and no clock
+    records   these wills in a store: what must be durable before anything is answered
     requests  decodes the messages to `$lwt`, and builds the message that will be published
     links     the links to `$lwt`
     publisher sends due wills until they are accepted

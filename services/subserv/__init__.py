@@ -1,11 +1,11 @@
 """subserv: sessions of MQTT clients, subscriptions of AMQP clients (`$subctrl`), retained messages.
 
-`names`, `records`, `desired`, `sessions`, `given`, `retained`, `copies` are the domain: no AMQP connection, no clock,
-no store.
-`conversation` gives a broker its queues and diverts, `feed` takes its retained messages, `binding` makes a
-subscription of both. `clients`, `sources`, `packets`, `amqp`, `retaining` are what may be asked for, durable before it
-is answered. `service` puts them together, `portions` cuts long work. `gateways` and `control` are its AMQP side,
-`views` what the CLI shows.
+`broker_names`, `records`, `subscription_placement`, `sessions/sessions`, `sessions/announced_addresses`,
+`retained/tree`, `retained/message_forms` are the domain: no AMQP connection, no clock, no store.
+`brokers/conversation` gives a broker its queues and diverts, `brokers/retained_feed` takes its retained messages,
+`brokers/binding` makes a subscription of both. `sessions/` (`clients`, `qos2_owners`, `packets`), `amqp` and
+`retained/retained_messages` are what may be asked for, durable before it is answered. `service` puts them together,
+`brokers/slices` cuts long work. `sessions/gateways` and `control` are its AMQP side, `views` what the CLI shows.
 
 Imports enmasse.control, reconcile, stores, model, mqtt.topics, and the codec of enmasse.amqp.
 """

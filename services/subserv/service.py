@@ -35,7 +35,7 @@ from services.subserv.identity import Life
 from services.subserv.permits import Permits
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
-from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.retained_order import RetainedOrder
 from services.subserv.serial_work import Turns
 from services.subserv.sessions.announced_addresses import SessionSources

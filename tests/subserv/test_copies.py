@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from enmasse.amqp.codec.types import Int, Symbol, Timestamp
 from enmasse.amqp.messages.message import AmqpSequence, Message
 from enmasse.stores import Change, Store
-from services.subserv.retained import retained_messages
-from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained import message_forms
+from services.subserv.retained.retained_messages import RetainedMessages
 
 
 def test_what_is_read_can_be_stored() -> None:
@@ -25,13 +25,13 @@ def test_what_is_read_can_be_stored() -> None:
         absolute_expiry_time=Timestamp(2_000_000_000_000),
         annotations={Symbol("x-opt-retain-message"): True, Symbol("x-opt-mqtt-qos"): Int(1)},
     )
-    found = retained_messages.read(bytes(message.encode()), now=0)
+    found = message_forms.read(bytes(message.encode()), now=0)
     assert found is not None
     assert (found.name, found.qos, found.expires) == ("mytopic/kitchen", 1, 2_000_000_000_000)
     assert msgspec.msgpack.encode((found.name, found.qos, found.expires))
     del message.annotations[Symbol("x-opt-mqtt-qos")]  # an AMQP client's: its clock may be wrong
     message.ttl = 60_000
-    found = retained_messages.read(bytes(message.encode()), now=5)
+    found = message_forms.read(bytes(message.encode()), now=5)
     assert found is not None and found.expires == 60_005
 
 
@@ -55,7 +55,7 @@ MESSAGES = st.builds(
 
 @given(MESSAGES, st.integers(0, 2**63 - 1))
 def test_a_copy_is_the_message_but_for_what_says_that_it_is_one(message: Message, expires: int) -> None:
-    copy = Message.decode(retained_messages.copy_for(bytes(message.encode()), "news/a", "news/#", "id", expires, 1))
+    copy = Message.decode(message_forms.copy_for(bytes(message.encode()), "news/a", "news/#", "id", expires, 1))
     assert (copy.priority, copy.annotations.get("x-opt-retained-for")) == (9, "news/#")
     assert copy.application_properties.pop("_AMQ_DUPL_ID") == "id"
     application = dict(message.application_properties)

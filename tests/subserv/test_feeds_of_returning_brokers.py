@@ -21,7 +21,7 @@ from enmasse.testing import free_port
 from services.subserv.brokers.conversation import BrokerConversation, Want
 from services.subserv.brokers.retained_feed import RetainedFeed
 from services.subserv.preparing import Preparing
-from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained.retained_messages import RetainedMessages
 from tests.broker.harness import BrokerProcess
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

@@ -14,8 +14,8 @@ from enmasse.model import sessions as wire
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import records
 from services.subserv.records import SessionRecord
-from services.subserv.retained import retaining
-from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained import retained_messages
+from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.retained.tree import Retained
 from services.subserv.service import SubscriptionService
 from tests.kit.running import asyncio_test
@@ -54,7 +54,7 @@ async def test_a_message_that_replaces_one_that_goes(monkeypatch: pytest.MonkeyP
     store = ToyStore()
     messages = RetainedMessages(store)
     now = 1000
-    monkeypatch.setattr(retaining, "_now", lambda: now)
+    monkeypatch.setattr(retained_messages, "_now", lambda: now)
     await messages.take("b", [(1, retained(b"old", 2000))])
     (old,) = messages.index.match("a")
     now = 3000
@@ -69,7 +69,7 @@ async def test_a_retained_message_that_could_not_be_deleted(monkeypatch: pytest.
     store = ToyStore()
     messages = RetainedMessages(store)
     now = 1000
-    monkeypatch.setattr(retaining, "_now", lambda: now)
+    monkeypatch.setattr(retained_messages, "_now", lambda: now)
     await messages.take("b", [(1, retained(b"old", 2000))])
     now, store.fails = 3000, True
     with pytest.raises(StoreError):

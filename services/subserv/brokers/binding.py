@@ -20,7 +20,7 @@ from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.conversation import Bound, Refused
 from services.subserv.permits import Permits
 from services.subserv.request_bodies import STORE_AWAY, STORE_FULL
-from services.subserv.retained.retaining import NotRetained, RetainedMessages
+from services.subserv.retained.retained_messages import NotRetained, RetainedMessages
 from services.subserv.retained.tree import Retained
 from services.subserv.subscription_placement import Desired
 

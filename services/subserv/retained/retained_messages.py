@@ -1,93 +1,255 @@
-"""Retained messages as they come from a broker's feed, and the copies that a new subscriber gets. Pure."""
+"""Retained messages: stored from the brokers' feeds, given to new subscribers, listed, cleared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
 
-from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.messages.scan import DATA, PROPERTIES
-from enmasse.amqp.messages.sections import Header, Sections
-from enmasse.identity.annotations import ORIGINAL_ADDRESS, QOS, RETAIN, RETAINED_BY, RETAINED_FOR
-from enmasse.identity.authors import Author
+from enmasse.control import ControlConnection, Outcome
+from enmasse.identity import seals, senders
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
+from enmasse.logs import log
+from enmasse.storage.decoding import unpack
+from enmasse.stores import Change, Store, StoreError
+from services.subserv import broker_names, records
+from services.subserv.records import RetainedRecord
+from services.subserv.retained import message_forms
+from services.subserv.retained.tree import Retained, RetainedIndex
 
-DUPLICATE_ID = "_AMQ_DUPL_ID"
-MAX_TTL = 0xFFFFFFFF
-"""Milliseconds that a header can say; what lasts longer has an absolute-expiry-time."""
-PRIORITY = 9
-"""Priority of a copy: it is delivered before waiting messages."""
+MAX_MESSAGE = 1024 * 1024
+"""Bytes of a retained message."""
+MAX_NAME = 16 * 1024
+"""Characters of its name on AMQP."""
+MAX_MESSAGES = 100_000
+MAX_BYTES = 1024 * 1024 * 1024
+BATCH = 100
+"""Copies that are read from the store and sent at a time."""
+PORTION, PORTION_BYTES = 200, 8 * 1024 * 1024
+"""Messages, and bytes of them, that are deleted at a time: a store takes as long to delete a value as to write it."""
 
-
-class Arrival(NamedTuple):
-    """A retained publish. `message` None: it deletes. Times are milliseconds since 1970, `expires` 0: never.
-    `author`: the user for which its seal stands; None without a valid one."""
-
-    name: str
-    qos: int
-    expires: int
-    message: bytes | None
-    author: Author | None = None
-
-
-def read(data: bytes, now: int, seal: Seal | None = None) -> Arrival | None:
-    """Return the retained publish in a message of the feed; None if it is not one. Raises AmqpError."""
-    sections = Sections(data)
-    annotations = sections.annotations
-    name = annotations.get(ORIGINAL_ADDRESS) or sections.to
-    if annotations.get(RETAIN) is not True or not isinstance(name, str) or not name:
-        return None
-    header, properties = sections.header, sections.properties
-    qos = annotations.get(QOS)
-    if isinstance(qos, bool) or not isinstance(qos, int) or not 0 <= qos <= 2:
-        qos = 1 if header.durable else 0
-    expires = 0
-    if properties.absolute_expiry_time and (QOS in annotations or not header.ttl):
-        expires = max(1, properties.absolute_expiry_time)
-    elif header.ttl:  # before the time of an AMQP client, whose clock may be wrong
-        expires = now + header.ttl
-    try:
-        _, values = sections.body()
-    except AmqpError:  # a large one, of which the rest was not kept
-        values = [data]
-    empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
-    author = None
-    sealed = annotations.get(RETAINED_BY)
-    if seal is not None and isinstance(sealed, bytes) and sections.to == name and not empty:
-        author = seal.read(sealed, str(name), b"".join(value for value in values if isinstance(value, bytes)))
-    # Numbers of AMQP have types of their own here, which a record cannot have.
-    return Arrival(str(name), int(qos), int(expires), None if empty else data, author)
+NOBODY = Principal(ANONYMOUS)
 
 
-def copy_for(data: bytes, name: str, filter: str, duplicate_id: str, expires: int, now: int) -> bytes:
-    """Return the copy of a retained message for a new subscriber: delivered before all others, marked as retained,
-    with the filter it is for.
-
-    Properties, application properties (except the duplicate id) and body are the publisher's. Raises AmqpError.
-    """
-    sections = Sections(data)
-    ttl = min(max(1, expires - now), MAX_TTL) if expires else None
-    header = sections.header._replace(priority=PRIORITY, ttl=ttl, first_acquirer=False, delivery_count=0)
-    annotations = {**sections.annotations, Symbol(RETAIN): True, Symbol(RETAINED_FOR): filter}
-    for own in (ORIGINAL_ADDRESS, RETAINED_BY):
-        annotations.pop(own, None)
-    if sections.to != name:
-        annotations[Symbol(ORIGINAL_ADDRESS)] = name
-    application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
-    return _message(sections, header, annotations, application)
+class NotRetained(Exception):
+    """A new subscriber could not be given the retained messages; the text says why."""
 
 
-def as_new(data: bytes, duplicate_id: str) -> bytes:
-    """Return the message to be sent to its address once more, with this duplicate id. Raises AmqpError."""
-    sections = Sections(data)
-    header = sections.header._replace(first_acquirer=False, delivery_count=0)
-    application = encode({**sections.application_properties, DUPLICATE_ID: duplicate_id})
-    return _message(sections, header, sections.annotations, application)
+class Order(Protocol):
+    """Interface of what knows the order of messages from different brokers. Changes are stored with those of the
+    message."""
+
+    def is_stale(self, name: str, broker: str, there: Retained | None) -> bool:
+        """Return True if a message from this broker is older than the last change for its name."""
+
+    def put(self, name: str) -> Iterable[Change]:
+        """Record that a message was retained."""
+
+    def deleted(self, name: str, broker: str) -> Iterable[Change]:
+        """Record that a message from this broker has deleted a retained one."""
 
 
-def _message(sections: Sections, header: Header, annotations: Mapping[Any, Any], application: bytes) -> bytes:
-    """Return the message with these sections instead of its own; its properties and body are as they came."""
-    properties, body = sections.encoded(PROPERTIES), sections.payload[sections.begin(DATA) :]
-    return b"".join((sections.front(header, annotations), properties, b"\x00\x53\x74", application, body))
+class RetainedMessages:
+    """The retained messages of all brokers. `order`: set by the owner; None: all messages come from one broker."""
+
+    order: Order | None = None
+
+    def __init__(self, store: Store) -> None:
+        self.index = RetainedIndex()
+        self.refused = 0
+        """Messages that were not retained, because of the limits or because they cannot be read."""
+        self.key = b""
+        """Key of the seals that name authors; empty until the store has been read."""
+        self._seal: Seal | None = None
+        self._store = store
+        self._number = 0
+        self._turn = asyncio.Lock()
+        """Lock for changes of store and index, so that both stay equal."""
+
+    async def load(self) -> None:
+        """Read the index from the store, and the key, which is made at the first start. Raises StoreError."""
+        key = await self._store.get(records.STATE, "seal")
+        if key is None:
+            key = seals.new_key()
+            await self._store.write([Change(records.STATE, "seal", key)])
+        self.key, self._seal = key, None
+        async for name, value in self._store.scan(records.RETAINED):
+            record = unpack(value, RetainedRecord)
+            self._number = max(self._number, record.number)
+            size = len(record.message)
+            rest = record.since, record.expires, 0, record.author
+            self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
+
+    def duplicate_id(self, text: str) -> str:
+        """Return the duplicate id of a message of the service that the text names: the same after a restart."""
+        return senders.id_for(NOBODY, senders.keyed(self.key, text))
+
+    async def take(self, broker: str, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Store messages of a broker's feed, each with its position there. Returns when they are durable. Raises
+        StoreError."""
+        now = _now()
+        arrivals: list[tuple[int, message_forms.Arrival]] = []
+        for position, data in messages:
+            try:
+                arrival = message_forms.read(data, now, self._sealing)
+            except (AmqpError, ValueError, TypeError) as error:
+                self._refuse(broker, "", f"it is no AMQP message: {error}")
+                continue
+            if arrival is None:
+                continue
+            if len(arrival.name) > MAX_NAME:
+                self._refuse(broker, arrival.name, f"its name has more than {MAX_NAME} characters")
+                continue
+            arrivals.append((position, arrival))
+        # If this is cancelled meanwhile, what is stored still has to be in the index.
+        await asyncio.shield(self._take_in_turn(broker, arrivals, now))
+
+    async def _take_in_turn(self, broker: str, arrivals: Sequence[tuple[int, message_forms.Arrival]], now: int) -> None:
+        async with self._turn:
+            await self._take(broker, arrivals, now)
+
+    async def _take(self, broker: str, arrivals: Sequence[tuple[int, message_forms.Arrival]], now: int) -> None:
+        changes: dict[tuple[str, str], Change] = {}
+        entries: dict[str, Retained | None] = {}
+
+        def change(*several: Change) -> None:
+            changes.update(((each.table, each.key), each) for each in several)
+
+        for position, arrival in arrivals:
+            name, kept = arrival.name, arrival.message
+            there = entries[name] if name in entries else self.index.get(name)
+            if self.order is not None and self.order.is_stale(name, broker, there):
+                continue
+            if kept is not None and (reason := self._limit(name, len(kept), entries)):
+                self._refuse(broker, name, reason)
+                kept = None  # what was retained before is out of date
+            if kept is None or (arrival.expires and arrival.expires <= now):
+                change(
+                    records.remove(records.RETAINED, name), *(self.order.deleted(name, broker) if self.order else ())
+                )
+                entries[name] = None
+                continue
+            self._number += 1
+            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept, arrival.author)
+            change(records.put(records.RETAINED, name, record), *(self.order.put(name) if self.order else ()))
+            rest = now, arrival.expires, position, arrival.author
+            entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, *rest)
+        await self._store.write(list(changes.values()))
+        for name, entry in entries.items():
+            if entry is None:
+                self.index.remove(name)
+            else:
+                self.index.put(entry)
+
+    @property
+    def _sealing(self) -> Seal | None:
+        if self._seal is None and self.key:
+            self._seal = Seal(self.key)
+        return self._seal
+
+    def _limit(self, name: str, size: int, entries: dict[str, Retained | None]) -> str:
+        """Return why a message of this size cannot be retained; empty if it can."""
+        index = self.index
+        if size > MAX_MESSAGE:
+            return f"it has {size} bytes, a retained message may have {MAX_MESSAGE}"
+        if index.get(name) is None and index.count + len(entries) >= MAX_MESSAGES:
+            return f"there are {MAX_MESSAGES} retained messages already: clear some"
+        if index.bytes + size > MAX_BYTES:
+            return f"retained messages have {MAX_BYTES} bytes already: clear some"
+        return ""
+
+    def _refuse(self, broker: str, name: str, reason: str) -> None:
+        self.refused += 1
+        log.get(broker=broker).warning("subserv.message.not-retained", topic=name[:200], reason=reason)
+
+    async def expire(self) -> None:
+        """Delete expired messages. Raises StoreError."""
+        over = self.index.expired(_now())
+        try:
+            await self.clear(over)
+        except StoreError:
+            for entry in over:
+                if self.index.get(entry.name) is entry:
+                    self.index.put(entry)  # expires again next time
+            raise
+
+    async def clear(self, entries: Iterable[Retained]) -> int:
+        """Delete these retained messages unless they have been replaced. Return how many were deleted. Other requests
+        are served between two portions. Raises StoreError: some may be deleted."""
+        count = 0
+        for some in _portions(entries):
+            async with self._turn:
+                there = [entry for entry in some if self.index.get(entry.name) is entry]
+                await self._store.write([records.remove(records.RETAINED, entry.name) for entry in there])
+                for entry in there:
+                    self.index.remove(entry.name)
+            count += len(there)
+        return count
+
+    async def give(
+        self,
+        connection: ControlConnection,
+        broker: str,
+        id: str,
+        entries: Sequence[Retained],
+        filter: str,
+        number: str,
+    ) -> None:
+        """Put copies of these into a subscriber's queue, in their order. `number` is that of this giving: when it is
+        repeated, the broker recognises what it has already. Raises NotRetained, StoreError, ControlError."""
+        sender = connection.sender(broker_names.queue_name(broker, id))
+        try:
+            await sender.opened()
+            for at in range(0, len(entries), BATCH):
+                some = entries[at : at + BATCH]
+                values = [await self._store.get(records.RETAINED, entry.name) for entry in some]
+                now = _now()
+                sent: list[asyncio.Future[Outcome]] = []
+                for entry, value in zip(some, values, strict=True):
+                    record = unpack(value, RetainedRecord) if value is not None else None
+                    if record is None or record.number != entry.number or (entry.expires and entry.expires <= now):
+                        continue  # replaced or deleted since: the subscriber gets the live message
+                    identity = self.duplicate_id(f"{number}:{entry.number}:{filter}")
+                    try:
+                        data = message_forms.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                    except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
+                        log.get(broker=broker).error("subserv.copy.failed", topic=entry.name[:200], reason=str(error))
+                        continue
+                    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+                    sent.append(done)
+                    sender.send(data, partial(_settled, done))
+                for outcome in await asyncio.gather(*sent):
+                    if not outcome.accepted:
+                        raise NotRetained(
+                            f"broker {broker} does not take the retained messages of {filter[:100]!r}: "
+                            f"{outcome.description or outcome.condition or 'released'}"
+                        )
+        finally:
+            sender.close()
+
+
+def _portions(entries: Iterable[Retained]) -> Iterator[list[Retained]]:
+    some: list[Retained] = []
+    size = 0
+    for entry in entries:
+        if some and (len(some) == PORTION or size + entry.size > PORTION_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += entry.size
+    if some:
+        yield some
+
+
+def _settled(done: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not done.done():
+        done.set_result(outcome)
+
+
+def _now() -> int:
+    """Return milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -25,7 +25,7 @@ from services.subserv import records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.records import SessionRecord
-from services.subserv.retained.retaining import RetainedMessages
+from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.serial_work import Turns
 from services.subserv.sessions.announced_addresses import Command, SessionSources
 from services.subserv.sessions.packets import Packets

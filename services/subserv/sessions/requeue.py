@@ -15,7 +15,7 @@ from enmasse.control import ControlConnection, ControlError, Outcome
 from enmasse.logs import log
 from enmasse.stores import Store, StoreError
 from services.subserv import records
-from services.subserv.retained import retained_messages
+from services.subserv.retained import message_forms
 from services.subserv.sessions.qos2_owners import Given, Message
 
 AGAIN = 0.5
@@ -69,7 +69,7 @@ class Returning:
                     for (_, identity), data in present.items():
                         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                         outcomes.append(done)
-                        new = retained_messages.as_new(data, self._duplicate_id(identity))
+                        new = message_forms.as_new(data, self._duplicate_id(identity))
                         sender.send(new, partial(_settled, done))
                     found = await asyncio.gather(*outcomes)
                     accepted = [each for each, outcome in zip(present, found, strict=True) if outcome.accepted]
