@@ -12,9 +12,10 @@ from services.broker.core.limits.usage import QueueTotals
 from services.broker.core.messages.stored_message import STORED, StoredMessage
 from services.broker.core.queues.backlog import Slice
 from services.broker.core.queues.exclusions import Exclusions
+from services.broker.core.queues.expiries import Expiries
 from services.broker.core.queues.order import Cursor, MessageOrder, anyone
 from services.broker.core.queues.queue_host import ContentsHost
-from services.broker.core.queues.times import Expiries, Schedule
+from services.broker.core.queues.schedule import Schedule
 
 
 class Contents(QueueTotals, ABC):
