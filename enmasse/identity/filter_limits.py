@@ -1,9 +1,9 @@
 """Work that the wildcard filters of one user make for the messages of others.
 
-A name is compared with all filters at once (enmasse/tries.py), level by level. Filters that have their `+` at the same
-levels are one path there, of which a name follows one branch, whatever their number; those with wildcards at the last
-level alone follow the levels of the name. So filters are bounded by the places of their wildcards, not by their number:
-20,000 that had each their own places cost 9 ms for every name, though they covered none.
+A name is compared with all filters at once (enmasse/name_tries.py), level by level. Filters that have their `+` at the
+same levels are one path there, of which a name follows one branch, whatever their number; those with wildcards at the
+last level alone follow the levels of the name. So filters are bounded by the places of their wildcards, not by their
+number: 20,000 that had each their own places cost 9 ms for every name, though they covered none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from enmasse.identity.owned import owned, owner
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.tries import ANY, SEPARATOR, SINGLE
+from enmasse.name_tries import ANY, SEPARATOR, SINGLE
 
 MOST: Final = 2048
 """Levels of a user's filters, those with wildcards at the same levels counted once. A level takes about 0.25 µs for a

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from enmasse.identity.filter_limits import INNER, MOST, FilterLimits, account, places
-from enmasse.tries import PatternTrie
-from tests.test_tries import calls
+from enmasse.name_tries import PatternTrie
+from tests.test_name_tries import calls
 
 
 @pytest.mark.parametrize(
