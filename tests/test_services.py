@@ -6,6 +6,7 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+from enmasse.identity.processes.roles import Role
 from enmasse.process.service_table import SERVICES
 from enmasse.supervisor.suite import STOP_ORDER
 
@@ -13,12 +14,27 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = sorted(folder.parent.name for folder in (ROOT / "services").glob("*/__init__.py"))
 
 
-def test_each_service_has_one_amqp_library() -> None:
+def contracts(begin: str) -> list[list[str]]:
+    """Return the services that each import contract whose name begins so is about."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    lists = [each["source_modules"] for each in contracts if each["name"].startswith("one AMQP library a process")]
+        found = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    sources = [each["source_modules"] for each in found if each["name"].startswith(begin)]
+    return [[name.removeprefix("services.") for name in each if name.startswith("services.")] for each in sources]
+
+
+def test_each_service_has_one_amqp_library() -> None:
+    lists = contracts("one AMQP library a process")
     assert len(lists) == 2
-    assert sorted(chain(*lists)) == [f"services.{name}" for name in FOLDERS]
+    assert sorted(chain(*lists)) == FOLDERS
+
+
+def test_no_other_service_knows_kubernetes() -> None:
+    (services,) = contracts("Kubernetes is known to")
+    assert sorted([*services, "configserv", "storage_controller"]) == FOLDERS
+
+
+def test_each_service_has_a_role() -> None:
+    assert set(FOLDERS) <= set(Role)
 
 
 def test_each_service_is_in_the_table() -> None:

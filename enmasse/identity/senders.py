@@ -13,14 +13,14 @@ from hashlib import blake2b
 from typing import Final
 
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.roles import GATEWAYS, Role
 
 SIZE: Final = 13
 SERVICE: Final = b"s".ljust(SIZE, b"\0")
 """A gateway, the subscription service, the last-will service."""
 OPERATOR: Final = b"o".ljust(SIZE, b"\0")
 """Operators, and the console."""
-_SERVICES: Final = frozenset((Role.GATEWAY, Role.SUBSERV, Role.LWT))
+_SERVICES: Final = frozenset((*GATEWAYS, Role.SUBSERV, Role.LWT))
 _OPERATORS: Final = frozenset((Role.CONSOLE, Role.OPERATOR))
 _SEPARATOR: Final = b":"
 

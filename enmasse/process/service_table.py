@@ -1,10 +1,12 @@
-"""The services of a suite: the table that the supervisor, the command line and the images' build ask.
+"""The services of a suite: the table that the supervisor, roles, the command line and the images' build ask.
 
 A further service is a row here, a folder in `services`, and the rest of docs/extending.md ("Any new service").
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -16,15 +18,26 @@ class Service(NamedTuple):
     closed before their brokers end."""
     has_store: bool = False
     """A store of the service is in the data folder and belongs to a backup."""
+    numbered: bool = False
+    """Processes are `NAME-0`, `NAME-1` and so on."""
+    is_gateway: bool = False
+    """Clients connect by another protocol than AMQP: it asks for their logins, and sends and receives for them."""
+    schemes: Mapping[str, str] = MappingProxyType({})
+    """Scheme of a listener for clients → path."""
 
 
 SERVICES = {
     "configserv": Service(ends=7),
     "ragent": Service(ends=1),
     "storage_controller": Service(ends=1),
-    "router": Service(ends=4),
+    "router": Service(ends=4, numbered=True, schemes={"amqp": "", "amqps": ""}),
     "broker": Service(ends=5),
-    "mqtt_gateway": Service(ends=2),
+    "mqtt_gateway": Service(
+        ends=2,
+        numbered=True,
+        is_gateway=True,
+        schemes={"mqtt": "", "mqtts": "", "ws": "/mqtt", "wss": "/mqtt"},
+    ),
     "subserv": Service(ends=3, has_store=True),
     "mqtt_lwt": Service(ends=3, has_store=True),
     "authserv": Service(ends=6),

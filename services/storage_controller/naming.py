@@ -7,9 +7,10 @@ import re
 from ipaddress import IPv6Address
 
 from enmasse.model.names import AddressName
+from enmasse.process.service_table import SERVICES
 
 _LEGAL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-_OTHERS = frozenset({"router", "mqtt_gateway"})
+_OTHERS = frozenset(name for name, service in SERVICES.items() if service.numbered)
 """Flavors whose brokers would have the names of other processes of the suite (`router-0`)."""
 
 

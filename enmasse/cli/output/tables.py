@@ -13,17 +13,13 @@ from typing import Any
 import click
 
 from enmasse.cli.common import HTTP_PORT
+from enmasse.process.service_table import SERVICES
 from enmasse.supervisor.lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
 MAX_ADDRESSES = 200
 MAX_NAMED = 5
 """Names printed with one message; the others are counted."""
-CLIENT_SCHEMES = {
-    "router": {"amqp": "", "amqps": ""},
-    "mqtt_gateway": {"mqtt": "", "mqtts": "", "ws": "/mqtt", "wss": "/mqtt"},
-}
-"""Kind of component → scheme of its listeners for clients → path."""
 COLORS = {"yes": "green", "no": "red"}
 
 LEAST = 6
@@ -111,11 +107,11 @@ def _counts(component: dict[str, Any]) -> str:
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str | None) -> None:
     """Print the URLs for clients, without listeners of other components and for operators; and the CA of TLS."""
-    for kind, schemes in CLIENT_SCHEMES.items():
+    for kind, service in SERVICES.items():
         endpoints: dict[str, str] = next(
             (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
         )
-        for scheme, path in schemes.items():
+        for scheme, path in service.schemes.items():
             for name, at in endpoints.items():  # all gateways have the same; a second one has a number
                 if name.partition("-")[0] == scheme:
                     click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")

@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from enmasse.process.service_table import SERVICES
+
 
 class Role(StrEnum):
     """The role of a process of the suite."""
@@ -27,6 +29,10 @@ class Role(StrEnum):
     SUPERVISOR = "supervisor"
     CONSOLE = "console"
     OPERATOR = "operator"
+
+
+GATEWAYS: Final = tuple(Role(name) for name, service in SERVICES.items() if service.is_gateway)
+"""Roles that act for clients, for whom they send and receive, and whose logins they have checked."""
 
 
 class Peer(NamedTuple):
@@ -97,7 +103,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
             send=("readiness", "placements"), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound")
         ),
         Role.ROUTER: Access(recv=_PERMISSIONS),
-        Role.GATEWAY: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
+        **dict.fromkeys(GATEWAYS, Access(recv=(_ADDRESSES, *_PERMISSIONS))),
         Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
         Role.LWT: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
         Role.AUTHSERV: Access(recv=("users",)),
@@ -117,6 +123,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.OPERATOR: Access(send=_EVERYTHING, recv=_WATCHED, manage=True),
     },
     Listener.SERVICES: {
+        **dict.fromkeys(GATEWAYS, Access(send=("#",), recv=_EVERYTHING, serve=("$live",))),
         Role.GATEWAY: Access(
             send=("#", "$mqtt/sessions", "$mqtt/wills"),
             recv=(*_EVERYTHING, "$mqtt/sessions"),
@@ -130,9 +137,9 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
     },
     Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
-    Listener.AUTHSERV: {Role.ROUTER: Access(), Role.GATEWAY: Access()},
+    Listener.AUTHSERV: {Role.ROUTER: Access(), **dict.fromkeys(GATEWAYS, Access())},
     Listener.LOGINS: {
-        Role.GATEWAY: Access(send=("logins",), recv=("logins",)),
+        **dict.fromkeys(GATEWAYS, Access(send=("logins",), recv=("logins",))),
         Role.CONSOLE: Access(send=("logins", "issuers"), recv=("logins", "issuers")),
     },
 }

@@ -15,11 +15,11 @@ import msgspec
 
 from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE
-from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.roles import GATEWAYS, Role
 from enmasse.storage.files import write_text
 from enmasse.supervisor.plan.services import CREDENTIAL, PEERS, SECRET
 
-_RELAYING = (Role.ROUTER, Role.GATEWAY, Role.AUTHSERV)
+_RELAYING = (Role.ROUTER, *GATEWAYS, Role.AUTHSERV)
 """Roles that state to the authentication service for which client they ask, and the service itself."""
 
 

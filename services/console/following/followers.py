@@ -13,7 +13,7 @@ from enmasse.control.live_followers import follow
 from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
 from enmasse.identity.processes.credentials import AnyCredential
-from enmasse.identity.processes.roles import Role
+from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.names import MANAGEMENT
@@ -272,7 +272,7 @@ class Live:
         """Return the names of the gateways at the router."""
         kinds = self.router.merged.kinds
         rows = kinds.get("connections", {}).values()
-        at = {str(row["container"]) for row in rows if row.get("role") == Role.GATEWAY and row.get("container")}
+        at = {str(row["container"]) for row in rows if row.get("role") in GATEWAYS and row.get("container")}
         return at | kinds.get("gateways", {}).keys()
 
     def _others(self) -> set[str]:

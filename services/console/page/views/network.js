@@ -66,7 +66,7 @@ function layout(routers, brokers, connections, components) {
     (it) => it.kind === "router" && !routers.some((one) => one.name === it.name) && routers.length > 0,
   );
   const names = new Set([...routers, ...brokers].map((it) => it.name)); // clients may be connected to a broker itself
-  const idle = components.filter((it) => it.kind === "mqtt_gateway").map((it) => it.name);
+  const idle = components.filter((it) => it.kind.endsWith("_gateway")).map((it) => it.name);
   const gateways = [...new Set([...[...clients.values()].map((it) => it.at).filter((it) => !names.has(it)), ...idle])];
   /** @type {any[]} */
   const groups = [...clients.entries()].map(([key, it]) => ({
