@@ -74,8 +74,8 @@ class BrokerEngine:
     """Detects duplicates by message-id for a single address, by an address setting (otherwise for a whole acceptor)."""
     levels_exist: bool
     """Levels below a topic (`topic/a/b`) exist with the topic; otherwise each is an address that has to be created."""
-    limits_subscriptions: bool
-    """Bounds the durable subscriptions of one client (MAX_SUBSCRIPTIONS)."""
+    refused: Mapping[str, str]
+    """Parameter of a flavor that has no effect on its brokers → why, and what to do: `do not …; remove it`."""
     peers: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]
     """The processes that may connect → name and text of files in the folder `run`, in addition to that of `Peers`."""
     blocks_at_capacity: bool

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from enmasse.logs import log
 from enmasse.process import runner, settings
 from enmasse.tracing import start as tracing
 from services.broker.core.broker import Broker
+from services.broker.core.limits.broker_limits import BrokerLimits, CapacityPolicy
 from services.broker.core.limits.settings import check
 from services.broker.metrics import families
 from services.broker.server import BrokerServer, steady_clock, wall
@@ -28,18 +29,16 @@ _log = log.get()
 
 
 class BrokerSettings(settings.ServiceSettings, frozen=True, kw_only=True):
-    """`data_dir` null: nothing survives the process. `global_max_size` in bytes, -1 = no limit. `page_dir`: where
-    payloads go that need not survive but do not fit in memory. `capacity`: bytes of messages in all, -1 = no limit;
-    what then becomes of messages to addresses that page. `max_subscriptions`: durable ones of one client, -1 =
-    no limit. `settings`: address settings for `#`. `peers`: file of the processes that may connect; None: every client
-    may do everything."""
+    """`data_dir` null: nothing survives the process. `page_dir`: where payloads go that need not survive but do not fit
+    in memory. `settings`: address settings for `#`. `peers`: file of the processes that may connect; None: every client
+    may do everything. The others are BrokerLimits."""
 
     listen: settings.HostPort
     data_dir: str | None = None
-    global_max_size: int = 256 << 20
     page_dir: str | None = None
+    global_max_size: int = 256 << 20
     capacity: int = -1
-    capacity_policy: Literal["FAIL", "BLOCK", "DROP"] = "FAIL"
+    capacity_policy: CapacityPolicy = "FAIL"
     max_subscriptions: int = -1
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     peers: str | None = None
@@ -123,12 +122,9 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
             wall=wall,
             store=store,
             pager=Pager(Path(config.page_dir)) if config.page_dir is not None else None,
-            global_max_size=config.global_max_size,
+            limits=msgspec.convert(config, BrokerLimits, from_attributes=True),
             memory_limit=memory_limit(config.global_max_size),
-            capacity=config.capacity,
-            capacity_policy=config.capacity_policy,
             defaults=config.settings,
-            max_subscriptions=config.max_subscriptions,
             progress=lambda done: progress((1 + done) / 2),
         )
         return broker, store

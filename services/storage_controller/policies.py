@@ -86,22 +86,23 @@ def desired_broker(name: str, flavor_name: str, flavor: Flavor) -> DesiredBroker
     }
     policy, capacity = parameters.full_policy, parameters.storage_capacity
     capacity_policy = policy if policy in ("BLOCK", "DROP") else "FAIL"
+    limits: Settings = {}
     if capacity is None:
         _limit(settings, None, policy)
     else:
+        limits |= {"capacity": capacity, "capacity_policy": capacity_policy}
         # Messages beyond the memory limit are paged to disk. That is limited for the broker, and (by the setting of
         # stock Artemis) for each of its addresses.
         settings["addressFullMessagePolicy"] = "PAGE"
         if policy != "BLOCK":
             settings |= {"pageLimitBytes": capacity, "pageFullMessagePolicy": capacity_policy}
+    _put(limits, "max_subscriptions", parameters.max_subscriptions)
     return DesiredBroker(
         name,
         flavor_name,
         persisted=flavor.persisted,
         memory=parameters.memory if parameters.memory is not None else DEFAULT_MEMORY,
-        capacity=capacity,
-        capacity_policy=capacity_policy,
-        max_subscriptions=parameters.max_subscriptions,
+        limits=limits,
         defaults=settings,
         template=flavor.template_name,
     )

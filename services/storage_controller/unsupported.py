@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
@@ -20,15 +22,12 @@ def cannot_store(engine: BrokerEngine, address: Address) -> str:
 def cannot_run(engine: BrokerEngine, name: str, flavor: Flavor) -> str:
     """Return why this product cannot run brokers of a flavor, and what to do; empty if it can."""
     parameters = flavor.template_parameters
-    if parameters.max_subscriptions is not None and not engine.limits_subscriptions:
-        wrong = "MAX_SUBSCRIPTIONS: brokers of engine {} do not limit the durable subscriptions of a client; remove it"
-    elif (
-        parameters.full_policy == "BLOCK" and parameters.storage_capacity is not None and not engine.blocks_at_capacity
-    ):
-        wrong = (
-            "FULL_POLICY BLOCK with STORAGE_CAPACITY: brokers of engine {} reject (FAIL) or drop (DROP) what the disk"
-            " is not to hold; choose one of these, or remove STORAGE_CAPACITY"
+    stated = next((key for key in msgspec.to_builtins(parameters) if key in engine.refused), None)
+    if stated is not None:
+        return f"flavor {name}: {stated}: brokers of engine {engine.name} {engine.refused[stated]}"
+    if parameters.full_policy == "BLOCK" and parameters.storage_capacity is not None and not engine.blocks_at_capacity:
+        return (
+            f"flavor {name}: FULL_POLICY BLOCK with STORAGE_CAPACITY: brokers of engine {engine.name} reject (FAIL) or"
+            " drop (DROP) what the disk is not to hold; choose one of these, or remove STORAGE_CAPACITY"
         )
-    else:
-        return ""
-    return f"flavor {name}: {wrong.format(engine.name)}"
+    return ""

@@ -11,6 +11,7 @@ from proton import Message as ProtonMessage
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.jobs import Work
+from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.publisher import publish
 from services.broker.core.publishing.verdict import Verdict
 from services.broker.core.queues.consumer import Consumer
@@ -138,7 +139,16 @@ class Core:
         self.broker = self._broker()
 
     def _broker(self) -> Broker:
-        return Broker("b", clock=lambda: self.now, wall=lambda: self.now + self.skew, store=self.store, **self.options)
+        limits = {name: self.options[name] for name in BrokerLimits.__struct_fields__ if name in self.options}
+        options = {name: value for name, value in self.options.items() if name not in limits}
+        return Broker(
+            "b",
+            clock=lambda: self.now,
+            wall=lambda: self.now + self.skew,
+            store=self.store,
+            limits=BrokerLimits(**limits),
+            **options,
+        )
 
 
 def finished(work: Work[T]) -> T:

@@ -12,7 +12,9 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, SendException
 
+from services.broker.app import BrokerSettings
 from services.broker.core.connections import Connections
+from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import UNCOMMITTED
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
 from services.broker.management import messages
@@ -22,6 +24,10 @@ from tests.broker.load import Receiver, Sender
 from tests.broker.sansio import Core
 
 KIB = "x" * 1000
+
+
+def test_each_limit_of_a_broker_is_a_setting_of_its_process() -> None:
+    assert set(BrokerLimits.__struct_fields__) <= set(BrokerSettings.__struct_fields__)
 
 
 def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Management) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
@@ -17,6 +17,7 @@ from services.broker.core import errors
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
 from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.messages.front_sections import is_sealed
 from services.broker.core.messages.payloads import Payloads
@@ -52,6 +53,9 @@ def _nothing(*_: Any) -> None:
     pass
 
 
+_NO_LIMITS: Final = BrokerLimits()
+
+
 class Broker:
     """The core as connections and management see it: catalogue, messages, time and durability."""
 
@@ -63,35 +67,32 @@ class Broker:
         wall: Callable[[], int] | None = None,
         store: MessageStore | None = None,
         pager: PageStore | None = None,
-        global_max_size: int = -1,
+        limits: BrokerLimits = _NO_LIMITS,
         memory_limit: int = 64 << 20,
-        capacity: int = -1,
-        capacity_policy: str = "FAIL",
         defaults: dict[str, Any] | None = None,
-        max_subscriptions: int = -1,
         progress: Progress = _nothing,
     ) -> None:
         """`clock`: milliseconds that only go forward; everything goes by it. `wall`: milliseconds since 1970, which may
-        jump (default: the clock): for times that clients set or see, or that are on disk. `global_max_size`: bytes of
-        all messages, -1 = no limit. `memory_limit`: bytes of payloads kept in memory although they can be had from disk
-        again. `capacity`: bytes of messages, wherever they are, -1 = no limit; beyond it addresses that page do as
-        `capacity_policy` (FAIL, BLOCK or DROP). `defaults`: address settings for `#`. `max_subscriptions`: durable
-        ones that a client may have, -1 = no limit. `progress`: of taking in what the store holds."""
+        jump (default: the clock): for times that clients set or see, or that are on disk. `memory_limit`: bytes of
+        payloads kept in memory although they can be had from disk again. `defaults`: address settings for `#`.
+        `progress`: of taking in what the store holds."""
         self.name = name
         self.clock = clock
         self.wall = wall or clock
         self.store = store
         self.identity = uuid.uuid4().hex if store is None else store.identity
         """With it, ids of messages are unique among all brokers and their starts."""
-        self.ledger = Ledger(global_max_size=global_max_size, capacity=capacity, memory_limit=memory_limit)
-        self.catalogue = Catalogue(self, store, defaults, max_subscriptions)
+        self.ledger = Ledger(
+            global_max_size=limits.global_max_size, capacity=limits.capacity, memory_limit=memory_limit
+        )
+        self.catalogue = Catalogue(self, store, defaults, limits)
         self.duplicates = DuplicateIds()
         self.pager = pager
         self.history = History()
         self.refusals = Refusals(lambda: self.clock() / 1000)
         self.jobs = Jobs(lambda: self.ledger.disk_behind, lambda: self.share())
         self.payloads = Payloads(self.ledger, store, pager)
-        self.admission = Admission(self.ledger, store, pager, capacity_policy, name)
+        self.admission = Admission(self.ledger, store, pager, limits, name)
         self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
         self.arrivals = Arrivals(self)
         self.sorting = Sorting(self)

@@ -9,7 +9,7 @@ from enmasse.engines.engine import BrokerEngine
 
 
 class DesiredBroker(NamedTuple):
-    """A broker as the flavor describes it. Sizes are in bytes; None: the engine's default or no limit."""
+    """A broker as the flavor describes it."""
 
     name: str
     flavor: str
@@ -17,12 +17,8 @@ class DesiredBroker(NamedTuple):
     """Accepted messages survive a restart."""
     memory: int
     """Bytes of messages kept in memory."""
-    capacity: int | None
-    """Bytes of messages kept on disk."""
-    capacity_policy: str
-    """Policy for messages beyond the capacity: FAIL, BLOCK, DROP."""
-    max_subscriptions: int | None
-    """Durable subscriptions that one client may have."""
+    limits: Mapping[str, Any]
+    """Further limits, by the names of services/broker (`BrokerLimits`)."""
     defaults: Mapping[str, Any]
     """Address settings of every address, by Artemis' names."""
     template: str = ""
@@ -30,12 +26,7 @@ class DesiredBroker(NamedTuple):
 
     def limits_and_defaults(self) -> dict[str, Any]:
         """Return limits and address settings by the names of services/broker's settings, for every driver."""
-        found: dict[str, Any] = {}
-        if self.capacity is not None:
-            found |= {"capacity": self.capacity, "capacity_policy": self.capacity_policy}
-        if self.max_subscriptions is not None:
-            found["max_subscriptions"] = self.max_subscriptions
-        return {**found, "settings": dict(self.defaults)}
+        return {**self.limits, "settings": dict(self.defaults)}
 
 
 class Manifest(NamedTuple):

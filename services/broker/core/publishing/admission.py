@@ -5,6 +5,7 @@ from __future__ import annotations
 from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import UNCOMMITTED, Ledger
 from services.broker.core.persistence import MessageStore, PageStore
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
@@ -17,13 +18,13 @@ class Admission:
     """Knows the addresses whose producers have no credit."""
 
     def __init__(
-        self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None, capacity_policy: str, broker: str
+        self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None, limits: BrokerLimits, broker: str
     ) -> None:
-        """`capacity_policy`: FAIL, BLOCK or DROP, for addresses that page. `broker`: its name, for the log."""
+        """`broker`: its name, for the log."""
         self._ledger = ledger
         self._store = store
         self._pager = pager
-        self._capacity_policy = capacity_policy
+        self._limits = limits
         self._broker = broker
         self.blocked: set[BrokerAddress] = set()
         self._late: set[BrokerAddress] = set()  # of these, because the disk is behind, or the choice of queues
@@ -73,7 +74,7 @@ class Admission:
         policy = settings.full_policy
         if policy == "PAGE" and self._can_page(durable):
             if beyond:
-                policy = self._capacity_policy
+                policy = self._limits.capacity_policy
             elif 0 <= settings.page_limit_bytes <= owner.size:
                 policy = settings.page_full_policy or "FAIL"
             else:

@@ -12,6 +12,7 @@ from enmasse.name_tries import ANY, SEPARATOR, NameTrie
 from services.broker.core import errors
 from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.settings import SettingsRepository, Value
 from services.broker.core.limits.usage import Ledger
 from services.broker.core.limits.user_limits import UserLimits
@@ -61,9 +62,9 @@ class Catalogue:
         broker: CatalogueHost,
         store: MessageStore | None,
         defaults: dict[str, Any] | None,
-        max_subscriptions: int = -1,
+        limits: BrokerLimits,
     ) -> None:
-        """`defaults`: address settings for `#`. `max_subscriptions`: durable ones of one client, -1 = no limit."""
+        """`defaults`: address settings for `#`."""
         self.settings = SettingsRepository(defaults)
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
@@ -72,7 +73,7 @@ class Catalogue:
         self._broker = broker
         self._touched = broker.ledger.touched
         self._store = store
-        self._max_subscriptions = max_subscriptions
+        self._limits = limits
         self._subscriptions: Counter[str] = Counter()  # durable ones by client
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._names = NameTrie()  # of the addresses
@@ -250,7 +251,7 @@ class Catalogue:
         this client, too much of its user.
         """
         check_name(name)
-        if client is not None and 0 <= self._max_subscriptions <= self._subscriptions[client]:
+        if client is not None and 0 <= self._limits.max_subscriptions <= self._subscriptions[client]:
             raise errors.too_many_subscriptions(client, self._subscriptions[client])
         existing = self.queues.get(name)
         if existing is not None and not self.may_give_way(existing, address_name, routing_type):
