@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from enmasse.amqp.codec.performatives import Source
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.messages.source_filters import NO_LOCAL, SELECTOR, source_filters
+from enmasse.amqp.messages.source_filters import NO_LOCAL, SELECTOR, FilterType, source_filters
 from services.broker.core.errors import BrokerError
 from services.broker.core.messages.condition import Condition
 from services.broker.selector import CACHED, Selector, SelectorError, compile_selector
@@ -18,15 +19,11 @@ class Filters:
 
     def __init__(self, source: Source | None) -> None:
         """Raises BrokerError (amqp:invalid-field) if a filter is invalid."""
-        self.selector: Selector | None = None
-        self._no_local = False
         self._found = list(source_filters(source))
         self.echo = {each.key: each.value for each in self._found}
-        for each in self._found:
-            if each.type is SELECTOR:
-                self.selector = _selector(each.content)
-            elif each.type is NO_LOCAL:
-                self._no_local = True
+        self._no_local = any(each.type is NO_LOCAL for each in self._found)
+        selectors = {each.type: SELECTORS[each.type](each.content) for each in self._found if each.type in SELECTORS}
+        self.selector = together([each for each in selectors.values() if each is not None])
 
     def condition(self, container: str) -> Condition:
         """Return the condition on messages for a subscription of the client `container`."""
@@ -36,6 +33,13 @@ class Filters:
     def echo_on_queue(self) -> dict[Any, Any]:
         """The filter set for the answer, without those that have no effect on a queue."""
         return {each.key: each.value for each in self._found if each.type.on_queues}
+
+
+def together(selectors: Sequence[Selector]) -> Selector | None:
+    """Return the selector of what all of them take; None without one. Raises SelectorError."""
+    if len(selectors) < 2:
+        return selectors[0] if selectors else None
+    return compile_selector(" AND ".join(f"({each.text}\n)" for each in selectors))
 
 
 def stated(condition: Condition) -> dict[Any, Any]:
@@ -52,9 +56,14 @@ def has_long_selector(source: Source | None) -> bool:
 
 
 def _selector(text: Any) -> Selector | None:
+    """Return the selector of a text; None for a blank one. Raises BrokerError."""
     if not isinstance(text, str):
         raise BrokerError("the selector filter is not a string", "amqp:invalid-field")
     try:
         return compile_selector(text) if text.strip() else None
     except SelectorError as error:
         raise BrokerError(f"AMQ119009: Invalid filter: {text}: {error}", "amqp:invalid-field") from None
+
+
+SELECTORS: Final[Mapping[FilterType, Callable[[Any], Selector | None]]] = {SELECTOR: _selector}
+"""Filter that reads messages → the selector of its content."""
