@@ -89,6 +89,7 @@ ERRORS = (
     Error("configuration.folder.not-a-directory", "The configuration directory is a file.", "Name another one with --config."),
     Error("configuration.folder.not-readable", "The configuration directory cannot be read or made.", "Name a folder of this user with --config."),
     Error("configuration.folder.not-writable", "The folder for the configuration cannot be written.", "Choose a folder of this user."),
+    Error("console.caller.busy", "The caller has as much under way as one caller may have.", "Wait until a part of it has ended, or end it."),
     Error("console.change.refused", "The entry would be invalid, or the operation is not possible for this address; nothing was changed.", "Correct what `errors` or `detail` names."),
     Error("console.etag.differs", "The entry was changed meanwhile.", "Read it again, and repeat the change with its new etag."),
     Error("console.etag.missing", "A change of an existing entry has no If-Match.", "Send the etag of the entry that the change is based on, or `*`."),

@@ -13,6 +13,7 @@ from enmasse.errors import CATALOGUE
 from enmasse.logs import log
 
 STATUSES: Mapping[str, int] = {
+    "console.caller.busy": 429,
     "console.change.refused": 422,
     "console.etag.differs": 412,
     "console.etag.missing": 428,
@@ -57,7 +58,7 @@ class RequestError(Exception):
         headers = {}
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="EnMasse"'
-        if status == 503:
+        if status in (429, 503):
             headers["Retry-After"] = "2"
         body = msgspec.json.encode(problem)
         return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)

@@ -42,8 +42,8 @@ class Passing:
     async def _body(self, request: web.Request) -> bytes:
         """Return the body, a long one of a known caller only. Raises RequestError."""
         is_long = request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
-        known = is_long and await self._gate.find(request, passwords=request.path in READ) is not None
-        return await request.app[CONNECTIONS_KEY].read_body(request, known=known)
+        caller = await self._gate.find(request, passwords=request.path in READ) if is_long else None
+        return await request.app[CONNECTIONS_KEY].read_body(request, caller)
 
     async def _is_user(self, request: web.Request) -> bool:
         """Return whether a logged in user asks. Raises RequestError if the user may not."""
@@ -56,6 +56,7 @@ class Passing:
             return False
         self._gate.check_site(request)
         caller = await self._gate.caller(request, passwords=passwords)
+        request.app[CONNECTIONS_KEY].claim(request, caller)
         if not (caller.administrator if request.path in ORDERS else caller.viewer):
             raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
         return True

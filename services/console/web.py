@@ -16,6 +16,7 @@ from services.console.cluster_paths import Alone
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
 from services.console.door.peer_limits import CONNECTIONS_KEY, Connections
+from services.console.door.under_way import Shares
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
@@ -37,6 +38,10 @@ READ_BYTES = 16 << 10
 """Bytes of a body that wait for their handler: twice as many, and what one read brings."""
 
 
+BROWSES = 16, 4
+"""Looks at the messages of queues under way, of all callers and of one: brokers do work for them."""
+
+
 class Web:
     """The server. `protocol` makes the protocol of an accepted connection."""
 
@@ -51,7 +56,8 @@ class Web:
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
-        self._parts = Parts(configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs())
+        browses = Shares("requests for the messages of queues", *BROWSES)
+        self._parts = Parts(configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs(), browses)
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []

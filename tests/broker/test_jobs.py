@@ -14,7 +14,7 @@ from proton.utils import BlockingConnection
 
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
-from services.broker.core.jobs import AT_ONCE, MOST, Jobs, Work
+from services.broker.core.jobs import AT_ONCE, MOST, MOST_OF_CLIENT, Jobs, Work
 from services.broker.core.publisher import publish_run
 from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import endless
@@ -43,7 +43,7 @@ def begin(core: Core, queue: Queue, operation: str, *parameters: Any) -> list[An
     answers: list[Any] = []
     function = messages.one.find(operation, list(parameters))
     work = function(Context(core.broker, Connections()), queue, *parameters)
-    core.broker.jobs.ask(work, lambda result, error: answers.append(error or result))
+    core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     return answers
 
 
@@ -221,14 +221,23 @@ def test_only_so_many_are_under_way() -> None:
         yield AT_ONCE
         return 1
 
-    for _ in range(MOST + 1):
-        jobs.ask(work(), lambda result, error: answers.append((result, error)))
-    ((_, refused),) = answers
-    assert isinstance(refused, BrokerError) and "ask again" in str(refused)
+    def ask(client: str, times: int = 1) -> None:
+        for _ in range(times):
+            jobs.ask(work(), lambda result, error: answers.append((result, error)), client)
+
+    ask("greedy", MOST_OF_CLIENT)
+    assert not answers
+    ask("greedy")
+    ask("other", MOST - MOST_OF_CLIENT)
+    ask("last")
+    (_, mine), (_, whole) = answers
+    assert isinstance(mine, BrokerError) and f"{MOST_OF_CLIENT} of greedy: ask again" in str(mine)
+    assert isinstance(whole, BrokerError) and f"{MOST}: ask again" in str(whole)
     jobs.run(lambda: False)
-    jobs.ask(work(), lambda result, error: answers.append((result, error)))
+    ask("greedy")
+    ask("last")
     jobs.run(lambda: False)
-    assert answers[1:] == [(1, None)] * (MOST + 1)
+    assert answers[2:] == [(1, None)] * (MOST + 2)
 
 
 # -- a broker's process ------------------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ def test_a_move_waits_for_the_disk(tmp_path: Path) -> None:
         core.commit()
     answers: list[object] = []
     work = messages.move_messages(Context(core.broker, Connections()), q, None, "other")
-    core.broker.jobs.ask(work, lambda result, error: answers.append(error or result))
+    core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     for _ in range(50):
         core.broker.jobs.run(lambda: True)
     assert not answers

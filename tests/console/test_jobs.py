@@ -47,7 +47,8 @@ def test_auditors_read_how_a_job_ended(end: str, outcome: str, tmp_path: Path) -
     @asyncio_test
     async def main() -> None:
         jobs = Jobs()
-        running = await jobs.begin(PURGE, work, partial(queue_messages.audit, caller=Caller("operator"), host="::1"))
+        caller = Caller("operator")
+        running = await jobs.begin(caller, PURGE, work, partial(queue_messages.audit, caller=caller, host="::1"))
         await jobs.close()
         assert running.now.state == outcome
 

@@ -236,14 +236,14 @@ def test_streams_are_limited_by_user_and_in_all(monkeypatch: pytest.MonkeyPatch)
             users = [f"user{number}" for number in range(WATCHERS // WATCHERS_OF_CALLER)]
             streams = [await asked(user) for user in users for _ in range(WATCHERS_OF_CALLER)]
             assert {each.status for each in streams} == {200} and there.lists.watching.count == WATCHERS
-            for user in ("user0", "another"):
+            for user, status, id in ("user0", 429, "caller.busy"), ("another", 503, "watchers.too-many"):
                 refused = await asked(user)
-                assert (refused.status, refused.headers["Retry-After"]) == (503, "2")
-                assert (await refused.json())["type"].endswith("/console.watchers.too-many")
+                assert (refused.status, refused.headers["Retry-After"]) == (status, "2")
+                assert (await refused.json())["type"].endswith(f"/console.{id}")
             for each in (streams[0], streams[-1]):
                 each.close()
             await until(lambda: there.lists.watching.count == WATCHERS - 2, "two have ended")
-            assert [(await asked(user)).status for user in ("user0", "user0", "another")] == [200, 503, 200]
+            assert [(await asked(user)).status for user in ("user0", "user0", "another")] == [200, 429, 200]
 
     asyncio_test(main)()
 

@@ -15,7 +15,7 @@ from enmasse.model.users import Permission
 from services.console.door.access import Caller
 from services.console.door.gate import Gate
 from services.console.jobs import queue_messages
-from services.console.rest.listing import WATCHERS_OF_CALLER, Watching
+from services.console.rest.listing import WATCHERS_OF_CALLER, Lists
 from tests.kit.running import asyncio_test
 
 EVERYTHING = Permission(effect="allow", operations=("view", "manage"), addresses=("#",))
@@ -50,7 +50,7 @@ def test_a_user_called_operator_is_not_the_operator(audited: list[Any]) -> None:
     for caller in (user, operator):
         queue_messages.audit(job, caller, "192.0.2.1")
     assert [(each["who"], each["role"]) for each in audited] == [("operator", None), ("operator", "operator")]
-    watching = Watching()
+    watching = Lists(gate(is_tls=False)).watching
     for _ in range(WATCHERS_OF_CALLER):
         watching.begin(user)
     watching.begin(operator)()

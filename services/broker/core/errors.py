@@ -132,9 +132,9 @@ def bad_name(name: str) -> BrokerError:
     return BrokerError(f"AMQ229218: Illegal address or queue name: {name!r}", "amqp:invalid-field")
 
 
-def too_many_jobs(count: int) -> BrokerError:
-    """Refusal: `count` long operations over messages are running, which is the most."""
+def too_many_jobs(those: str) -> BrokerError:
+    """Refusal: the most long operations over messages are running, `those`: their number, and whose they are."""
     return BrokerError(
-        f"{count} operations over the messages of queues are under way: ask again when one of them has been answered",
+        f"operations over the messages of queues are under way, {those}: ask again when one of them has been answered",
         "amqp:resource-limit-exceeded",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Work = Generator[int, None, T]
 """Yields after each portion: the number of messages it dealt with. Between two portions anything may have changed."""
 
-MOST = 16  # jobs for clients at a time
+MOST, MOST_OF_CLIENT = 48, 32  # jobs for clients at a time: a console has 32 at most, half of them looks
 PORTION = 50  # messages that a job reads, or moves, before others have their turn
 FILTERED = 4  # and those that it asks a filter about
 MANY = 1000  # and those that it only removes, or puts back in their places
@@ -44,23 +44,26 @@ class Jobs:
         """Set by the owner: `run` is to be called in a later turn."""
         self._jobs: deque[_Job] = deque()
         self._keys: set[Hashable] = set()
-        self._asked = 0  # jobs for clients
+        self._asked: Counter[str] = Counter()  # jobs for clients, by client
         self._woken = False  # `on_work` was called, and `run` not yet
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def ask(self, work: Work[T], done: Callable[[T | None, Exception | None], None]) -> None:
+    def ask(self, work: Work[T], done: Callable[[T | None, Exception | None], None], client: str) -> None:
         """Begin work for a client; `done` is called with its result or its exception. It is refused while MOST are
-        under way."""
-        if self._asked >= MOST:
+        under way, or MOST_OF_CLIENT of this client."""
+        whole, mine = self._asked.total() >= MOST, self._asked[client] >= MOST_OF_CLIENT
+        if whole or mine:
             work.close()
-            done(None, errors.too_many_jobs(MOST))
+            done(None, errors.too_many_jobs(f"{MOST}" if whole else f"{MOST_OF_CLIENT} of {client}"))
             return
-        self._asked += 1
+        self._asked[client] += 1
 
         def finished(result: T | None, error: Exception | None) -> None:
-            self._asked -= 1
+            self._asked[client] -= 1
+            if not self._asked[client]:
+                del self._asked[client]
             done(result, error)
 
         self._begin(_Job(work, finished, None))

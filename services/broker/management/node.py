@@ -111,7 +111,8 @@ class ManagementNode:
             if isinstance(result, Generator):
                 if request.reply_to:
                     self._behind[request.reply_to] = deque()
-                self.broker.jobs.ask(result, partial(self._worked, request))
+                client = request.client
+                self.broker.jobs.ask(result, partial(self._worked, request), client.user or client.container)
                 return
             request.answer(result)
         self._reply(request)

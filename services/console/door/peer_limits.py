@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -12,14 +13,19 @@ from aiohttp import web
 from enmasse.metrics import gauge, single
 from enmasse.network.acceptor import oldest_of_most, receive_much
 from enmasse.process import runner
+from services.console.door.access import Caller
+from services.console.door.under_way import Shares
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-CONNECTIONS = 1024
+CONNECTIONS, REQUESTS_OF_CALLER = 1024, 128
+"""Open connections, and requests of one caller under way, streams included. Each of these holds a connection."""
 EARLY_BYTES = 32 << 10
 """Bytes of a body of a caller that is not known."""
 BODY_BYTES = 4 << 20
+LONG_BODIES = 64, 8
+"""Bodies longer than EARLY_BYTES that are being read, of all callers and of one."""
 REQUEST_SECONDS = 15.0
 """From the connect, or the answer before, to the end of a request's head; and again to the end of its body."""
 IDLE_SECONDS = 65.0
@@ -38,6 +44,8 @@ class _Guarded(asyncio.Protocol):
         self.deadline: float | None = time.monotonic() + REQUEST_SECONDS
         self.begun = False
         self.host = ""
+        self.end: Callable[[], None] | None = None
+        """Ends the count of the request to its caller."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -73,6 +81,8 @@ class Connections:
     def __init__(self) -> None:
         self._open: dict[asyncio.BaseTransport, _Guarded] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._requests = Shares("requests under way", CONNECTIONS, REQUESTS_OF_CALLER)
+        self._bodies = Shares(f"bodies of more than {EARLY_BYTES} bytes under way", *LONG_BODIES)
 
     def start(self) -> None:
         """Begin to close those that are too slow."""
@@ -120,10 +130,24 @@ class Connections:
         finally:
             found.begun = False
             found.deadline = time.monotonic() + IDLE_SECONDS
+            if found.end is not None:
+                found.end()
+                found.end = None
 
-    async def read_body(self, request: web.Request, *, known: bool) -> bytes:
-        """Return the body, which has to come in bounded time. `known`: the caller is; else it may be EARLY_BYTES long,
-        and the connection gives way to others meanwhile. Raises web.HTTPException."""
+    def claim(self, request: web.Request, caller: Caller) -> None:
+        """Count a request to its caller, until it is answered. Raises RequestError."""
+        found = None if request.transport is None else self._open.get(request.transport)
+        if found is not None and found.end is None:
+            found.end = self._requests.begin(caller)
+
+    async def read_body(self, request: web.Request, caller: Caller | None) -> bytes:
+        """Return the body, which has to come in bounded time. `caller` None: it is not known; the body may be
+        EARLY_BYTES long, and the connection gives way to others meanwhile. Raises web.HTTPException, RequestError."""
+        long = request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
+        with nullcontext() if caller is None or not long else self._bodies.held(caller):
+            return await self._read(request, known=caller is not None)
+
+    async def _read(self, request: web.Request, *, known: bool) -> bytes:
         most = BODY_BYTES if known else EARLY_BYTES
         if (request.content_length or 0) > most:
             raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=request.content_length or 0)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from enmasse.api.types import Job
 from enmasse.process import runner
+from services.console.door.access import Caller
+from services.console.door.under_way import Shares
 from services.console.errors import RequestError, failed
 from services.console.following.traffic import moment
 
 KEPT = 1000
 """Jobs that are remembered, the newest."""
-MOST = 16
-"""Jobs under way at a time."""
+MOST, MOST_OF_CALLER = 16, 4
+"""Jobs under way at a time, of all callers and of one."""
 AT_ONCE = 0.5
 """Seconds in which a job may end before its request is answered."""
 
@@ -61,6 +64,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Running] = {}
+        self._under_way = Shares("jobs under way", MOST, MOST_OF_CALLER)
 
     def all(self) -> list[Running]:
         """Return the jobs, oldest first."""
@@ -71,12 +75,15 @@ class Jobs:
         return self._jobs.get(id)
 
     async def begin(
-        self, job: Job, work: Callable[[Running], Awaitable[None]], ended: Callable[[Job], None]
+        self,
+        caller: Caller,
+        job: Job,
+        work: Callable[[Running], Awaitable[None]],
+        ended: Callable[[Job], None],
     ) -> Running:
-        """Begin work, and wait a moment for its end. `job` gets its id here. Raises RequestError if too many are under
-        way, or if it failed before it did anything."""
-        if sum(each.is_running for each in self._jobs.values()) >= MOST:
-            raise RequestError("console.service.unavailable", f"{MOST} jobs are under way; try again later")
+        """Begin work of a caller, and wait a moment for its end. `job` gets its id here. Raises RequestError if there
+        are too many under way, or if it failed before it did anything."""
+        end = self._under_way.begin(caller)
         id = secrets.token_hex(8)  # not counted: others must not see how many there are
         running = Running(
             Job(
@@ -86,16 +93,25 @@ class Jobs:
         )  # fmt: skip
         self._jobs[id] = running
         while len(self._jobs) > KEPT:
-            oldest = next(key for key, each in self._jobs.items() if not each.is_running)
-            del self._jobs[oldest]
-        running.task = runner.spawn(self._run(running, work, ended), "job")
+            self._forget()
+        running.task = runner.spawn(self._run(running, work, ended, end), "job")
         await asyncio.wait([running.task], timeout=AT_ONCE)
         if running.error is not None and not running.done:
             raise running.error
         return running
 
+    def _forget(self) -> None:
+        """Forget the oldest job that has ended, of the user that has most of these."""
+        over = {key: each.first.user for key, each in self._jobs.items() if not each.is_running}
+        ((user, _),) = Counter(over.values()).most_common(1)
+        del self._jobs[next(key for key, each in over.items() if each == user)]
+
     async def _run(
-        self, running: Running, work: Callable[[Running], Awaitable[None]], ended: Callable[[Job], None]
+        self,
+        running: Running,
+        work: Callable[[Running], Awaitable[None]],
+        ended: Callable[[Job], None],
+        end: Callable[[], None],
     ) -> None:
         try:
             await work(running)
@@ -108,6 +124,7 @@ class Jobs:
             running.error = failed(running.first.operation)
         finally:
             running.end()
+            end()
             ended(running.now)
 
     async def close(self) -> None:

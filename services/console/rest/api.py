@@ -9,6 +9,7 @@ from aiohttp import web
 
 from enmasse.errors import CATALOGUE
 from services.console.door.access import Caller
+from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import STATUSES, RequestError, failed
 from services.console.rest import (
     addresses,
@@ -77,6 +78,7 @@ class Api:
                 found = await operation.handler(Call(request, Caller("anonymous", None, None), operation))
             else:
                 caller = await gate.caller(request)
+                request.app[CONNECTIONS_KEY].claim(request, caller)
                 with self._parts.live.followed():
                     found = await operation.handler(Call(request, caller, operation))
             return found if isinstance(found, web.StreamResponse) else found.response()

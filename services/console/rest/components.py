@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
+from services.console.door.under_way import Shares
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
 from services.console.following.subscribers import Subscribers
@@ -26,3 +27,4 @@ class Parts:
     subscribers: Subscribers
     supervisor: Supervisor | None
     jobs: Jobs
+    browses: Shares

@@ -8,7 +8,6 @@ import binascii
 import bisect
 import fnmatch
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Protocol, TypeVar
@@ -19,6 +18,7 @@ from aiohttp import web
 from enmasse.api.types import Page
 from enmasse.logs import log
 from services.console.door.access import Caller
+from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Rows, Watcher
 from services.console.rest.operations import Answer, Call, Parameter
@@ -58,30 +58,6 @@ class CallerCheck(Protocol):
     def left(self, caller: Caller) -> float:
         """Return the seconds until the login of a caller expires."""
         ...
-
-
-class Watching:
-    """Streams that are open, of all lists."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._of: Counter[tuple[str | None, str]] = Counter()
-
-    def begin(self, caller: Caller) -> Callable[[], None]:
-        """Count one more; the function returned ends it. Raises RequestError."""
-        key = caller.role, caller.title
-        if self.count >= WATCHERS or self._of[key] >= WATCHERS_OF_CALLER:
-            raise RequestError("console.watchers.too-many", "there are too many open streams; close some, or try later")
-        self.count += 1
-        self._of[key] += 1
-
-        def end() -> None:
-            self.count -= 1
-            self._of[key] -= 1
-            if not self._of[key]:
-                del self._of[key]
-
-        return end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +151,7 @@ class Lists:
     """Answers the requests for lists."""
 
     def __init__(self, logins: CallerCheck) -> None:
-        self.watching = Watching()
+        self.watching = Shares("open streams", WATCHERS, WATCHERS_OF_CALLER, "console.watchers.too-many")
         self._logins = logins
         self._closing = asyncio.Event()
         self._open: set[Watcher] = set()
@@ -201,11 +177,8 @@ class Lists:
         return Answer(listing.page(call.caller, given))
 
     async def _stream(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
-        end = self.watching.begin(call.caller)
-        try:
+        with self.watching.held(call.caller):
             return await self._events(listing, call, given)
-        finally:
-            end()
 
     async def _events(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})

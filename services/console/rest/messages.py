@@ -54,10 +54,11 @@ def operations(parts: Parts) -> list[Operation]:
         given = call.parameters()
         row, brokers = queue(call.caller, call.name())
         after = Place.read(given["after"]) if "after" in given else None
-        items, following = await queue_messages.browse(
-            live, row.name, brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
-            bodies=call.caller.may("recv", row.name),
-        )  # fmt: skip
+        with parts.browses.held(call.caller):
+            items, following = await queue_messages.browse(
+                live, row.name, brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
+                bodies=call.caller.may("recv", row.name),
+            )  # fmt: skip
         return Answer(Page(items=items, next=following, total=row.stats.messages or len(items)))
 
     async def send(call: Call) -> Answer:
@@ -103,6 +104,7 @@ def operations(parts: Parts) -> list[Operation]:
                 await work(running)
 
         job = await parts.jobs.begin(
+            call.caller,
             Job(
                 id="", address=row.name, operation=kind, state="running", total=_total(row, wanted),
                 user=call.caller.name,

@@ -74,7 +74,7 @@ def _operation(each: Operation, of: dict[str, Any]) -> dict[str, Any]:
         done["content"] = {JSON: {"schema": of[repr(each.answer)]}}
         if each.watched:
             done["content"]["text/event-stream"] = {"schema": {"type": "string"}}
-    statuses = {*_ALWAYS, *each.errors, *(() if each.public else (401, 403))}
+    statuses = {*_ALWAYS, *each.errors, *(() if each.public else (401, 403, 429))}
     if parts:
         statuses.add(404)
     if each.body is not None:

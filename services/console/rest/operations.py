@@ -72,7 +72,8 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """Return the body. Raises RequestError."""
-        content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, known=not self.operation.public)
+        caller = None if self.operation.public else self.caller
+        content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, caller)
         if self.request.content_type != JSON:
             raise RequestError("console.type.unsupported", f"the Content-Type must be {JSON}")
         try:
