@@ -24,7 +24,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
-from enmasse.network import handshake
+from enmasse.network import tls_handshake
 from enmasse.network.acceptor import Acceptor, listening, receive_much
 
 log = logs.get(part="amqp")
@@ -492,7 +492,9 @@ class Server:
         address = "?"
         try:
             address = "{}:{}".format(*sock.getpeername())
-            await handshake.connect(lambda: accepting, sock, self._ssl, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN)
+            await tls_handshake.connect(
+                lambda: accepting, sock, self._ssl, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN
+            )
         except OSError as error:  # of TLS too
             log.debug("amqp.handshake.failed", error=str(error) or type(error).__name__)
             if self._refused is not None:

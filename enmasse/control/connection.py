@@ -24,7 +24,7 @@ from enmasse.amqp.sasl.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.sasl_layer import SaslLayer
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 from enmasse.network.acceptor import receive_much

@@ -14,12 +14,12 @@ from enmasse.control.connection import HANDSHAKE, MAX_FRAME, ControlConnection
 from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlError
 from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes import roles
-from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import AnyCredential, AnyPeers, Peers
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
-from enmasse.network import handshake, reconnect
+from enmasse.network import reconnect, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.network.backoff import CONTROL, ReconnectBackoff
 from enmasse.process import runner
@@ -218,7 +218,7 @@ class Listener:
         address = "?"
         try:
             address = "{}:{}".format(*sock.getpeername())
-            await handshake.connect(lambda: connection, sock, self._tls, patience=HANDSHAKE, shutdown=HANDSHAKE)
+            await tls_handshake.connect(lambda: connection, sock, self._tls, patience=HANDSHAKE, shutdown=HANDSHAKE)
         except OSError as error:
             log_handshake(address, error)
             connection.connection_lost(error)

@@ -8,8 +8,8 @@ from enmasse.amqp.output import Output
 from enmasse.amqp.sasl.handshake import Handshake
 from enmasse.amqp.sasl.layer import SaslClient
 from enmasse.control.errors import ConnectionLost
-from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.scram import of_process
 
 _MAX_FRAME = Limits().max_sasl_frame

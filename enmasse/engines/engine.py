@@ -1,4 +1,4 @@
-"""Classes of engines; an engine is an object of one of them. The lists are in `catalogue`."""
+"""Classes of engines; an engine is an object of one of them. The lists are in `choices`."""
 
 from __future__ import annotations
 

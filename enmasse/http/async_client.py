@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from enmasse.http.messages import NONE, REPEATED, Answer, AnswerError, Messages
+from enmasse.http.http11 import NONE, REPEATED, Answer, AnswerError, Messages
 
 READ_BYTES = 8 << 10
 """The event loop works on the chunks of one read before it turns to others."""

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from enmasse.http.messages import NONE, REPEATED, Answer, Messages, Reading
+from enmasse.http.http11 import NONE, REPEATED, Answer, Messages, Reading
 
 if TYPE_CHECKING:
     import ssl

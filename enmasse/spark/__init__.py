@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from enmasse.spark.datasource import AmqpDataSource
     from enmasse.spark.sink.message_ids import repeatable
-    from enmasse.spark.tables import register_addresses
+    from enmasse.spark.sql_tables import register_addresses
 
 __all__ = ["AmqpDataSource", "register_addresses", "repeatable"]
 
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
         return repeatable
     if name == "register_addresses":
-        from enmasse.spark.tables import register_addresses
+        from enmasse.spark.sql_tables import register_addresses
 
         return register_addresses
     raise AttributeError(f"module 'enmasse.spark' has no attribute {name!r}")

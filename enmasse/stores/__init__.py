@@ -13,8 +13,8 @@ The subscription service (sessions, retained messages) and the last-will service
 process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis is imported only if it is configured.
 """
 
-from enmasse.stores.engine import Change
 from enmasse.stores.settings import RedisSettings, SqliteSettings, StoreSettings, make_store
+from enmasse.stores.storage_engine import Change
 from enmasse.stores.store import State, Store, StoreError, StoreFull
 
 __all__ = [

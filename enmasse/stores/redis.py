@@ -28,7 +28,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from enmasse.stores.engine import EngineError, Page, Tables
+from enmasse.stores.storage_engine import EngineError, Page, Tables
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from enmasse.storage.durable import private, sync_folder
 from enmasse.stores.backup import Backup
-from enmasse.stores.engine import EngineError, Page, Tables
+from enmasse.stores.storage_engine import EngineError, Page, Tables
 
 SCHEMA = 1
 _APPLICATION = 0x456E4D73  # "EnMs": https://www.sqlite.org/pragma.html#pragma_application_id

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from enmasse.logs import log
 from enmasse.network.backoff import SOON_AGAIN, Backoff
 from enmasse.process import runner
-from enmasse.stores.engine import Change, Engine, EngineError, Tables
+from enmasse.stores.storage_engine import Change, Engine, EngineError, Tables
 
 PATIENCE = 5.0
 """Seconds a write waits for a store that cannot be used, before it fails."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.engines import mark
-from enmasse.engines.catalogue import BROKERS
+from enmasse.engines.choices import BROKERS
 from enmasse.storage.decoding import decode_any
 from enmasse.storage.files import read_file, write_json
 from enmasse.supervisor.errors import StartError

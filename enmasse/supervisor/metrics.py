@@ -14,7 +14,7 @@ from enmasse.identity.processes.operator import BEARER
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.model.feeds import PHASES
 from enmasse.process.settings import METRICS_ADDRESSES
-from enmasse.supervisor.lines import INSECURE
+from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.services import BEHIND, RATE
 from enmasse.supervisor.status import Status
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from enmasse import __version__
 from enmasse.engines import EMBEDDED
-from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
 from enmasse.engines.program import Program
 from enmasse.identity.processes.credentials import Credential
@@ -43,7 +43,7 @@ from enmasse.supervisor.plan.services import (
     kept_users,
 )
 from enmasse.supervisor.suite import StatusSource, Supervisor
-from enmasse.tracing.start import EXPORTER, INSTALL, PACKAGE
+from enmasse.tracing.setup import EXPORTER, INSTALL, PACKAGE
 
 if TYPE_CHECKING:
     from enmasse.http.webserver import WebServer
@@ -265,9 +265,9 @@ def check_ports(options: Options) -> None:
 def _make_certificates(options: Options) -> None:
     """Make and renew the certificates of `--tls auto`. Raises StartError, OSError."""
     if options.tls_auto:
-        from enmasse.supervisor.plan import certificates
+        from enmasse.supervisor.plan import suite_ca
 
-        certificates.ensure(options.tls_folder, certificates.names(listening.names(options.listen)))
+        suite_ca.ensure(options.tls_folder, suite_ca.names(listening.names(options.listen)))
 
 
 def check_tls(options: Options) -> None:

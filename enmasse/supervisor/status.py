@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from enmasse.engines.catalogue import ROUTERS
+from enmasse.engines.choices import ROUTERS
 
 Status = dict[str, Any]
 

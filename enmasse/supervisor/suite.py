@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import msgspec
 
 from enmasse.engines import EMBEDDED
-from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.engines.program import Program, Spec
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
@@ -25,11 +25,11 @@ from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import STOP_WITHIN
 from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
-from enmasse.supervisor.lines import NOT_ASKED, error_lines
+from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import listening, mqtt
+from enmasse.supervisor.plan.credential_issuer import Issuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
-from enmasse.supervisor.plan.issuer import Issuer
 from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,
@@ -248,12 +248,12 @@ class Supervisor:
             self._ports.close()
 
     async def _keep_certificates(self) -> None:
-        from enmasse.supervisor.plan import certificates  # its libraries take time and memory
+        from enmasse.supervisor.plan import suite_ca  # its libraries take time and memory
 
         def names() -> list[str]:
-            return certificates.names(listening.names(self.options.listen))
+            return suite_ca.names(listening.names(self.options.listen))
 
-        await certificates.keep(self.options.tls_folder, names, self._say_once)
+        await suite_ca.keep(self.options.tls_folder, names, self._say_once)
 
     @property
     def _lets_in_everyone(self) -> bool:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from enmasse.supervisor.lines import INSECURE
+from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option

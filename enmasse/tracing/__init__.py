@@ -1,6 +1,6 @@
 """Traces by OpenTelemetry, off by default (docs/metrics.md, "Traces").
 
-`wire`: trace context in messages. `traced_links`: sessions of the AMQP engine that report what arrives and leaves.
-`spans`: the SDK of OpenTelemetry, imported by `start.start` only, if traces are on. In a process without traces nothing
-of this is on the way of a message: its connections have the engine's own sessions.
+`propagation`: trace context in messages. `traced_links`: sessions of the AMQP engine that report what arrives and
+leaves. `spans`: the SDK of OpenTelemetry, imported by `setup.start` only, if traces are on. In a process without traces
+nothing of this is on the way of a message: its connections have the engine's own sessions.
 """

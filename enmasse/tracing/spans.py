@@ -35,8 +35,8 @@ from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.logs import log
 from enmasse.metrics import counter
+from enmasse.tracing.propagation import carrier
 from enmasse.tracing.traced_links import TracedSession
-from enmasse.tracing.wire import carrier
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

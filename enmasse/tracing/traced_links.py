@@ -17,7 +17,7 @@ from enmasse.amqp.endpoint import Link
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import OnDelivery, OnRun, Partial
 from enmasse.amqp.session import Session
-from enmasse.tracing.wire import look, look_at_all
+from enmasse.tracing.propagation import look, look_at_all
 
 SPARE: Final = 1000
 """Deliveries beyond the unsettled ones that a session may have in mind, until it looks which are settled."""

@@ -20,8 +20,8 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.http.health import Health
-from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener

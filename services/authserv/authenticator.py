@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import may_be_token
+from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.scram import USER_ITERATIONS, Unknown

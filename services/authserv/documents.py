@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from enmasse.http.async_client import AsyncClient
-from enmasse.http.messages import NONE, TooLongError
+from enmasse.http.http11 import NONE, TooLongError
 from enmasse.storage.decoding import decode_any
 
 TIMEOUT = 10.0

@@ -16,8 +16,8 @@ from enmasse.identity.proofs.remembered import Remembered
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer
 from services.authserv.documents import Documents, IssuerError
-from services.authserv.endpoint import TokenEndpoint
 from services.authserv.proof import Proof
+from services.authserv.token_endpoint import TokenEndpoint
 from services.authserv.tokens import MAX_TOKEN, TokensOfLogin
 
 LIFETIME = 60.0

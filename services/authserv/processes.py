@@ -13,8 +13,8 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.identity.processes import roles
-from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import Peers
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.roles import Listener, Peer
 from services.authserv.authz import AUTHZ, NOTHING, allows_every_address, of_process
 

@@ -15,7 +15,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import Exchange
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.proofs.login_requests import (
     ADDRESS,
     ISSUERS,

@@ -15,7 +15,7 @@ from enmasse.http.health import Health
 from enmasse.identity.processes.credentials import Peers, peers_at
 from enmasse.logs import log
 from enmasse.process import runner, settings
-from enmasse.tracing import start as tracing
+from enmasse.tracing import setup as tracing
 from services.broker.core.broker import Broker
 from services.broker.core.limits.broker_limits import BrokerLimits, CapacityPolicy
 from services.broker.core.limits.settings import check

@@ -19,7 +19,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, capabilities, subscription_kind
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.senders import SIZE, of_role
 from enmasse.live_state import NODE as LIVE

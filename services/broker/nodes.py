@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from enmasse.amqp.codec import errors as amqp
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.broker import Broker

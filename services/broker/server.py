@@ -13,8 +13,8 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
-from enmasse.identity.processes.admission import Admission
 from enmasse.identity.processes.credentials import AnyPeers, Peers
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlLink
 from enmasse.control.errors import UNAUTHORIZED_ACCESS
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.roles import Role
 
 USERS = "users"

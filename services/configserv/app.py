@@ -16,7 +16,7 @@ from enmasse.model.names import AddressName
 from enmasse.process import settings
 from services.configserv import editing
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
-from services.configserv.intake import Intake
+from services.configserv.loading import Loading
 from services.configserv.service import ConfigService, ConfigservSettings
 from services.configserv.state.state_map import StateMap
 from services.configserv.state.store import ConfigStore
@@ -39,8 +39,8 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
         else:
             assert config.config_dir is not None and config.data_dir is not None
             service = ConfigService(ConfigStore(config.data_dir), config.reporters, health, config.binders)
-            intake = Intake(service.compute, service.save, service.take)
-            await _serve(config, service, health, FilesDriver(config.config_dir), intake, stop)
+            loading = Loading(service.compute, service.save, service.take)
+            await _serve(config, service, health, FilesDriver(config.config_dir), loading, stop)
     finally:
         await health.close()
 
@@ -50,13 +50,13 @@ async def _serve(
     service: ConfigService,
     health: Health,
     driver: Driver,
-    intake: Intake,
+    loading: Loading,
     stop: asyncio.Event,
 ) -> None:
     health.metrics = service.metrics
     service.configuring.change = lambda change: _change(driver, service, change)
-    driver.start(intake.configure)
-    await intake.settled()  # before any connection is served: the first snapshot is of the present files
+    driver.start(loading.configure)
+    await loading.settled()  # before any connection is served: the first snapshot is of the present files
     host, port = settings.host_port(config.listen)
     listener = await listen(
         host,
@@ -71,7 +71,7 @@ async def _serve(
     health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     await stop.wait()
     driver.close()
-    intake.close()
+    loading.close()
     service.close()
     await listener.close()
 
@@ -113,7 +113,7 @@ async def _in_cluster(
         service.take(applied)
         maps.changed()
 
-    intake = Intake(service.compute, service.save, take)
+    loading = Loading(service.compute, service.save, take)
     maps = StatusMaps(
         member.api,
         member.labels,
@@ -122,6 +122,6 @@ async def _in_cluster(
         origins=lambda: service.origins,
     )
     service.on_status = maps.changed
-    await _serve(config, service, health, driver, intake, stop)
+    await _serve(config, service, health, driver, loading, stop)
     maps.close()
     await member.close()

@@ -19,7 +19,7 @@ from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv.admitting import USERS, admitted
-from services.configserv.bindings import Bindings
+from services.configserv.bound_placements import Bindings
 from services.configserv.changes import MAX_NAMES, log_changes
 from services.configserv.configuring import ADDRESS as CONFIGURE
 from services.configserv.configuring import Configuring

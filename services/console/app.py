@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.http import health
 from enmasse.logs import log
-from enmasse.network import handshake, tls
+from enmasse.network import tls, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
@@ -88,7 +88,7 @@ class Door:
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self._made()
-            await handshake.connect(web.protocol, sock, self._context, patience=HANDSHAKE_SECONDS)
+            await tls_handshake.connect(web.protocol, sock, self._context, patience=HANDSHAKE_SECONDS)
         except OSError as error:
             log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
             sock.close()

@@ -23,7 +23,7 @@ from services.console.following.followers import Live
 from services.console.following.subscribers import Subscribers
 from services.console.following.supervisor import Supervisor
 from services.console.jobs.jobs import Jobs
-from services.console.pages import Pages
+from services.console.page_files import Pages
 from services.console.rest.api import Api, problems
 from services.console.rest.components import Parts
 from services.console.rest.listing import Lists

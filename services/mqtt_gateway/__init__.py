@@ -1,6 +1,6 @@
 """The MQTT gateway: MQTT 3.1.1 and 5 clients on one side, the router on the other.
 
-Two halves, which know each other by `ports` only:
+Two halves, which know each other by `interfaces` only:
 - `protocol` is the state of one MQTT connection, without sockets and clocks (enmasse.mqtt is its codec);
   `network` gives such connections their sockets: TCP, TLS, WebSocket.
 - `amqp` is the way to the router, to the subscription service and to the last-will service.

@@ -17,13 +17,13 @@ from enmasse.identity.refused import Refusals
 from enmasse.model.loopback import is_loopback
 from enmasse.process import runner
 from enmasse.process.settings import host_port
-from enmasse.tracing import start as tracing
+from enmasse.tracing import setup as tracing
 from services.mqtt_gateway import metrics
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
+from services.mqtt_gateway.interfaces import Backend
 from services.mqtt_gateway.live_rows import LiveGateway
 from services.mqtt_gateway.network.listeners import ListenerError
-from services.mqtt_gateway.ports import Backend
 from services.mqtt_gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:

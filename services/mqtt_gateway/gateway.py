@@ -13,8 +13,8 @@ from enmasse.logs import log as logs
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.process.runner import spawn
+from services.mqtt_gateway.interfaces import Backend, Refused, Request
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
-from services.mqtt_gateway.ports import Backend, Refused, Request
 from services.mqtt_gateway.protocol.server_state import Connected, Front
 from services.mqtt_gateway.protocol.system import INTERVAL
 

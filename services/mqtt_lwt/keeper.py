@@ -13,9 +13,9 @@ from enmasse.identity import senders
 from enmasse.identity.principal import named
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
-from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication, retains
+from services.mqtt_lwt.will_publisher import Publisher
 from services.mqtt_lwt.wills import Link, Turned, Will, WillBook
 
 MAX_WILLS = 500_000

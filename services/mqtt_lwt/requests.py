@@ -9,7 +9,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
 from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
 from enmasse.identity.authors import NOT_STATED, Author, author
-from enmasse.identity.links import of_link
+from enmasse.identity.link_users import of_link
 from enmasse.identity.senders import shown
 from enmasse.model.names import SPACE, states_space
 

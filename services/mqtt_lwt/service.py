@@ -24,8 +24,8 @@ from enmasse.text import counted
 from services.mqtt_lwt.keeper import Clock, Keeper, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.permits import Permits
-from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.will_publisher import Publisher
 from services.mqtt_lwt.wills import State, WillBook
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from enmasse.model import feeds
 from enmasse.process import runner
 from enmasse.process.settings import host_port
 from enmasse.text import endpoint
-from enmasse.tracing import start as tracing
+from enmasse.tracing import setup as tracing
 from services.router import config, metrics
 from services.router.config import RouterSettings
 from services.router.live_rows import LiveRouter
-from services.router.management.agent import ManagementAgent
 from services.router.management.assembly import all_tables
+from services.router.management.node import ManagementAgent
 from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing.users import Users

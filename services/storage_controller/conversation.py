@@ -14,7 +14,7 @@ from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
 from services.storage_controller.brokers.address_metrics import by_address
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Holding, contents, share
+from services.storage_controller.brokers.broker_contents import Holding, contents, share
 from services.storage_controller.idle_check import Quiet
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer

@@ -12,7 +12,7 @@ from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_r
 from enmasse.engines import EMBEDDED
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from enmasse.storage.decoding import decode_any
-from services.storage_controller.brokers.contents import USER
+from services.storage_controller.brokers.broker_contents import USER
 
 EXISTS = ("AMQ229019", "AMQ229204")
 """Error codes for an object that exists already."""

@@ -15,7 +15,7 @@ from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.storage_controller import fleet, naming, policies, texts, unsupported
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import Contents, Holding
 from services.storage_controller.brokers.inventory import Inventory
 from services.storage_controller.desired import Desired
 from services.storage_controller.preparing import NOWHERE, Preparations

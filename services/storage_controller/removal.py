@@ -13,7 +13,7 @@ from enmasse.network.backoff import LOOK, Backoff
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Holding, root_of
+from services.storage_controller.brokers.broker_contents import Holding, root_of
 from services.storage_controller.management import GONE, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
 

@@ -9,7 +9,7 @@ from enmasse.model.addresses import Address
 from enmasse.process import runner
 from enmasse.text import counted
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Holding
+from services.storage_controller.brokers.broker_contents import Holding
 
 Holders = list[tuple[ManagedBroker, Holding]]
 """Brokers with their holdings of one address."""

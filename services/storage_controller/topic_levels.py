@@ -13,7 +13,7 @@ from enmasse.control.listings import AddressRow
 from enmasse.model.names import AddressName, WireName, address_name
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Holding, root_of
+from services.storage_controller.brokers.broker_contents import Holding, root_of
 from services.storage_controller.management import BrokerManagement, all_done
 
 BATCH = 500

@@ -20,10 +20,10 @@ from enmasse.stores import Change, Store
 from services.subserv import broker_names, records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.identity import Identity
 from services.subserv.records import AmqpRecord
 from services.subserv.serial_work import Turns
 from services.subserv.subscription_placement import Desired, Subscriber
+from services.subserv.suite_queues import Identity
 
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000

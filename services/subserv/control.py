@@ -19,7 +19,7 @@ from enmasse.control.errors import (
     UNAUTHORIZED_ACCESS,
 )
 from enmasse.identity.authors import Author
-from enmasse.identity.links import of_link
+from enmasse.identity.link_users import of_link
 from enmasse.identity.owned import owned
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal

@@ -29,7 +29,7 @@ RETAINED = "subserv-retained"
 DELETED = "subserv-deleted"
 """name on AMQP → broker from which the deletion of its retained message came, while older ones may come from others."""
 STATE = "subserv-state"
-"""`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/identity.py; `seal`: key of
+"""`lives`, `earlier-shares` (MessagePack) and `number` (decimal): see services/subserv/suite_queues.py; `seal`: key of
 enmasse/identity/seals.py.
 Earlier versions wrote `start`, how often the service has started (decimal)."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.identity.authors import Author
-from enmasse.identity.filters import may_keep
+from enmasse.identity.mqtt_permissions import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.credentials import AnyCredential
@@ -31,7 +31,6 @@ from services.subserv.brokers.broker_requests import ERRORS
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.brokers.conversation import Claim, Want
 from services.subserv.brokers.slices import portions
-from services.subserv.identity import Life
 from services.subserv.permits import Permits
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
@@ -41,11 +40,12 @@ from services.subserv.serial_work import Turns
 from services.subserv.sessions.announced_addresses import SessionSources
 from services.subserv.sessions.clients import Clients
 from services.subserv.sessions.gateways import GatewayLinks
-from services.subserv.sessions.packets import Packets
+from services.subserv.sessions.packet_ids import Packets
 from services.subserv.sessions.qos2_owners import Message
 from services.subserv.sessions.requeue import Returning
 from services.subserv.sessions.sessions import Session, Sessions
 from services.subserv.subscription_placement import Desired, Subscriber
+from services.subserv.suite_queues import Life
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from enmasse.control import ControlError
-from enmasse.identity.filters import names_of_all
+from enmasse.identity.mqtt_permissions import names_of_all
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.mqtt.topics import fault_of_filter, matches

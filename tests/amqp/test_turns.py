@@ -20,7 +20,7 @@ from enmasse.amqp.codec.performatives import Begin, Close, Detach, Disposition, 
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
-from enmasse.network import acceptor, handshake
+from enmasse.network import acceptor, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
@@ -420,8 +420,8 @@ def test_a_client_hello_is_whole_with_its_last_byte() -> None:
     body = hello[5:]
     cut = b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in (body[:3], body[3:90], body[90:]))
     for each in (hello, cut):
-        assert handshake.is_whole(each)
-        assert not any(handshake.is_whole(each[:size]) for size in range(len(each)))
+        assert tls_handshake.is_whole(each)
+        assert not any(tls_handshake.is_whole(each[:size]) for size in range(len(each)))
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_a_client_hello_is_whole_with_its_last_byte() -> None:
 )
 def test_what_is_no_client_hello_is_refused_with_its_first_bytes(said: bytes) -> None:
     with pytest.raises(ssl.SSLError, match="does not begin with a ClientHello"):
-        handshake.is_whole(said)
+        tls_handshake.is_whole(said)
 
 
 @BOTH

@@ -16,7 +16,7 @@ import pytest
 from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
-from services.authserv import authenticator, endpoint, issuer
+from services.authserv import authenticator, issuer, token_endpoint
 from services.authserv.documents import MAX_DOCUMENT
 from services.authserv.sasl_login import SaslLogin
 from services.authserv.tokens import MAX_TOKEN
@@ -226,7 +226,7 @@ def test_a_silent_issuer_keeps_neither_logins_nor_tokens_waiting(
         release.wait()
 
     published.override = silent
-    monkeypatch.setattr(endpoint, "TIMEOUT", 0.5)
+    monkeypatch.setattr(token_endpoint, "TIMEOUT", 0.5)
     try:
         assert ask(running.port, "alice", "alice's").outcome == TEMPORARY
         assert "no answer within" in problem(running)

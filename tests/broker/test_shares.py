@@ -9,7 +9,7 @@ import pytest
 
 from services.broker.core import sorting
 from services.broker.core.errors import BrokerError
-from services.broker.core.messages.properties import MAX_FRONT
+from services.broker.core.messages.selector_values import MAX_FRONT
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
 from services.broker.core.shares import LIGHT, LIGHT_SIZE
 from services.broker.core.sorting import MOST_BYTES

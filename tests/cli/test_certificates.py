@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import certificates
-from enmasse.supervisor.plan.certificates import ensure, keep, names
+from enmasse.supervisor.plan import suite_ca
+from enmasse.supervisor.plan.suite_ca import ensure, keep, names
 from tests.kit.waiting import until
 
 HOSTS = ["localhost", "127.0.0.1", "::1", "machine.example"]
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: p
     def fail(*_: object) -> list[str]:
         raise PermissionError(13, "Permission denied", "ca.key")
 
-    monkeypatch.setattr(certificates, "ensure", fail)
+    monkeypatch.setattr(suite_ca, "ensure", fail)
 
     async def main() -> None:
         kept = asyncio.create_task(keep(tmp_path, lambda: HOSTS, said.append, 0.01))

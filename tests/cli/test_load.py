@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.load.amqp import ReceivingEnd, SendingEnd, Work
-from enmasse.load.columns import alike, column, fill, numbers, packed
+from enmasse.load.fixed_rows import alike, column, fill, numbers, packed
 from tests.cli.test_client import peer
 from tests.cli.test_exit_statuses import passing_on
 from tests.kit.waiting import wait_for

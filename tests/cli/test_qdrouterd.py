@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.engines.catalogue import ROUTERS
+from enmasse.engines.choices import ROUTERS
 from enmasse.engines.engine import RouterEngine
 from enmasse.engines.program import Spec
 from enmasse.supervisor.plan.datadir import DataDir

@@ -27,8 +27,8 @@ from enmasse.storage.files import read_json, write_json, write_text
 from enmasse.supervisor import desired_processes, metrics, status
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.probe import Probe
+from enmasse.supervisor.error_lines import error_lines
 from enmasse.supervisor.feed import StatusFeed, _Changes
-from enmasse.supervisor.lines import error_lines
 from enmasse.testing import PORTS, free_offset, free_ports
 from tests.cli.running import address
 

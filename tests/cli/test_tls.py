@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.supervisor.plan.certificates import ensure, names
+from enmasse.supervisor.plan.suite_ca import ensure, names
 from tests.certificates import Authority
 from tests.cli.running import Up, enmasse, wait_for
 from tests.kit.waiting import DEADLINE

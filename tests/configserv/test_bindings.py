@@ -6,7 +6,7 @@ import pytest
 
 from enmasse.model.feeds import BoundReport, Placement
 from enmasse.model.names import AddressName
-from services.configserv.bindings import Bindings
+from services.configserv.bound_placements import Bindings
 
 T, U = AddressName("t"), AddressName("u")
 

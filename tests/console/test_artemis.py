@@ -22,7 +22,7 @@ from enmasse.control.listings import (
     ProducerRow,
     QueueRow,
 )
-from enmasse.engines.artemis.clients import CONNECTIONS, LINKS, NOTHING, Clients, Listed, Table, moment
+from enmasse.engines.artemis.client_rows import CONNECTIONS, LINKS, NOTHING, Clients, Listed, Table, moment
 from enmasse.engines.artemis.live import State, poll_broker
 from enmasse.engines.messages.artemis import Content, Row, distinct
 from enmasse.engines.messages.selector import both, origin_is, translated

@@ -10,8 +10,8 @@ from enmasse.engines.messages.products import ARTEMIS
 from services.console.errors import RequestError
 from services.console.following import closing
 from services.console.following.configuration import Configuration
+from services.console.following.followed_process import Node
 from services.console.following.followers import Live
-from services.console.following.node import Node
 from services.console.following.subscribers import Subscribers
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

@@ -19,8 +19,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.cli.contexts.api_problems import Lost
 from enmasse.cli.contexts.contexts import Context
-from enmasse.cli.contexts.problems import Lost
 from enmasse.cli.contexts.remoteconsole import RemoteConsole
 from enmasse.identity.proofs.passwords import hashed
 from enmasse.testing import Suite, running

@@ -12,7 +12,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.api.types import Subscription, Will
-from enmasse.identity.filters import names_of_all
+from enmasse.identity.mqtt_permissions import names_of_all
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.topic_map import TopicMap

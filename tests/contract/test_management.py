@@ -11,14 +11,14 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.control import connect
-from enmasse.engines.artemis.clients import Clients
+from enmasse.engines.artemis.client_rows import Clients
 from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
 from enmasse.process.settings import host_port
 from services.ragent.manual_brokers import ByHand
 from services.storage_controller import policies
-from services.storage_controller.brokers.contents import Contents, Holding, contents
+from services.storage_controller.brokers.broker_contents import Contents, Holding, contents
 from services.storage_controller.conversation import NONE
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until

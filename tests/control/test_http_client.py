@@ -15,7 +15,7 @@ import pytest
 
 from enmasse.http.async_client import AsyncClient
 from enmasse.http.client import Client, lines
-from enmasse.http.messages import Answer, AnswerError
+from enmasse.http.http11 import Answer, AnswerError
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

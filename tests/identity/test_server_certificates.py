@@ -22,7 +22,7 @@ from enmasse.model import feeds
 from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.ports import Refused
+from services.mqtt_gateway.interfaces import Refused
 from services.router.app import LoopClock
 from services.router.network.maker import ConnectionMaker
 from services.router.network.port_settings import AuthService, ListenerConfig, SslProfile

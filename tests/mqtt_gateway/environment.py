@@ -12,7 +12,7 @@ from typing import Any
 from enmasse.mqtt.packets import Publish, Will
 from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.backend import AmqpBackend
-from services.mqtt_gateway.ports import Delivery, Ending, Request, Session
+from services.mqtt_gateway.interfaces import Delivery, Ending, Request, Session
 from tests.configserv.running import Configserv
 from tests.kit.processes import Process, start_service
 from tests.kit.waiting import until

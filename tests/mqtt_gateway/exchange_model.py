@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 
 
 class Link:
@@ -34,7 +34,7 @@ class MqttHalf:
     known: dict[str, int]
     to_client: list[tuple[str, int, str]]
 
-    # ports.Deliveries
+    # interfaces.Deliveries
 
     def deliver(self, delivery: Delivery) -> None:
         identity = delivery.identity or ""

@@ -9,7 +9,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
-from services.mqtt_gateway.ports import Refused, Request
+from services.mqtt_gateway.interfaces import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.server_state import Connected, Front
 from tests.mqtt_gateway.toy import ToyBackend, ToySession

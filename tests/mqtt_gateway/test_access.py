@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.identity.filters import may_keep, may_subscribe, name_of
 from enmasse.identity.login import Login
+from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
@@ -24,7 +24,7 @@ from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.session import without_address
-from services.mqtt_gateway.ports import Refused, Request
+from services.mqtt_gateway.interfaces import Refused, Request
 from tests.authserv.published import AUDIENCE, Published
 from tests.authserv.running import Running, user
 from tests.configserv.running import FLAVORS, Configserv

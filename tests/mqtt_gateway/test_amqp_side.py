@@ -14,7 +14,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.model.sessions import OpenReply
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.ports import UNKNOWN, Ending
+from services.mqtt_gateway.interfaces import UNKNOWN, Ending
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until

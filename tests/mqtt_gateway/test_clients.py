@@ -20,7 +20,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from enmasse.testing import wait_for
-from services.mqtt_gateway.ports import Ending
+from services.mqtt_gateway.interfaces import Ending
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Live, live

@@ -26,7 +26,7 @@ from enmasse.mqtt.packets import (
     Subscription,
     Will,
 )
-from services.mqtt_gateway.ports import Ending, Refused
+from services.mqtt_gateway.interfaces import Ending, Refused
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])

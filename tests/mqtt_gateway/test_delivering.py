@@ -30,7 +30,7 @@ from enmasse.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from services.mqtt_gateway.ports import Delivery, Ending
+from services.mqtt_gateway.interfaces import Delivery, Ending
 from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.subscribing import Subscribing

@@ -29,7 +29,7 @@ from enmasse.mqtt.packets import (
     Subscribe,
     Subscription,
 )
-from services.mqtt_gateway.ports import Ending
+from services.mqtt_gateway.interfaces import Ending
 from tests.mqtt_gateway.peer import Peer, World
 
 

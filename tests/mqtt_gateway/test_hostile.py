@@ -26,7 +26,7 @@ from enmasse.mqtt.packets import (
     Subscription,
 )
 from enmasse.testing import wait_for
-from services.mqtt_gateway.ports import Ending
+from services.mqtt_gateway.interfaces import Ending
 from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.live import Live, Raw, live
 

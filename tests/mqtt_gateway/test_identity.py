@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enmasse.amqp.messages.message import Message
 from enmasse.identity.annotations import ORIGINAL_MESSAGE_ID, ORIGINAL_QUEUE
-from services.mqtt_gateway.amqp.identity import of_message
+from services.mqtt_gateway.amqp.message_identity import of_message
 
 
 def message(body: str = "x", number: int = 7, divert: str = "mqtt.c|t/#", deliveries: int = 0) -> Message:

@@ -17,10 +17,10 @@ from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscrip
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
-from services.mqtt_gateway.amqp.control import Control, Verdict
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
 from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.session_service import Control, Verdict
 from services.mqtt_gateway.amqp.sources import SessionSource
 from services.mqtt_gateway.network.wire import Flusher
 from tests.mqtt_gateway.peer import World

@@ -13,7 +13,7 @@ from enmasse.model.address_types import TYPES, AddressType
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
 from services.mqtt_gateway.amqp.mapping import REPLIES
-from services.mqtt_gateway.ports import UNKNOWN
+from services.mqtt_gateway.interfaces import UNKNOWN
 
 
 class FakeLink:

@@ -21,7 +21,7 @@ from services.authserv import authenticator as authserv
 from services.mqtt_gateway.amqp import authentication as logins
 from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.password_link import PasswordLink
-from services.mqtt_gateway.ports import Refused
+from services.mqtt_gateway.interfaces import Refused
 from tests.authserv.running import Running, user
 from tests.certificates import Authority
 from tests.identity.kit import Suite

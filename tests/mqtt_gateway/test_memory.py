@@ -8,7 +8,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import V5, V311, Connect, PubAck, Publish, SubAck, Subscribe, Subscription, Will
 from enmasse.testing import wait_for
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 from services.mqtt_gateway.protocol.memory import LITTLE
 from tests.mqtt_gateway.live import Raw, live
 from tests.mqtt_gateway.peer import Peer, World

@@ -17,7 +17,7 @@ from enmasse.mqtt.packets import (
     PubRec,
     PubRel,
 )
-from services.mqtt_gateway.ports import UNKNOWN, Ending
+from services.mqtt_gateway.interfaces import UNKNOWN, Ending
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])

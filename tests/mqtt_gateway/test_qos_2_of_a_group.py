@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from enmasse.model.sessions import Outgoing, PacketChange
-from services.mqtt_gateway.amqp.control import Op, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.amqp.session_service import Op, Verdict
+from services.mqtt_gateway.interfaces import Delivery
 from services.subserv.sessions.qos2_owners import Given
 from services.subserv.sessions.sessions import PacketTable
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from enmasse.model.sessions import Outgoing
-from services.mqtt_gateway.amqp.control import Op, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.amqp.session_service import Op, Verdict
+from services.mqtt_gateway.interfaces import Delivery
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
 SOURCE = "$sub/b/mqtt.c"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.mqtt_gateway.amqp.repeats import Repeats
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 
 
 class Source:

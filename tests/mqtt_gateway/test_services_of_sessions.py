@@ -14,7 +14,7 @@ from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, T
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription, Will
 from services.mqtt_gateway.amqp import backend as backends
 from services.mqtt_gateway.amqp import wills
-from services.mqtt_gateway.ports import Ending, Refused
+from services.mqtt_gateway.interfaces import Ending, Refused
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

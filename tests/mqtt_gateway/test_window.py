@@ -15,7 +15,7 @@ from enmasse.mqtt.packets import Publish
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.mapping import Reader, Route
 from services.mqtt_gateway.amqp.sources import FULL, SMALL, WIDER, SessionSource
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 
 TOPICS = TopicMap({AddressName("t"): Address(type="topic")})
 

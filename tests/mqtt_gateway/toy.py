@@ -16,7 +16,7 @@ from typing import Any
 from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
-from services.mqtt_gateway.ports import (
+from services.mqtt_gateway.interfaces import (
     Ask,
     Client,
     Deliveries,
@@ -63,7 +63,7 @@ class ToyBackend:
         self.to_store: deque[Callable[[], None]] = deque()
         self.numbers = count(1)
 
-    # ports.Backend
+    # interfaces.Backend
 
     async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
         return request
@@ -200,7 +200,7 @@ class ToySession:
         """The outcome of a message for which `outcome` has said None."""
         self._done(self.asked.pop(packet_id), reason, text)
 
-    # ports.Session and ports.Settlements
+    # interfaces.Session and interfaces.Settlements
 
     @property
     def settlements(self) -> ToySession:

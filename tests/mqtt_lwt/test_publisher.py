@@ -13,10 +13,10 @@ from enmasse.model.addresses import Address
 from enmasse.model.feeds import PermissionChanges
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_lwt import publisher as publishers
+from services.mqtt_lwt import will_publisher as publishers
 from services.mqtt_lwt.permits import Permits
-from services.mqtt_lwt.publisher import MAX_LANES, Publisher
 from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.will_publisher import MAX_LANES, Publisher
 from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

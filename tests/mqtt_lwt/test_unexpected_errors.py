@@ -14,11 +14,11 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
 from enmasse.network.backoff import Backoff
 from enmasse.stores import Change
-from services.mqtt_lwt import publisher as publishers
+from services.mqtt_lwt import will_publisher as publishers
 from services.mqtt_lwt.keeper import Keeper
-from services.mqtt_lwt.publisher import Publisher
 from services.mqtt_lwt.records import Records
 from services.mqtt_lwt.requests import Request
+from services.mqtt_lwt.will_publisher import Publisher
 from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

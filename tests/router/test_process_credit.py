@@ -7,7 +7,7 @@ import pytest
 
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.roles import Listener, Role
 from services.router.routing.links.in_link import FURTHER
 from services.router.routing.peers import PeerRights

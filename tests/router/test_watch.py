@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from services.router.routing.watch import STUCK, Held
+from services.router.routing.periodic_checks import STUCK, Held
 from tests.router.harness import PREFIX, Management, RouterProcess, outcome_of, post, pump, wait_for
 from tests.router.world import World
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from proton.utils import BlockingConnection
 
-from enmasse.spark.sink.messages import Ids
+from enmasse.spark.sink.encoding import Ids
 from enmasse.spark.sink.sink import Sent, Sink, SinkError
 from tests.kit.waiting import DEADLINE
 

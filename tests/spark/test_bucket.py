@@ -24,7 +24,7 @@ from enmasse.spark.options import OptionError
 from enmasse.spark.receiver.receivers import ReceiverError
 from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
 from enmasse.spark.spool.bucket import CLAIM, Bucket, Objects, connected
-from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.ownership import SpoolTakenError
 from enmasse.spark.spool.segment import SpoolError, read_spool, segment_name
 from enmasse.spark.spool.spool import SpoolWriter
 from tests.kit.s3 import BUCKET, s3_server

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.spark.source.lag import Lag
-from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.ownership import SpoolTakenError
 from enmasse.spark.spool.segment import read_spool
 from enmasse.spark.spool.spool import SpoolWriter
 

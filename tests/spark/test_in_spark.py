@@ -25,9 +25,9 @@ from enmasse.metrics import parse
 from enmasse.spark import register_addresses, repeatable
 from enmasse.spark.datasource import AmqpDataSource, SelectingDataSource
 from enmasse.spark.errors import sentence
-from enmasse.spark.spool.lease import owner_of
+from enmasse.spark.spool.ownership import owner_of
 from enmasse.spark.spool.segment import partition_folder
-from enmasse.spark.tables import TableError
+from enmasse.spark.sql_tables import TableError
 from enmasse.testing import free_port, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from enmasse.spark.spool import segment, segment_index
 from enmasse.spark.spool import spool as spooling
-from enmasse.spark.spool.lease import SpoolTakenError
+from enmasse.spark.spool.ownership import SpoolTakenError
 from enmasse.spark.spool.segment import RECORD, SpoolError, read_spool, segment_chunks, segments
 from enmasse.spark.spool.segment_index import ENTRY, index_of
 from enmasse.spark.spool.spool import COUNT, SpoolWriter, head_of

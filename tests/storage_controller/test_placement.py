@@ -13,7 +13,7 @@ from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import Contents, Holding
 from services.storage_controller.placement import Decision, Placer
 
 

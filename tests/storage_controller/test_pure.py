@@ -21,7 +21,7 @@ from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet, naming, policies, unsupported
-from services.storage_controller.brokers.contents import Holding, contents, root_of
+from services.storage_controller.brokers.broker_contents import Holding, contents, root_of
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
 from services.storage_controller.drivers.objects import IDENTITY_VOLUME, Place, objects

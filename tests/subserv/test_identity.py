@@ -12,8 +12,8 @@ import pytest
 from enmasse.model.sessions import Subscription
 from enmasse.stores import Change, SqliteSettings
 from services.subserv import broker_names, records
-from services.subserv.identity import MAX_LIVES, Identity
 from services.subserv.records import SessionRecord
+from services.subserv.suite_queues import MAX_LIVES, Identity
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.stores.opened import opened

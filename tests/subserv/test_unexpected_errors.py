@@ -11,8 +11,8 @@ import pytest
 
 from enmasse.model import sessions as wire
 from enmasse.stores import Change, SqliteSettings, Store
-from enmasse.stores.engine import Tables
 from enmasse.stores.sqlite import SqliteEngine
+from enmasse.stores.storage_engine import Tables
 from services.subserv import app, records
 from services.subserv.app import _run
 from services.subserv.service import SubscriptionService

@@ -10,7 +10,7 @@ import pytest
 from proton import ConnectionException, Message
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
-from enmasse.supervisor.lines import NOT_ASKED
+from enmasse.supervisor.error_lines import NOT_ASKED
 from enmasse.testing import Suite, running, wait_for
 from tests import one_program
 from tests.artemis import ENVIRONMENT

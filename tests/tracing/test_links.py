@@ -14,8 +14,8 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import SECOND, Link
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
+from enmasse.tracing.propagation import carrier
 from enmasse.tracing.traced_links import SPARE, TracedSession
-from enmasse.tracing.wire import carrier
 from tests.amqp.engine_kit import Pair, Recorder
 
 CONTEXT = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}

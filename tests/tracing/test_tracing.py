@@ -22,8 +22,8 @@ from enmasse.process.settings import ServiceSettings
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.services import Options
 from enmasse.supervisor.start import check_traces
-from enmasse.tracing import start as tracing
-from enmasse.tracing.wire import carrier, look, look_at_all
+from enmasse.tracing import setup as tracing
+from enmasse.tracing.propagation import carrier, look, look_at_all
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BINARY = b"\0\0" + bytes.fromhex(TRACE) + b"\1" + bytes.fromhex(PARENT) + b"\2\1"

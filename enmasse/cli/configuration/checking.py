@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from enmasse.cli.common import FAILED, UNREACHABLE, end, end_with
+from enmasse.cli.contexts.api_problems import problem
 from enmasse.cli.contexts.console import API, console, items
-from enmasse.cli.contexts.problems import problem
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, Unreadable, apply
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
 from enmasse.text import counted

@@ -11,10 +11,10 @@ from typing import Any, NoReturn, Protocol
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.kinds import CONFLICTS, UNCHANGED, USERS, Kind
+from enmasse.cli.contexts.api_problems import refused
 from enmasse.cli.contexts.console import API, Console, LocalConsole, console, items, path
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
-from enmasse.cli.contexts.problems import refused
 from enmasse.text import offset_option
 
 EMPTY = "{}\n"

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
+from enmasse.cli.contexts.api_problems import Lost, refused
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.http import NotRunning, operator_secret, request
-from enmasse.cli.contexts.problems import Lost, refused
-from enmasse.http.messages import NONE
+from enmasse.http.http11 import NONE
 
 API = "/api/v1/"
 MOST = 1000

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.cli.contexts import contexts
 from enmasse.http.client import Client
-from enmasse.http.messages import MAX_ANSWER, NONE
+from enmasse.http.http11 import MAX_ANSWER, NONE
 from enmasse.identity.processes.operator import BEARER, credential, read_secret, secret_file
 from enmasse.text import offset_option
 

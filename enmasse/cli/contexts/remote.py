@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
-from enmasse.cli.contexts import server
+from enmasse.cli.contexts import target_server
 from enmasse.cli.contexts.contexts import in_force
-from enmasse.cli.contexts.server import LOCAL, Server
+from enmasse.cli.contexts.target_server import LOCAL, Server
 from enmasse.cli.contexts.user_password import logged_in, of_context
 from enmasse.model.names import AddressName, wire_name
 
@@ -47,7 +47,7 @@ def parse(text: str, offset: int) -> RemoteAddress:
     is_server = "@" in text and "::" not in text  # topic::subscription@container is an address
     if "/" not in text and not is_server:
         return at_suite(text, offset)
-    fields, address = server.parse(text, PORTS)
+    fields, address = target_server.parse(text, PORTS)
     if len(address) < 2:
         raise ValueError("there is no address in it: expected host:port/address")
     return RemoteAddress(**fields, address=address[1:])

@@ -14,12 +14,12 @@ import click
 
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.contexts import contexts
+from enmasse.cli.contexts.api_problems import LoginNeeded, Lost, lost, problem
 from enmasse.cli.contexts.contexts import Context
 from enmasse.cli.contexts.hints import cause
-from enmasse.cli.contexts.problems import LoginNeeded, Lost, lost, problem
 from enmasse.cli.contexts.user_password import login_of, password_of_file
 from enmasse.http.client import Client, lines
-from enmasse.http.messages import MAX_ANSWER, NONE, AnswerError
+from enmasse.http.http11 import MAX_ANSWER, NONE, AnswerError
 from enmasse.identity.login import may_be_token
 from enmasse.identity.processes.operator import BEARER
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from enmasse.cli.contexts.api_problems import Lost
 from enmasse.cli.contexts.console import API, Console
-from enmasse.cli.contexts.problems import Lost
 
 ATTEMPTS, PAUSE = 20, 1.0
 """New streams that are tried after a loss, and seconds between two of them: a console that died is back by then."""

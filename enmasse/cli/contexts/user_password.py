@@ -11,7 +11,7 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
 from enmasse.cli.contexts.contexts import Context, readable_by_others, url_of
-from enmasse.cli.contexts.server import Server, parse
+from enmasse.cli.contexts.target_server import Server, parse
 
 USER, PASSWORD_FILE = "ENMASSE_USER", "ENMASSE_PASSWORD_FILE"
 HOW_TO_LOG_IN = f"Set {USER} and {PASSWORD_FILE}, or write user:password@ in the URL"

@@ -13,7 +13,7 @@ from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Se
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
-from enmasse.cli.contexts.server import LOCAL, Server, parse
+from enmasse.cli.contexts.target_server import LOCAL, Server, parse
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN, logged_in, of_context
 from enmasse.errors import marked
 

@@ -14,7 +14,7 @@ import click
 
 from enmasse.cli.common import HTTP_PORT
 from enmasse.process.service_table import SERVICES
-from enmasse.supervisor.lines import INSECURE, error_lines
+from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
 MAX_ADDRESSES = 200

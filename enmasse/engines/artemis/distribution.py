@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.engines.artemis.archive import class_archive
+from enmasse.engines.artemis.class_archive import class_archive
 from enmasse.engines.engine import Unavailable
 from enmasse.engines.maven import Distribution
 

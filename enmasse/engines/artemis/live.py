@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.errors import DECODE_ERROR
 from enmasse.control.listings import AddressRow, QueueRow, number, read_rows
-from enmasse.engines.artemis.clients import MAX_TEXT, NOTHING, Clients, Rows
+from enmasse.engines.artemis.client_rows import MAX_TEXT, NOTHING, Clients, Rows
 from enmasse.live_state import Row
 from enmasse.logs import log
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType
 
-from enmasse.spark.sink.messages import KEY
+from enmasse.spark.sink.encoding import KEY
 
 
 def repeatable(rows: DataFrame) -> DataFrame:

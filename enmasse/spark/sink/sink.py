@@ -1,6 +1,6 @@
 """`write.format("amqp")` and `writeStream.format("amqp")`: rows sent to addresses.
 
-A write, or a batch of a stream, is done once every message of it was accepted. `enmasse.spark.sink.messages` says which
+A write, or a batch of a stream, is done once every message of it was accepted. `enmasse.spark.sink.encoding` says which
 columns become what. A row without a `message_id` gets one that it also has if Spark repeats the batch after a failure,
 in whatever order: see `ids_of_task`. So a broker that knows duplicates by message-id stores each row once.
 """
@@ -30,7 +30,7 @@ from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import OptionError, choice, required
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.server_options import login_of
-from enmasse.spark.sink.messages import KEY, Ids, Outgoing, outgoing
+from enmasse.spark.sink.encoding import KEY, Ids, Outgoing, outgoing
 
 WINDOW = 1000
 """Most messages of a task whose outcome is not known yet."""

@@ -26,7 +26,7 @@ from enmasse.spark.errors import plainly
 from enmasse.spark.options import MOST_CREDIT, OptionError, number, required
 from enmasse.spark.receiver.receivers import Receivers
 from enmasse.spark.schema.columns import decoded
-from enmasse.spark.schema.values import PARTITION, PARTITIONED, Values
+from enmasse.spark.schema.value_column import PARTITION, PARTITIONED, Values
 from enmasse.spark.server_options import login_of
 from enmasse.spark.source.batch_limits import admission_of, seconds
 from enmasse.spark.source.exporter import HOST, Exporter

@@ -3,10 +3,11 @@
 Below the URL of a spool, and below `partition-1/` … for further receivers:
 
     00000000000000000000.seg     as the file of that name (enmasse.spark.spool.segment), never appended to; the last
-    one may
-                                 be a claim instead, of the process that has opened the spool and stored nothing yet
+                                 one may be a claim instead, of the process that has opened the spool and stored
+                                 nothing yet
     unsettled                    as the file (enmasse.spark.receiver.unsettled), and in a second line the owner
-    owner                        as the file (enmasse.spark.spool.lease), a hint: an earlier owner looks once a second
+    owner                        as the file (enmasse.spark.spool.ownership), a hint: an earlier owner looks
+                                 once a second
 
 The receiver works on files, as with a spool on disk. Here they are a copy: made from the objects when the spool is
 opened, written before the object. So all that reads a spool reads files.
@@ -42,7 +43,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enmasse.spark.options import OptionError
-from enmasse.spark.spool.lease import SpoolTakenError, owner_in
+from enmasse.spark.spool.ownership import SpoolTakenError, owner_in
 from enmasse.spark.spool.segment import (
     NO_END,
     SpoolError,

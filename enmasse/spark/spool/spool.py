@@ -10,7 +10,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       settled, unsettled           what the address may deliver again (enmasse.spark.receiver.unsettled)
       partition-1, …               what further receivers have stored, each in a folder like this one
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
-      owner                        the one process that writes (enmasse.spark.spool.lease)
+      owner                        the one process that writes (enmasse.spark.spool.ownership)
       lock                         held by it, on its machine
 
 A torn tail is cut off when the writer opens the spool: it was never accepted. `head` distinguishes it from damage: it
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.spark.spool.bucket import Bucket
-from enmasse.spark.spool.lease import Lease, SpoolTakenError
+from enmasse.spark.spool.ownership import Lease, SpoolTakenError
 from enmasse.spark.spool.segment import NO_END, RECORD, SpoolError, read_segment, segment_name, segments
 from enmasse.spark.spool.segment_index import IndexEntry, IndexWriter, index_of
 from enmasse.storage.durable import private, replace_file, sync_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enmasse.engines.program import ChildHealth
 from enmasse.http.async_client import AsyncClient
-from enmasse.http.messages import Answer
+from enmasse.http.http11 import Answer
 from enmasse.storage.decoding import decode_any
 
 TIMEOUT = 2.0

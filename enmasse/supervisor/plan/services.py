@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from enmasse.engines import EMBEDDED
-from enmasse.engines.catalogue import ROUTERS
+from enmasse.engines.choices import ROUTERS
 from enmasse.engines.program import Spec
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.operator import SECRET_FILE

@@ -21,7 +21,7 @@ from services.broker.core.messages.front_sections import (
     without_claims,
     without_duplicate_id,
 )
-from services.broker.core.messages.properties import property_lookup
+from services.broker.core.messages.selector_values import property_lookup
 from services.broker.core.messages.stored_message import REWRITE, STORED, StoredMessage
 from services.broker.core.publishing.arrivals import Waiting
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from enmasse.metrics import Histogram
+from services.broker.storage.data_directory import Opened, open_directory
 from services.broker.storage.format import StoreError
 from services.broker.storage.index import BLOCK_BITS
 from services.broker.storage.journal import file_operations as layer
@@ -23,7 +24,6 @@ from services.broker.storage.journal.segment_files import DamagedError
 from services.broker.storage.maintenance.housekeeping import Housekeeping
 from services.broker.storage.reading import read_payloads
 from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
-from services.broker.storage.startup import Opened, open_directory
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview

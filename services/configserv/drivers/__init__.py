@@ -1,4 +1,4 @@
-"""Sources of configuration. `driver.py`: the interface. `files.py`: the files of a directory.
+"""Sources of configuration. `driver.py`: the interface. `directory.py`: the files of a directory.
 `kubernetes.py`: the ConfigMaps of a namespace.
 
 A further driver is added in this folder: a module, and its settings below; `service.serve` makes it. Imports the model,
@@ -8,8 +8,8 @@ the settings that every service has, and what a driver needs; nothing else of co
 from __future__ import annotations
 
 from enmasse.process.settings import ServiceSettings
+from services.configserv.drivers.directory import FilesDriver
 from services.configserv.drivers.driver import Contents, Driver, Edit, NotWritable
-from services.configserv.drivers.files import FilesDriver
 from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 
 __all__ = [

@@ -18,8 +18,8 @@ from enmasse.kubernetes.forced import Order, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
 from enmasse.model.merged import Source
+from services.configserv.drivers.directory import Signature, content, signature
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
-from services.configserv.drivers.files import Signature, content, signature
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """State of configserv in a ConfigMap of its own, and users in a Secret: a pod has no disk that its successor sees.
 
-Requests are made in threads. A change is saved before it is published (`intake`), so a successor knows everything that
+Requests are made in threads. A change is saved before it is published (`loading`), so a successor knows everything that
 was published; a save that has failed is tried again.
 """
 

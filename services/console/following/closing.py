@@ -8,8 +8,8 @@ from enmasse.api.types import Connection
 from enmasse.control import Artemis, ControlError, Dispatch
 from enmasse.model.sessions import ByClient, Done
 from services.console.errors import RequestError, unknown
+from services.console.following.followed_process import Node
 from services.console.following.followers import Live
-from services.console.following.node import Node
 from services.console.following.subscribers import Subscribers
 
 CLOSING = 10.0

@@ -22,7 +22,7 @@ from enmasse.process.settings import host_port
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.dispatch import poll_router
-from services.console.following.node import DIALLING, Node
+from services.console.following.followed_process import DIALLING, Node
 from services.console.following.process_events import Events
 from services.console.following.traffic import Traffic
 

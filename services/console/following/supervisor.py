@@ -9,7 +9,7 @@ import msgspec
 
 from enmasse.api.types import Component, Window
 from enmasse.http.async_client import AsyncClient
-from enmasse.http.messages import MAX_ANSWER
+from enmasse.http.http11 import MAX_ANSWER
 from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.process.settings import host_port
 from enmasse.spark_jobs import Query

@@ -7,7 +7,7 @@ from typing import Literal
 from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
 from enmasse.live_state import INTER_ROUTER
 from services.console.errors import unknown
-from services.console.following.node import Node
+from services.console.following.followed_process import Node
 from services.console.following.polled import Polled
 from services.console.following.traffic import added, is_inside
 from services.console.rest.components import Parts

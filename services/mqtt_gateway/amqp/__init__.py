@@ -6,10 +6,10 @@
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     repeats                     messages to clients that are redelivered because their link was lost
     access, authentication      permissions of clients; logins at the authentication service
-    control, wills              the conversations with the subscription service and the last-will service
+    session_service, wills      the conversations with the subscription service and the last-will service
     offering                    the way to the live state through Qpid Dispatch
     gateway_state               state that all sessions share
-    session, backend            `ports.Session` and `ports.Backend`, which put these together
+    session, backend            `interfaces.Session` and `interfaces.Backend`, which put these together
 
-Imports enmasse, `ports`, and nothing else of the gateway.
+Imports enmasse, `interfaces`, and nothing else of the gateway.
 """

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 from enmasse.identity.enforcer import Enforcer
-from enmasse.identity.filters import name_of
 from enmasse.identity.login import Login
+from enmasse.identity.mqtt_permissions import name_of
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.user_directory import UserDirectory
@@ -24,7 +24,7 @@ from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.publishing import Way
-from services.mqtt_gateway.ports import BRIDGE_STATE, Refused
+from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused
 
 NOBODY: Final = Login(Principal(ANONYMOUS))
 """A client that states no user name."""

@@ -25,7 +25,7 @@ from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.logs import log as logs
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.password_link import PasswordLink
-from services.mqtt_gateway.ports import Ask, Refused
+from services.mqtt_gateway.interfaces import Ask, Refused
 
 log = logs.get(part="logins")
 

@@ -1,4 +1,4 @@
-"""`ports.Backend`: opens sessions, and keeps the connections to the router and the feed of addresses."""
+"""`interfaces.Backend`: opens sessions, and keeps the connections to the router and the feed of addresses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity import authors
-from enmasse.identity.audit import LoginAudit
 from enmasse.identity.login import Certified, Login
+from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.owned import owned
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
@@ -43,15 +43,15 @@ from enmasse.process import runner
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
 from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.amqp.control import Control, RequestFailed
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.amqp.session import MqttSession
+from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
 from services.mqtt_gateway.amqp.uplink import Uplink
 from services.mqtt_gateway.amqp.wills import Wills, will_message
-from services.mqtt_gateway.ports import UNKNOWN, Ask, Client, Ending, Refused, Request, Session
+from services.mqtt_gateway.interfaces import UNKNOWN, Ask, Client, Ending, Refused, Request, Session
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -138,7 +138,7 @@ class AmqpBackend:
             self._running.append(runner.spawn(work, what))
 
     async def close(self) -> None:
-        """As ports.Backend."""
+        """As interfaces.Backend."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
                 while self.control.unanswered or self.wills.waiting or self.shared.publishing.busy:
@@ -150,7 +150,7 @@ class AmqpBackend:
         await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
 
     def state(self) -> tuple[bool, str]:
-        """As ports.Backend."""
+        """As interfaces.Backend."""
         missing = self._missing()
         ready = not missing
         if ready and not self.wills.ready:
@@ -174,7 +174,7 @@ class AmqpBackend:
         return ""
 
     async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
-        """As ports.Backend."""
+        """As interfaces.Backend."""
         body = Statistics(gateway=self.name, since=since, values=dict(counters))
         try:
             reply = await self.control.request("statistics", body, StatisticsReply)
@@ -183,7 +183,7 @@ class AmqpBackend:
         return reply.since, reply.values
 
     def families(self) -> Iterator[Metric]:
-        """As ports.Backend."""
+        """As interfaces.Backend."""
         publishing, counters = self.shared.publishing, self.shared.publishing.counters
         yield gauge("mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
@@ -306,7 +306,7 @@ class AmqpBackend:
     # sessions
 
     async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
-        """As ports.Backend. Raises Refused."""
+        """As interfaces.Backend. Raises Refused."""
         login, data = NOBODY, None
         if self.logins is not None:
             await self._configured()
@@ -352,7 +352,7 @@ class AmqpBackend:
             raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
 
     async def open(self, request: Request, client: Client) -> Session:
-        """As ports.Backend. Raises Refused."""
+        """As interfaces.Backend. Raises Refused."""
         await self._configured()
         login: Login = request.login or NOBODY
         self.access.hold(login, request.client_id)

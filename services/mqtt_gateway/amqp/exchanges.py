@@ -1,4 +1,4 @@
-"""Messages to a client: `ports.Settlements`, and what the sources of its session report.
+"""Messages to a client: `interfaces.Settlements`, and what the sources of its session report.
 
 QoS 2: each message is an exchange, which ends once the client has completed it and the broker has forgotten the message
 (4.3.3). Whatever is lost in between, the exchange continues where it was.
@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
-from services.mqtt_gateway.amqp.control import Op, PacketIds, Verdict
 from services.mqtt_gateway.amqp.repeats import Repeats, accept
-from services.mqtt_gateway.ports import Deliveries, Delivery
+from services.mqtt_gateway.amqp.session_service import Op, PacketIds, Verdict
+from services.mqtt_gateway.interfaces import Deliveries, Delivery
 
 MOST_ENDED = 1024
 """Messages of one session that are complete and may be redelivered, because the broker does not settle."""
@@ -92,7 +92,7 @@ class Exchanges:
         return 2 if (source, identity) in self._once else self._begun.get((source, identity), 0)
 
     def settle(self, delivery: Delivery) -> None:
-        """As ports.Settlements."""
+        """As interfaces.Settlements."""
         if delivery.handle is None:
             return  # it comes from the gateway itself: `$SYS/`
         if delivery.identity is not None and self._once:
@@ -125,7 +125,7 @@ class Exchanges:
     # packets
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
-        """As ports.Settlements; the id is stored if the message has an identity."""
+        """As interfaces.Settlements; the id is stored if the message has an identity."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
             self._assigned(packet_id)
@@ -189,7 +189,7 @@ class Exchanges:
             self._client.deliver(delivery)
 
     def received(self, delivery: Delivery, packet_id: int) -> None:
-        """As ports.Settlements."""
+        """As interfaces.Settlements."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
             self._received(exchange, Verdict.DONE)
@@ -203,7 +203,7 @@ class Exchanges:
             self._client.received(exchange.packet_id)
 
     def complete(self, packet_id: int, delivery: Delivery | None) -> None:
-        """As ports.Settlements."""
+        """As interfaces.Settlements."""
         exchange = self._by_id.get(packet_id) if delivery is None else self._of(delivery, packet_id)
         if exchange is None:
             self._forget("out-", packet_id, stored=True)

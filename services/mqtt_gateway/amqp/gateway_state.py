@@ -12,9 +12,9 @@ from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.access import Access
-from services.mqtt_gateway.amqp.control import Control
 from services.mqtt_gateway.amqp.mapping import Reader
 from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.session_service import Control
 
 
 class Shared:

@@ -20,7 +20,7 @@ from enmasse.amqp.session import Session as AmqpSession
 from enmasse.model.address_types import Traits
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import UNKNOWN, Publications
+from services.mqtt_gateway.interfaces import UNKNOWN, Publications
 
 TICK: Final = 0.1
 """Seconds between two ticks of a lane; more if the machine is busy. Returned messages are sent again at the next."""

@@ -33,9 +33,9 @@ from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.names import SPACE, plain_name
 from enmasse.model.topic_map import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
-from enmasse.tracing.wire import TRACEPARENT, context_of
+from enmasse.tracing.propagation import TRACEPARENT, context_of
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
-from services.mqtt_gateway.ports import is_system
+from services.mqtt_gateway.interfaces import is_system
 
 QOS: Final = Symbol(stated.QOS)
 RETAIN: Final = Symbol(stated.RETAIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 
 
 def accept(delivery: Delivery) -> bool:

@@ -1,4 +1,4 @@
-"""AMQP half of one MQTT connection: `ports.Session`."""
+"""AMQP half of one MQTT connection: `interfaces.Session`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from msgspec import structs
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity import authors, senders
-from enmasse.identity.filters import may_keep, may_subscribe, name_of, names_of
 from enmasse.identity.login import Login
+from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of, names_of
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
@@ -23,15 +23,15 @@ from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
-from services.mqtt_gateway.amqp.control import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.lanes import Publisher
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
+from services.mqtt_gateway.amqp.session_service import PacketIds, RequestFailed, Verdict
 from services.mqtt_gateway.amqp.sources import SessionSource, held
-from services.mqtt_gateway.ports import (
+from services.mqtt_gateway.interfaces import (
     BRIDGE_STATE,
     Client,
     Deliveries,
@@ -129,7 +129,7 @@ class MqttSession(Publisher):
         self._addresses: dict[str, SessionSource] = {}
 
     def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         self.publications, self._replies = publications, replies
         self.settlements.start(deliveries)
         if self._held:
@@ -147,7 +147,7 @@ class MqttSession(Publisher):
         self._way = ways(self._shared.publishing.way, lambda: self._shared.topics, rights)
 
     def may_read_system(self, filter: str) -> bool:
-        """As ports.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
+        """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
         return self.rights is None or self.rights.covers("recv", filter).allowed
 
     def may_send_will(self) -> bool:
@@ -194,7 +194,7 @@ class MqttSession(Publisher):
     # messages from the client
 
     def publish(self, publish: Publish) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         shared = self._shared
         qos = publish.qos
         try:
@@ -351,7 +351,7 @@ class MqttSession(Publisher):
             self._packet_ids.change("in-", packet_id, None, "", None)
 
     def release(self, packet_id: int) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         self._duplicates.pop(packet_id, None)
         self._packet_ids.change("in-", packet_id, None, "", lambda _: self._released(packet_id))
 
@@ -374,7 +374,7 @@ class MqttSession(Publisher):
     # subscriptions
 
     def subscribe(self, subscribe: Subscribe) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         self._shared.spawn(self._subscribe(subscribe))
 
     async def _subscribe(self, subscribe: Subscribe) -> None:
@@ -461,7 +461,7 @@ class MqttSession(Publisher):
             source.on_ready = None
 
     def unsubscribe(self, unsubscribe: Unsubscribe) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         self._shared.spawn(self._unsubscribe(unsubscribe))
 
     async def _unsubscribe(self, unsubscribe: Unsubscribe) -> None:
@@ -548,7 +548,7 @@ class MqttSession(Publisher):
     # the connection
 
     def close(self, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
-        """As ports.Session."""
+        """As interfaces.Session."""
         if self.client is None:
             return
         self.client = self.publications = self._replies = None

@@ -21,10 +21,10 @@ from enmasse.network.backoff import SOON_AGAIN, Backoff
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import Filters, Match
 from services.mqtt_gateway.amqp.gateway_state import Shared
-from services.mqtt_gateway.amqp.identity import SIZE, of_message
 from services.mqtt_gateway.amqp.mapping import Front
+from services.mqtt_gateway.amqp.message_identity import SIZE, of_message
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import Delivery
+from services.mqtt_gateway.interfaces import Delivery
 
 EVERYTHING: Final = "1 = 1"
 """A selector: with one, a link to a queue is passed on to its broker, whose delivery-tags name the messages."""

@@ -29,7 +29,7 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.uplink import LinkUser
-from services.mqtt_gateway.ports import BRIDGE_STATE, Refused, is_system
+from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused, is_system
 
 ADDRESS: Final = "$mqtt/wills"
 AGAIN: Final = 0.25

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from enmasse.logs import log as logs
-from enmasse.network import handshake, tls
+from enmasse.network import tls, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process.allocator import trim
 from enmasse.text import endpoint
@@ -172,7 +172,7 @@ class Listeners:
         self, sock: socket.socket, context: ssl.SSLContext | None, protocol: asyncio.Protocol, done: Callable[[], None]
     ) -> None:
         try:
-            await handshake.connect(
+            await tls_handshake.connect(
                 lambda: protocol, sock, context, patience=self._front.limits.connect_seconds, shutdown=TLS_SHUTDOWN
             )
         except OSError as error:  # of TLS too

@@ -12,7 +12,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
-from services.mqtt_gateway.ports import Refused, Request
+from services.mqtt_gateway.interfaces import Refused, Request
 
 METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """Methods of enhanced authentication (v5 4.12)."""

@@ -35,7 +35,7 @@ from enmasse.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from services.mqtt_gateway.ports import Ending, Refused, Session
+from services.mqtt_gateway.interfaces import Ending, Refused, Session
 from services.mqtt_gateway.protocol import connecting, intake
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.inbound import Inbound
@@ -353,7 +353,7 @@ class Connection:
         self._wire.end()
 
     def disconnect(self, reason: int, text: str = "") -> None:
-        """As ports.Client."""
+        """As interfaces.Client."""
         self._end(_ENDINGS.get(reason, Ending.LOST), reason, text)
 
     # --- for its parts ------------------------------------------------------------------------------------------------

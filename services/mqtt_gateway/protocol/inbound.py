@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
 from enmasse.mqtt.packets import NONE, V5, PubAck, PubComp, Publish, PubRec, PubRel
-from services.mqtt_gateway.ports import UNKNOWN, Session
+from services.mqtt_gateway.interfaces import UNKNOWN, Session
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.aliases import AliasesIn
 from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.intake import Host
-from services.mqtt_gateway.protocol.order import InOrder
+from services.mqtt_gateway.protocol.ordered_answers import InOrder
 from services.mqtt_gateway.protocol.output import Output
 from services.mqtt_gateway.protocol.server_state import Front
 from services.mqtt_gateway.protocol.unanswered import REST
@@ -32,7 +32,7 @@ _NOT_UTF8: Final = "the payload is not UTF-8, as its format indicator says"
 
 
 class Inbound:
-    """Messages of one client: `ports.Publications`."""
+    """Messages of one client: `interfaces.Publications`."""
 
     __slots__ = (
         "_acks",
@@ -173,18 +173,18 @@ class Inbound:
         if not packet.qos and values.payload_format == 1 and not is_utf8(packet.payload):
             raise ProtocolError(f"PUBLISH: {_NOT_UTF8}", "v5 3.3.2.3.2", reasons.PAYLOAD_FORMAT_INVALID)
 
-    # ports.Publications
+    # interfaces.Publications
 
     def hold(self) -> None:
-        """As ports.Publications."""
+        """As interfaces.Publications."""
         self._host.intake.hold(intake.NO_ROOM)
 
     def proceed(self) -> None:
-        """As ports.Publications."""
+        """As interfaces.Publications."""
         self._host.intake.release(intake.NO_ROOM)
 
     def published(self, packet_id: int, reason: int, text: str = "") -> None:
-        """As ports.Publications."""
+        """As interfaces.Publications."""
         state = self._states.get(packet_id)
         if reason < 0 or (reason >= 0x80 and not self._v5):
             # 3.1.1 has no way to refuse a message, and an unknown outcome cannot be reported
@@ -204,7 +204,7 @@ class Inbound:
         self._answered()
 
     def released(self, packet_id: int) -> None:
-        """As ports.Publications."""
+        """As interfaces.Publications."""
         if self._states.get(packet_id) == _RELEASED:
             del self._states[packet_id]
             self._output.write(7, encode.ack(encode.PUBCOMP, packet_id))

@@ -15,11 +15,11 @@ from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
 from enmasse.mqtt.packets import NEVER, NONE, V5, PubAck, PubComp, PubRec, PubRel
-from services.mqtt_gateway.ports import Delivery, Session
+from services.mqtt_gateway.interfaces import Delivery, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.intake import Host
-from services.mqtt_gateway.protocol.order import InOrder
+from services.mqtt_gateway.protocol.ordered_answers import InOrder
 from services.mqtt_gateway.protocol.output import Output
 from services.mqtt_gateway.protocol.server_state import Front
 
@@ -69,7 +69,7 @@ class _Exchange:
 
 
 class Outbound:
-    """Messages to one client: `ports.Deliveries`."""
+    """Messages to one client: `interfaces.Deliveries`."""
 
     __slots__ = (
         "_aliases",
@@ -163,10 +163,10 @@ class Outbound:
         self._keep(-self._kept)
         self._waiting = None
 
-    # ports.Deliveries
+    # interfaces.Deliveries
 
     def deliver(self, delivery: Delivery) -> None:
-        """As ports.Deliveries."""
+        """As interfaces.Deliveries."""
         if self._waiting or self.blocked or (self.subscribing and delivery.retain) or not self._send(delivery):
             if delivery.fleeting and (not delivery.qos or self.waiting >= self._window):
                 self._front.dropped += 1
@@ -194,7 +194,7 @@ class Outbound:
         self._front.memory.change(self._host, more)
 
     def assigned(self, packet_id: int) -> None:
-        """As ports.Deliveries."""
+        """As interfaces.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             exchange.state = _PUBLISHED
@@ -210,7 +210,7 @@ class Outbound:
                 self.go_on()
 
     def withdrawn(self, packet_id: int) -> None:
-        """As ports.Deliveries."""
+        """As interfaces.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _ASSIGNING:
             del self._two[packet_id]
@@ -219,7 +219,7 @@ class Outbound:
                 self.go_on()
 
     def received(self, packet_id: int) -> None:
-        """Continue the exchange with PUBREL: the PUBREC is stored (`ports.Deliveries`)."""
+        """Continue the exchange with PUBREL: the PUBREC is stored (`interfaces.Deliveries`)."""
         for each, _ in self._rels.answer(packet_id, None):  # v5 MQTT-4.6.0-4, v3.1.1 MQTT-4.6.0-4
             exchange = self._two.get(each)
             if exchange is not None and exchange.state == _RECEIVED:
@@ -227,7 +227,7 @@ class Outbound:
                 self._output.write(6, encode.ack(encode.PUBREL, each))
 
     def completed(self, packet_id: int) -> None:
-        """As ports.Deliveries."""
+        """As interfaces.Deliveries."""
         exchange = self._two.get(packet_id)
         if exchange is not None and exchange.state == _COMPLETE:
             del self._two[packet_id]

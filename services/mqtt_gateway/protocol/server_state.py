@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
-from services.mqtt_gateway.ports import Client, Request, Session
+from services.mqtt_gateway.interfaces import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.system import System
 from services.mqtt_gateway.protocol.timetable import Timetable

@@ -12,7 +12,7 @@ from enmasse.model.topic_map import MAX_LEVELS
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Properties, SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from enmasse.mqtt.topics import levels, matches, parse_share
-from services.mqtt_gateway.ports import Delivery, Session, is_system
+from services.mqtt_gateway.interfaces import Delivery, Session, is_system
 from services.mqtt_gateway.protocol import intake
 from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.intake import Host
@@ -27,7 +27,7 @@ MOST_SYSTEM: Final = 20
 
 
 class Subscribing:
-    """SUBSCRIBEs and UNSUBSCRIBEs of one client: `ports.Replies`.
+    """SUBSCRIBEs and UNSUBSCRIBEs of one client: `interfaces.Replies`.
 
     `bridge`: the client is another broker. Like mosquitto, its subscriptions get what bridges of MQTT 5 ask for by
     options that 3.1.1 does not have: nothing of what it has published itself, and the retain flag as published.
@@ -127,7 +127,7 @@ class Subscribing:
             self._host.intake.hold(intake.REQUESTS)
 
     def subscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        """As ports.Replies."""
+        """As interfaces.Replies."""
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return
@@ -142,7 +142,7 @@ class Subscribing:
         self._next()
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
-        """As ports.Replies."""
+        """As interfaces.Replies."""
         asked = self._asked
         if asked is None or asked.packet_id != packet_id:
             return

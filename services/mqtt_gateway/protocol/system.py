@@ -11,7 +11,7 @@ from math import exp
 from typing import Final, Protocol
 
 from enmasse import __version__
-from services.mqtt_gateway.ports import SYSTEM
+from services.mqtt_gateway.interfaces import SYSTEM
 
 INTERVAL: Final = 10.0
 """Seconds between two reports, as mosquitto's sys_interval."""

@@ -1,4 +1,4 @@
-"""The management node `$management`: entity types, bodies, tables, the agent that answers requests.
+"""The management node `$management`: entity types, their bodies, tables, the node that answers requests.
 
 It imports `network` and `routing`; neither knows it. A ValueError of the domain becomes a ManagementError here.
 """

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from services.router.management import schema
-from services.router.management.bodies import auth_service, connector_config, listener_config, ssl_profile
+from services.router.management.entity_bodies import auth_service, connector_config, listener_config, ssl_profile
 from services.router.management.entity_tables import Getter, Table
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, INTERNAL, EntityType, ManagementError, read_body

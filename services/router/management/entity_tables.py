@@ -12,7 +12,7 @@ from typing import Any
 
 from enmasse.amqp.codec.encoder import encode, encoded_map
 from services.router.management import schema
-from services.router.management.bodies import address_config, auto_link_config, checked, link_route_config
+from services.router.management.entity_bodies import address_config, auto_link_config, checked, link_route_config
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, NOT_FOUND, EntityType, ManagementError
 from services.router.routing.configuration import UNAVAILABLE

@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.annotations import OF_ROUTERS
-from services.router.management.bodies import listener_config
+from services.router.management.entity_bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
 from services.router.network.listeners import offered_mechanisms
 from services.router.network.port_settings import ANONYMOUS, NEIGHBOURS, PLAIN, SCRAM, SslProfile

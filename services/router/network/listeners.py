@@ -13,7 +13,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.login import Login
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener as PeersListener
 from enmasse.identity.proofs.certificates import certified

@@ -6,7 +6,7 @@ a link of its own, before that address is remembered.
 
 from __future__ import annotations
 
-from enmasse.identity.processes.admission import Admission
+from enmasse.identity.processes.peer_check import Admission
 from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
 from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens

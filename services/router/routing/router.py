@@ -21,7 +21,7 @@ from services.router.routing.brokers.routed_attaches import PassingOn
 from services.router.routing.clock import Clock
 from services.router.routing.configuration import BALANCED, AddressConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
-from services.router.routing.watch import Watch
+from services.router.routing.periodic_checks import Watch
 
 BLOCKED = 10.0
 """Seconds without credit after which a link counts as blocked."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl.layer import EXTERNAL
-from enmasse.identity.audit import LoginAudit
 from enmasse.identity.enforcer import Enforcer
 from enmasse.identity.login import Login
+from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.owned import queue_prefix
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from enmasse.control.listings import AddressRow, QueueRow
 from enmasse.metrics import counter, gauge, largest
 from enmasse.model.names import WireName, address_name
-from services.storage_controller.brokers.contents import SESSIONS, root_of, topics_of
+from services.storage_controller.brokers.broker_contents import SESSIONS, root_of, topics_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

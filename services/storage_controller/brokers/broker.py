@@ -6,7 +6,7 @@ from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.address_metrics import Traffic
-from services.storage_controller.brokers.contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import Contents, Holding
 
 
 class ManagedBroker:

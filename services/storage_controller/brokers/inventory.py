@@ -12,7 +12,7 @@ from collections.abc import KeysView
 from enmasse.engines.engine import BrokerEngine
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.contents import EMPTY, Contents, Holding
+from services.storage_controller.brokers.broker_contents import EMPTY, Contents, Holding
 
 
 class Inventory:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enmasse.engines import EMBEDDED, catalogue
+from enmasse.engines import EMBEDDED, choices
 from enmasse.engines.engine import AMQP
 from enmasse.kubernetes.api import (
     BUDGET,
@@ -67,7 +67,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     owner: str = ""
 
     def __post_init__(self) -> None:
-        catalogue.broker(self.engine)
+        choices.broker(self.engine)
 
 
 class KubernetesDriver:
@@ -75,7 +75,7 @@ class KubernetesDriver:
 
     def __init__(self, settings: KubernetesSettings, api: Api, events: Events) -> None:
         """Raises process.Fatal if the templates cannot be used."""
-        self.engine = catalogue.broker(settings.engine)
+        self.engine = choices.broker(settings.engine)
         self._settings = settings
         self._api = api
         self._events = events

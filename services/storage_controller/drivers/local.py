@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from enmasse.engines import EMBEDDED, catalogue
+from enmasse.engines import EMBEDDED, choices
 from enmasse.logs import log
 from enmasse.storage.decoding import decode_any
 from enmasse.storage.durable import replace_file
@@ -28,14 +28,14 @@ class LocalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     engine: str = EMBEDDED
 
     def __post_init__(self) -> None:
-        catalogue.broker(self.engine)
+        choices.broker(self.engine)
 
 
 class LocalDriver:
     """Brokers as processes of one machine's supervisor (a BrokerDriver)."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        self.engine = catalogue.broker(settings.engine)
+        self.engine = choices.broker(settings.engine)
         self._desired = Path(settings.desired)
         self._actual = Path(settings.actual)
         self._applied: dict[str, dict[str, Any]] = {}

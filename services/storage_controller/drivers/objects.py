@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from enmasse.engines import EMBEDDED, catalogue
+from enmasse.engines import EMBEDDED, choices
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
 from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
@@ -145,7 +145,7 @@ def objects(
     name = object_name(place.release, broker)
     content = manifest.content
     template = msgspec.convert(content["template"], Template)
-    engine = catalogue.broker(content["engine"])
+    engine = choices.broker(content["engine"])
     settings = content["settings"]
     if template.identity_secret:
         settings = {**settings, "peers": IDENTITY}

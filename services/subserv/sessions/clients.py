@@ -28,7 +28,7 @@ from services.subserv.records import SessionRecord
 from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.serial_work import Turns
 from services.subserv.sessions.announced_addresses import Command, SessionSources
-from services.subserv.sessions.packets import Packets
+from services.subserv.sessions.packet_ids import Packets
 from services.subserv.sessions.qos2_owners import Undo
 from services.subserv.sessions.sessions import Session, Sessions, Share, undone
 from services.subserv.subscription_placement import Desired

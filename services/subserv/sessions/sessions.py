@@ -17,10 +17,10 @@ from enmasse.model.sessions import Outgoing, PacketChange, Subscription
 from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
 from services.subserv import broker_names, records
-from services.subserv.identity import Identity
 from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.sessions.qos2_owners import Given, Message, Undo, goes_back, of_group
 from services.subserv.subscription_placement import Subscriber
+from services.subserv.suite_queues import Identity
 
 
 def undone(undo: list[Undo]) -> None:

@@ -55,8 +55,8 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
 
 
 def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
+    from enmasse.cli.contexts.api_problems import Lost, lost
     from enmasse.cli.contexts.console import API, console
-    from enmasse.cli.contexts.problems import Lost, lost
     from enmasse.cli.contexts.streams import follow
 
     there = console(offset)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from enmasse.cli.common import end
+from enmasse.cli.contexts.api_problems import refused
 from enmasse.cli.contexts.console import API, ask, console, items, path
 from enmasse.cli.contexts.contexts import in_force
-from enmasse.cli.contexts.problems import refused
 from enmasse.identity.owned import owned, owner
 from enmasse.identity.principal import ANONYMOUS, named
 from enmasse.model.sessions import (

@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from enmasse.cli.common import port_offset
+from enmasse.cli.contexts.api_problems import Lost, lost
 from enmasse.cli.contexts.console import API, Console, console
-from enmasse.cli.contexts.problems import Lost, lost
 from enmasse.cli.contexts.streams import Merged, follow
 from enmasse.cli.output.tables import age, table
 

@@ -18,7 +18,7 @@ from enmasse.cli.messages.mqttclient import connection_options
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
-    from enmasse.cli.contexts.server import Server
+    from enmasse.cli.contexts.target_server import Server
     from enmasse.cli.messages.mqttclient import Session
     from enmasse.mqtt.packets import Properties
 

@@ -17,7 +17,7 @@ from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Disconnected
-    from enmasse.cli.contexts.server import Server
+    from enmasse.cli.contexts.target_server import Server
     from enmasse.cli.messages.mqttclient import Session
     from enmasse.mqtt.packets import Publish
 

@@ -131,8 +131,8 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
 
 def _fetch_console(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
     """As `fetch`, of the suite of a context. Its files are not here: they are what is in force."""
+    from enmasse.cli.contexts.api_problems import refused
     from enmasse.cli.contexts.console import console
-    from enmasse.cli.contexts.problems import refused
 
     deadline = time.monotonic() + (wait or 0.0)
     there = console(offset)
@@ -204,7 +204,7 @@ def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
 
 
 def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
-    from enmasse.supervisor.lines import error_lines
+    from enmasse.supervisor.error_lines import error_lines
     from enmasse.text import printable
 
     lines = [f"{c['name']}: {c['detail'] or 'not ready'}" for c in status["components"] if not c["ready"]]

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
-from enmasse.engines.catalogue import BROKERS, ROUTERS
+from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.model.mqtt_limits import Limits
 from enmasse.process.service_table import SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES

@@ -1,1 +1,1 @@
-"""A stored message: its sections, its properties, its payload."""
+"""A stored message: its sections, the values that selectors see, its payload."""

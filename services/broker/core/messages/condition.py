@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from services.broker.core.messages.properties import marks_of
+from services.broker.core.messages.selector_values import marks_of
 from services.broker.selector import Lookup, Selector, compile_selector
 
 

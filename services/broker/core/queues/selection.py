@@ -8,7 +8,7 @@ from itertools import islice
 from operator import attrgetter
 
 from services.broker.core.messages.payloads import Payloads
-from services.broker.core.messages.properties import property_lookup
+from services.broker.core.messages.selector_values import property_lookup
 from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.contents import Contents

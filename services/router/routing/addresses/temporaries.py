@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
 from services.router.routing.addresses.address import RoutedAddress
-from services.router.routing.addresses.configured import ConfiguredAddresses
+from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.addresses.producer import Producer
 from services.router.routing.connection import LinkRecord, RouterConnection

@@ -14,7 +14,7 @@ from enmasse.control.feeds import encode_message
 from enmasse.http.health import Health
 from enmasse.model.names import AddressName
 from enmasse.storage.durable import replace_file
-from services.configserv.intake import Intake
+from services.configserv.loading import Loading
 from services.configserv.service import ConfigService
 from services.configserv.state import store as stores
 from tests.kit.running import asyncio_test
@@ -68,16 +68,16 @@ def test_a_disk_that_hangs_stops_neither_the_service_nor_is_anything_published_b
     @asyncio_test
     async def run() -> None:
         service = ConfigService(stores.ConfigStore(str(tmp_path)), (), Health("127.0.0.1:0"))
-        intake = Intake(service.compute, service.save, service.take)
+        loading = Loading(service.compute, service.save, service.take)
         files = {"addresses.json": json.dumps({"a": {"type": "anycast"}}).encode(), "flavors.json": b"{}"}
-        intake.configure({**files, "brokers.json": None})
+        loading.configure({**files, "brokers.json": None})
         await until(lambda: writes)  # the loop has turns while the disk hangs
         assert service.status().addresses == []
         hanging.set()
-        await intake.settled()
+        await loading.settled()
         assert [address.name for address in service.status().addresses] == [AddressName("a")]
         assert AddressName("a") in stores.ConfigStore(str(tmp_path)).configuration().addresses
-        intake.close()
+        loading.close()
         service.close()
 
     monkeypatch.setattr(stores, "replace_file", replace)

@@ -1,4 +1,4 @@
-"""Intake of configuration from files or ConfigMaps: checked in a thread, and saved before it is published."""
+"""Loading of configuration from files or ConfigMaps: checked in a thread, and saved before it is published."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enmasse.process import runner
 from services.configserv.drivers import Contents
 
 
-class Intake:
+class Loading:
     """Queue of contents, each of which becomes the configuration in force; of several that wait, only the newest.
 
     `compute`, `save` and `take` are those of the service. `compute` is called in a thread.
@@ -32,7 +32,7 @@ class Intake:
         """Take the newest contents."""
         self._newest = contents
         if self._task is None:
-            self._task = runner.spawn(self._work(), "intake")
+            self._task = runner.spawn(self._work(), "loading")
 
     async def settled(self) -> None:
         """Wait until the configuration that was given last applies."""

@@ -15,7 +15,7 @@ from enmasse.amqp.codec.types import Int
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import encode_properties
 from enmasse.logs import log
-from services.router.management import nodes
+from services.router.management import node_operations
 from services.router.management.entity_tables import Table
 from services.router.management.requests import Request
 from services.router.management.schema import (
@@ -215,8 +215,8 @@ class ManagementAgent:
             if kind is None:
                 raise ManagementError(BAD_REQUEST, f"No such entity type '{only}'")
             kinds = [kind]
-        body = nodes.operate(operation, kinds, self.router.id)
-        if body is nodes.UNKNOWN:
+        body = node_operations.operate(operation, kinds, self.router.id)
+        if body is node_operations.UNKNOWN:
             raise ManagementError(
                 NOT_IMPLEMENTED, f"Operation '{request.values.get('operation')}' not implemented for '{MANAGEMENT}'"
             )

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from services.router.management import schema
-from services.router.management.bodies import policy_config
 from services.router.management.entities import Entity, EntityTable, UniqueNames
+from services.router.management.entity_bodies import policy_config
 from services.router.management.schema import read_body
 from services.router.management.supported import check_policy
 from services.router.routing.policy import Policy
