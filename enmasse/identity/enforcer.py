@@ -9,10 +9,11 @@ from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
 from enmasse.identity.login import LONGEST_WAIT, Login
+from enmasse.identity.principal import Principal, named
 from enmasse.identity.quotas import Quotas
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.feeds import PermissionChanges
-from enmasse.model.users import GROUP
+from enmasse.model.users import GROUP, ConnectionLimits
 
 K = TypeVar("K", bound=Hashable)
 """Key of a login: its connection, or the identifier of its client."""
@@ -49,31 +50,34 @@ class Enforcer(Generic[K]):
         self._later = later
         self._quotas = Quotas(now)
         self._members: dict[str, dict[K, _Member]] = {}
+        """By the full name of the user."""
 
     def too_many(self, login: Login, key: K) -> str:
         """Return why the user may not have this login beside its others; empty: it may."""
-        name, limits = login.principal.name, self.users.permissions.limits(login.principal)
-        others = self._members.get(name, {})
-        return self._quotas.too_many(name, limits, len(others) - (key in others))
+        others = self._members.get(login.principal.full_name, {})
+        return self._quotas.too_many(login.principal.name, self._limits(login), len(others) - (key in others))
 
     def too_often(self, login: Login) -> str:
         """Return why the user may not log in at this time; empty: it may, and that counts."""
-        return self._quotas.too_often(login.principal.name, self.users.permissions.limits(login.principal))
+        return self._quotas.too_often(login.principal, self._limits(login))
+
+    def _limits(self, login: Login) -> ConnectionLimits:
+        return self.users.permissions_of(login.principal.space).limits(login.principal)
 
     def hold(self, key: K, login: Login) -> None:
         """Count a login before it is live. One that is live under this key stays the one that is looked at."""
-        self._members.setdefault(login.principal.name, {}).setdefault(key, _Member(login))
+        self._members.setdefault(login.principal.full_name, {}).setdefault(key, _Member(login))
 
     def enter(self, key: K, login: Login, soonest: float = 0.0) -> None:
         """Look after a login from now on, in the place of another one under this key. `soonest`: seconds within which
         no expiry is looked at."""
         self.leave(key, login)
-        member = self._members.setdefault(login.principal.name, {})[key] = _Member(login)
+        member = self._members.setdefault(login.principal.full_name, {})[key] = _Member(login)
         self._await_expiry(key, member, soonest)
 
     def leave(self, key: K, login: Login) -> None:
         """Forget a login that has ended."""
-        name = login.principal.name
+        name = login.principal.full_name
         members = self._members.get(name, {})
         member = members.pop(key, None)
         if member is not None and member.timer is not None:
@@ -86,13 +90,19 @@ class Enforcer(Generic[K]):
         names = self.users.take(body)
         if names is None:
             return [key for members in self._members.values() for key in members]
-        groups = {name.removeprefix(GROUP) for name in names if name.startswith(GROUP)}
+        changed = map(named, names)
+        groups = {(each.space, each.name.removeprefix(GROUP)) for each in changed if each.name.startswith(GROUP)}
         return [
             key
             for name in (list(self._members) if groups else names & self._members.keys())
             for key, member in self._members[name].items()
-            if name in names or not groups.isdisjoint(self.users.permissions.groups(member.login.principal))
+            if name in names or not groups.isdisjoint(self._groups(member.login.principal))
         ]
+
+    def _groups(self, principal: Principal) -> list[tuple[str, str]]:
+        """Return the groups of a principal, with its space."""
+        space = principal.space
+        return [(space, group) for group in self.users.permissions_of(space).groups(principal)]
 
     def _await_expiry(self, key: K, member: _Member, soonest: float = 0.0) -> None:
         member.timer = None

@@ -69,11 +69,24 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     flavors: dict[str, Flavor]
 
 
+class ReachedSpace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How clients reach an address space: they mean it by its name, and by these `hosts`. `tokens`: there are issuers
+    whose tokens may name users of the space without an entry."""
+
+    hosts: tuple[str, ...] = ()
+    tokens: bool = False
+
+
+Spaces = dict[str, ReachedSpace]
+"""All address spaces but the default one; absent in a message without any."""
+
+
 class Users(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `users`: entries of users.json with hashes; names of groups begin with `@`. Only the authentication service
     may follow it. `issuers`: those of issuers.json in their order, with the secrets of clients. `anonymous`: there is
     neither file, clients need no credentials. `salt_key`: from which the salts of unknown users are derived, so that
-    they stay the same as those of known ones do."""
+    they stay the same as those of known ones do. `in_spaces`: users and groups of the other `spaces` by their full
+    names, `!!SPACE/NAME`; earlier versions read neither."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
@@ -81,6 +94,8 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, User] = {}
     issuers: dict[str, Issuer] = {}
     salt_key: bytes = b""
+    spaces: Spaces | msgspec.UnsetType = msgspec.UNSET
+    in_spaces: dict[str, User] | msgspec.UnsetType = msgspec.UNSET
 
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,10 +118,14 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True):
 
 class PermissionChanges(Permissions, frozen=True, kw_only=True):
     """Feed `permissions/changes`: all users if `full`, else those that have changed since the message before, and the
-    names that are gone. `anonymous` and `tokens` are complete in each message."""
+    names that are gone. `anonymous`, `tokens` and `spaces` are complete in each message. `in_spaces`: users and groups
+    of the other `spaces` by their full names, `!!SPACE/NAME`, of which `removed` may have some; earlier versions read
+    neither."""
 
     full: bool = True
     removed: list[str] = []
+    spaces: Spaces | msgspec.UnsetType = msgspec.UNSET
+    in_spaces: dict[str, GrantedUser] | msgspec.UnsetType = msgspec.UNSET
 
 
 def granted(user: User) -> GrantedUser:

@@ -35,7 +35,7 @@ class Permits:
 
     def refusal(self, author: Author, to: str) -> str:
         """Return why a will of this user may not be published to `to`; empty if it may, or is not known."""
-        return authors.refusal(self._users.permissions, author, to) if self.known else ""
+        return authors.refusal(self._users.permissions_of(author.space), author, to) if self.known else ""
 
     def note(self, will: Will, reason: str) -> None:
         """Log a will that is dropped; those of one user together, once a minute."""

@@ -36,18 +36,21 @@ class Permits:
 
     def rights(self, author: Author) -> Rights | None:
         """Return what a user may do now; None: there is no such user."""
-        return authors.rights(self._users.permissions, author)
+        return authors.rights(self._users.permissions_of(author.space), author)
 
     def removed(self, user: Principal) -> bool:
         """Return whether there is no such user any longer. The anonymous user may be of the time without users, and
-        one without an entry may have a token. Users of other spaces are not known."""
-        permissions = self._users.permissions
-        if not self.known.is_set() or user.space != permissions.space:
-            return False
-        return not (self.anonymous or self._users.tokens or user.name == ANONYMOUS or permissions.knows(user.name))
+        one without an entry may have a token. What users of a space own that is gone is not ended by this."""
+        users = self._users
+        return self.known.is_set() and not (
+            users.is_open(user.space)
+            or users.may_lack_entry(user.space)
+            or user.name == ANONYMOUS
+            or users.permissions_of(user.space).knows(user.name)
+        )
 
     def refusal(self, entry: Retained, now: int) -> str:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""
         if entry.author is None or entry.since + SKEW > now:
             return ""
-        return authors.refusal(self._users.permissions, entry.author, entry.name)
+        return authors.refusal(self._users.permissions_of(entry.author.space), entry.author, entry.name)

@@ -15,14 +15,14 @@ LIMITS = ConnectionLimits(connections=2, connects_per_second=3)
 
 
 def admitted(found: Quotas, user: str, times: int, limits: ConnectionLimits = LIMITS) -> int:
-    return sum(found.too_often(user, limits) == "" for _ in range(times))
+    return sum(found.too_often(Principal(user), limits) == "" for _ in range(times))
 
 
 def test_a_seconds_connects_may_come_at_once_and_no_more() -> None:
     clock = Clock(5000.0)
     found = Quotas(clock)
     assert admitted(found, "alice", 10) == 3
-    assert "3 times a second" in found.too_often("alice", LIMITS)
+    assert "3 times a second" in found.too_often(Principal("alice"), LIMITS)
     assert admitted(found, "bob", 10) == 3, "other users have their own"
     clock.now += 0.34
     assert admitted(found, "alice", 10) == 1
@@ -59,7 +59,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "MAX_USERS", 2)
     found = Quotas(Clock(5000.0))
     for user in ("a", "b", "a", "c"):
-        found.too_often(user, LIMITS)
+        found.too_often(Principal(user), LIMITS)
     assert list(found._due) == ["a", "c"]
 
 

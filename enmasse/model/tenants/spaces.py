@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -58,7 +58,15 @@ def space_file(space: str, file: str) -> str:
     return file if space == DEFAULT_SPACE else f"{FOLDER}/{space}/{file}"
 
 
-def hosts_of(spaces: Mapping[str, Space]) -> dict[str, str]:
+class Reached(Protocol):
+    """An address space, as far as clients reach it."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts by which clients mean it."""
+
+
+def hosts_of(spaces: Mapping[str, Reached]) -> dict[str, str]:
     """Return host → the address space that clients mean by it: its own name, and the hosts of its entry."""
     return {**{host: name for name, space in spaces.items() for host in space.hosts}, **{name: name for name in spaces}}
 
