@@ -351,7 +351,7 @@ def _addresses_and_flavors(
 
 
 def _fits(flavor: Flavor | None, address: Address) -> bool:
-    return flavor is not None and flavor.type == (address.type if address.stored else "router")
+    return flavor is not None and flavor.type == address.traits.flavor
 
 
 def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName, Address]) -> Problem:

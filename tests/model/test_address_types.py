@@ -13,6 +13,7 @@ import pytest
 from enmasse.model.address_types import TYPES, AddressType, Traits, type_of
 from enmasse.model.addresses import Address, parse_addresses
 from enmasse.model.brokers import HandMade, place
+from enmasse.model.configuration import Applied, apply
 from enmasse.model.feeds import Placement
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document
@@ -94,6 +95,16 @@ def test_a_further_type_is_carried_as_its_traits_tell(further: Address) -> None:
     assert owner is not None and (owner.name, owner.wire, owner.to) == ("dead", "dead", "dead/x")
     merger = Merger(("ragent", "storage_controller"))
     assert merger._needs[DEAD] == merger._needs["queue"]
+
+
+def test_a_further_type_is_taken_from_the_files(further: Address) -> None:
+    """Its flavor has the type that the row states, which is not its own."""
+    texts = {
+        "addresses.json": b'{"dead": {"type": "deadletter", "flavor": "f"}}',
+        "flavors.json": b'{"f": {"type": "queue", "templateName": "queue-persisted"}}',
+    }
+    applied = apply(texts, Applied())
+    assert (list(applied.state.addresses), applied.problems) == (["dead"], [])
 
 
 def test_both_notations_state_each_type() -> None:

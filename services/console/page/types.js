@@ -1,7 +1,9 @@
-// The types of addresses, with the traits of enmasse/model/address_types.py. `browse`: their messages are looked at.
+// The types of addresses, with the traits of enmasse/model/address_types.py. `browse`: their messages are looked at;
+// `flavor`: the type of their flavors.
 export const TYPES = {
   queue: {
     stored: true,
+    flavor: "queue",
     browse: true,
     tag: "Stored",
     uses: "work, orders, commands",
@@ -9,6 +11,7 @@ export const TYPES = {
   },
   topic: {
     stored: true,
+    flavor: "topic",
     tag: "Stored for subscribers",
     uses: "events, telemetry, MQTT",
     what: "Each subscription gets each message, durable ones also what came while they were away.",

@@ -13,7 +13,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
     [more, setMore] = useState(address ? text(rest(before)) : "");
   const [error, setError] = useState(null),
     [busy, setBusy] = useState(false);
-  const flavors = (useFetch("flavors?limit=1000").data?.items || []).filter((it) => it.type === type);
+  const flavors = (useFetch("flavors?limit=1000").data?.items || []).filter((it) => it.type === traits(type).flavor);
   const chosen = traits(type).stored ? flavor || flavors[0]?.name || "" : "";
   let extra = {},
     wrong = null;
