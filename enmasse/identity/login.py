@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from enmasse.identity.principal import Principal
+from enmasse.model.names import DEFAULT_SPACE
 
+SPACES = "enmasse.spaces"
+"""Capability that relays of logins desire of the authentication service if they know address spaces."""
 LONGEST_WAIT = 600.0
 """Seconds after which the time is looked at again until a token expires, as the clock of the machine may be set."""
 
@@ -40,12 +43,13 @@ def stated(properties: Mapping[Any, Any]) -> Login | None:
     groups = properties.get("groups")
     groups = groups if isinstance(groups, list | tuple) else ()
     credentials, expires = properties.get("credentials"), properties.get("exp")
+    space = properties.get("space", DEFAULT_SPACE)
     if not isinstance(name, str) or not name or not all(isinstance(group, str) for group in groups):
         return None
-    if expires is not None and not isinstance(expires, int):
+    if not isinstance(space, str) or (expires is not None and not isinstance(expires, int)):
         return None
     known = str(credentials) if isinstance(credentials, str) else None
-    return Login(Principal(str(name), tuple(map(str, groups))), known, expires)
+    return Login(Principal(str(name), tuple(map(str, groups)), str(space)), known, expires)
 
 
 def may_be_token(password: str) -> bool:

@@ -19,6 +19,7 @@ from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
 from enmasse.network.host import counted_host
 from enmasse.process import runner
@@ -78,21 +79,22 @@ class Authenticator:
         """Return whether users are known, so that a password can be right or wrong."""
         return self.users.known and not self.users.anonymous
 
-    def begin(self, user: str, address: str | None) -> bool:
+    def begin(self, who: Principal, address: str | None) -> bool:
         """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
+        user = who.full_name
         key = user, counted_host(address) if address is not None else ""
         if self._under_way[key] >= AT_ONCE or (address is not None and self._failures.wait(user, address) > 0):
             return False
         self._under_way[key] += 1
         return True
 
-    def end(self, user: str, address: str | None, *, failed: bool) -> None:
+    def end(self, who: Principal, address: str | None, *, failed: bool) -> None:
         """Note that an attempt has ended. A failure from an address that is not known counts as under way DELAY longer,
         which bounds the guesses there, as failures do elsewhere."""
         if address is None and failed:
-            self._loop.call_later(DELAY, self._ended, (user, ""))
+            self._loop.call_later(DELAY, self._ended, (who.full_name, ""))
         else:
-            self._ended((user, counted_host(address) if address is not None else ""))
+            self._ended((who.full_name, counted_host(address) if address is not None else ""))
 
     def _ended(self, key: tuple[str, str]) -> None:
         self._under_way[key] -= 1
@@ -100,21 +102,22 @@ class Authenticator:
             del self._under_way[key]
 
     def failed(
-        self, mechanism: str, user: str, address: str | None, answer: Callable[[], None], *, checked: bool
+        self, mechanism: str, who: Principal, address: str | None, answer: Callable[[], None], *, checked: bool
     ) -> None:
         """Count a failed login, and answer it: later if the address is not known or had to wait."""
         self._counts[mechanism, "refused"] += 1
-        known = self.users.knows(user)  # a name that is unknown may be a password
-        log.get().info("authserv.login.refused", user=user if known else None, peer=address, mechanism=mechanism)
-        self.audit.note(user if known else None, address, mechanism, accepted=False)
+        known = who.full_name if self.users.knows(who) else None  # a name that is unknown may be a password
+        log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism)
+        self.audit.note(known, address, mechanism, accepted=False)
         if address is not None and checked:
-            self._failures.failed(user, address)
+            self._failures.failed(who.full_name, address)
             answer()
         else:
             self._loop.call_later(DELAY, answer)
 
-    def succeeded(self, mechanism: str, user: str, address: str | None) -> None:
+    def succeeded(self, mechanism: str, who: Principal, address: str | None) -> None:
         """Count a login."""
+        user = who.full_name
         self._counts[mechanism, "accepted"] += 1
         self.audit.note(user, address, mechanism, accepted=True)
         if address is not None:
@@ -124,28 +127,39 @@ class Authenticator:
         """Count a login that could not be decided."""
         self._counts[mechanism, "undecided"] += 1
 
-    def verifier(self, user: str, mechanism: str) -> Verifier | None:
+    def meant(self, stated: str, space: str | None) -> Principal:
+        """Return the user that a client means by a name. `space`: the address space that it has chosen otherwise; None:
+        `USER@SPACE` names one, if there is such a space, else it is the default one. Where a space was chosen, its name
+        may follow too. There need not be such a space, nor such a user."""
+        name, _, suffix = stated.rpartition("@")
+        if space is None:
+            return Principal(name, space=suffix) if name and suffix in self.users.spaces else Principal(stated)
+        return Principal(name if name and suffix == space else stated, space=space)
+
+    def verifier(self, who: Principal, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
-        return self.users.verifier(user, mechanism)
+        return self.users.verifier(who, mechanism)
 
-    def at_once(self, user: str, password: str) -> Proof | None:
+    def at_once(self, who: Principal, password: str) -> Proof | None:
         """Return the identity of the user with this password if that is known, or cheap to find; else None."""
-        return None if self._may_be_token(password) else self.users.at_once(user, password)
+        return None if self._may_be_token(who, password) else self.users.at_once(who, password)
 
-    async def check(self, user: str, password: str) -> Proof | None:
+    async def check(self, who: Principal, password: str) -> Proof | None:
         """Return the identity of the user with this password, which may be a token, if `at_once` has not found it.
-        Issuers are asked about names that have no entry in users.json. Raises Busy, Unavailable."""
-        if self._may_be_token(password):
+        Issuers are asked about names that have no entry in users.json; those of spaces are not asked yet (decision 51).
+        Raises Busy, Unavailable."""
+        user = who.name
+        if self._may_be_token(who, password):
             found = await self.check_token(password)
             return found if found is not None and user in ("", found.principal.name) else None
-        if self.users.knows(user) or user == ANONYMOUS or user_name_error(user) is not None:
-            return await self.users.check(user, password)
-        if self.issuers.check_passwords:
+        if self.users.knows(who) or user == ANONYMOUS or user_name_error(user) is not None:
+            return await self.users.check(who, password)
+        if who.space == DEFAULT_SPACE and self.issuers.check_passwords:
             return await self.issuers.check_password(user, password)
-        return await self.users.check(user, password)
+        return await self.users.check(who, password)
 
-    def _may_be_token(self, password: str) -> bool:
-        return bool(self.issuers) and may_be_token(password)
+    def _may_be_token(self, who: Principal, password: str) -> bool:
+        return who.space == DEFAULT_SPACE and bool(self.issuers) and may_be_token(password)
 
     async def check_token(self, token: str) -> Proof | None:
         """Return the identity that a token proves. Raises Unavailable."""
@@ -159,17 +173,17 @@ class Authenticator:
         """Return the identity that a refresh token proves. Raises Busy, Unavailable."""
         return await self.issuers.refresh(login)
 
-    def principal(self, user: str) -> Principal | None:
+    def principal(self, who: Principal) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
-        return self.users.principal(user)
+        return self.users.principal(who)
 
     def rights(self, principal: Principal) -> Rights:
         """Return what a principal may do."""
         return self.users.rights(principal)
 
-    def credentials(self, user: str) -> str | None:
+    def credentials(self, who: Principal) -> str | None:
         """Return `credentials` of the feed `permissions`; None: the user has no entry."""
-        return self.users.credentials(user)
+        return self.users.credentials(who)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work beside the connection."""

@@ -108,7 +108,7 @@ class LoginRequests(Handler):
         if not self._logins.has_users:
             answer(encoded(LoginAnswer(request.id, "unavailable")))
             return
-        login = SaslLogin(self._logins, request.client, relayed=False)
+        login = SaslLogin(self._logins, request.client, relayed=False, spaces=request.spaces)
         login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
 
     def _ask_issuers(self, payload: bytes) -> None:
@@ -116,7 +116,7 @@ class LoginRequests(Handler):
         if isinstance(request, ListIssuers):
             answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers())))
             return
-        login = SaslLogin(self._logins, request.client, relayed=False)
+        login = SaslLogin(self._logins, request.client, relayed=False, spaces=False)
         if isinstance(request, RefreshLogin):
             login.refresh(_Reply(request.id, REFRESH, login, answer), request)
         else:
@@ -192,7 +192,7 @@ class _Reply(Exchange):
         principal = found.principal
         answer = LoginAnswer(
             self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires,
-            self._login.refresh_token,
+            self._login.refresh_token, principal.space,
         )  # fmt: skip
         self._answer(encoded(answer))
 

@@ -11,13 +11,14 @@ from enmasse.amqp.codec.performatives import SASL_AUTH
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import TEMPORARY, Exchange, ServerMechanism, anonymous, plain
-from enmasse.identity.login import Login
+from enmasse.identity.login import SPACES, Login
 from enmasse.identity.principal import Principal
-from enmasse.identity.processes.relays import relayed_client
+from enmasse.identity.processes.relays import CLIENT, relayed_client
 from enmasse.identity.processes.scram import Unknown, scram
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import Busy
 from enmasse.identity.user_directory import removed
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.users import ANONYMOUS, Verifier, prepared
 from services.authserv.authenticator import Authenticator
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
@@ -32,16 +33,21 @@ BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 
 class SaslLogin(Handler):
     """Login of one client. `address`: its host; `relayed`: it may state another one, with a proof by `relay_key` unless
-    that is empty."""
+    that is empty. `spaces`: False if the relay knows no address spaces."""
 
-    def __init__(self, logins: Authenticator, address: str, *, relayed: bool, relay_key: str = "") -> None:
+    def __init__(
+        self, logins: Authenticator, address: str, *, relayed: bool, relay_key: str = "", spaces: bool = True
+    ) -> None:
         self._logins = logins
         self._peer = address
         self._relayed = relayed
         self._relay_key = relay_key
         self._address: str | None = None
-        self._user = ""
-        """The name that the client states."""
+        self._who = Principal("")
+        """The user that the client means."""
+        self._spaces = spaces
+        self._space: str | None = None if spaces else DEFAULT_SPACE
+        """The address space that the client has chosen; None: its name decides."""
         self._principal: Principal | None = None
         self._expires: int | None = None
         self.refresh_token: str | None = None
@@ -56,7 +62,7 @@ class SaslLogin(Handler):
 
     def open_to_all(self) -> dict[str, Callable[[], ServerMechanism]]:
         """Return mechanisms that let in everyone as the anonymous user, whatever the password."""
-        everyone = plain(lambda exchange, user, password: exchange.succeed(ANONYMOUS))
+        everyone = plain(self._let_in)
         return {"PLAIN": self._watched(everyone), "ANONYMOUS": self._watched(anonymous)}
 
     def unready(self, names: tuple[str, ...]) -> dict[str, Callable[[], ServerMechanism]]:
@@ -68,10 +74,12 @@ class SaslLogin(Handler):
     def on_open(self, c: Connection) -> None:
         """State the identity, then close."""
         found = self.identity()
-        if found is None:
+        wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
+        desired = tuple(map(str, wanted or ()))
+        if found is None or (found.principal.space != DEFAULT_SPACE and SPACES not in desired):
             # A router of Dispatch has let the client in already: the rights are all that it still heeds.
             c.open_fields.properties = {**(c.open_fields.properties or {}), Symbol("address-authz"): NOTHING}
-            c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, removed(self._user)))
+            c.close(AmqpError(errors.UNAUTHORIZED_ACCESS, removed(self._who.name)))
             return
         principal = found.principal
         properties: dict[Any, Any] = {
@@ -82,8 +90,9 @@ class SaslLogin(Handler):
             properties[Symbol("credentials")] = found.credentials
         if found.expires is not None:
             properties[Symbol("exp")] = found.expires
-        wanted = c.remote_open.desired_capabilities if c.remote_open is not None else None
-        if AUTHZ in map(str, wanted or ()):
+        if principal.space != DEFAULT_SPACE:
+            properties[Symbol("space")] = principal.space
+        if AUTHZ in desired:
             authz = address_authz(self._logins.rights(principal), principal.name)
             properties[Symbol("address-authz")] = authz
             c.open_fields.offered_capabilities = (Symbol(AUTHZ),)
@@ -100,7 +109,7 @@ class SaslLogin(Handler):
         if principal is None:
             return None
         if credentials is None:
-            credentials = self._logins.credentials(principal.name)
+            credentials = self._logins.credentials(principal)
         return Login(principal, credentials, self._expires)
 
     def check(self, exchange: Exchange, user: str, password: str) -> None:
@@ -111,13 +120,13 @@ class SaslLogin(Handler):
     def redeem(self, exchange: Exchange, code: RedeemCode) -> None:
         """Check a code that a browser has brought from its issuer, and answer as a mechanism does."""
         self.begun(None)
-        self._decide(_Answer(exchange, self), "", self._logins.redeem(code))
+        self._decide(_Answer(exchange, self), Principal(""), self._logins.redeem(code))
 
     def refresh(self, exchange: Exchange, request: RefreshLogin) -> None:
         """Check a refresh token, and answer as a mechanism does. Failures of others at this address do not count:
         this client was logged in before."""
         self.begun(None)
-        self._logins.spawn(self._decided(_Answer(exchange, self), "", self._logins.refresh(request)))
+        self._logins.spawn(self._decided(_Answer(exchange, self), Principal(""), self._logins.refresh(request)))
 
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
@@ -134,34 +143,41 @@ class SaslLogin(Handler):
         return lambda: _Watched(factory(), self)
 
     def _may_try(self) -> bool:
-        self._trying = self._trying or self._logins.begin(self._user, self._address)
+        self._trying = self._trying or self._logins.begin(self._who, self._address)
         return self._trying
 
     def _end(self, *, failed: bool = False) -> bool:
         """End the attempt; return whether there was one."""
         trying, self._trying = self._trying, False
         if trying:
-            self._logins.end(self._user, self._address, failed=failed)
+            self._logins.end(self._who, self._address, failed=failed)
         return trying
 
     def _verifier(self, user: str, mechanism: str) -> Verifier | None:
-        self._user = user
-        self._credentials = self._logins.credentials(user)
-        return self._logins.verifier(user, mechanism) if self._may_try() else None
+        who = self._who = self._logins.meant(user, self._space)
+        self._credentials = self._logins.credentials(who)
+        return self._logins.verifier(who, mechanism) if self._may_try() else None
+
+    def _let_in(self, exchange: Exchange, user: str, password: str) -> None:
+        """Let in a client that means the default space."""
+        if self._logins.meant(prepared(user) or user, self._space).space == DEFAULT_SPACE:
+            exchange.succeed(ANONYMOUS)
+        else:
+            self._check(exchange, user, password)
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
-        self._user = prepared(user) or user
-        self._credentials = self._logins.credentials(self._user)
+        who = self._who = self._logins.meant(prepared(user) or user, self._space)
+        self._credentials = self._logins.credentials(who)
         if not self._may_try():
             exchange.fail()
-        elif (proof := self._logins.at_once(self._user, password)) is not None:
+        elif (proof := self._logins.at_once(who, password)) is not None:
             self._proved(exchange, proof)
         else:
-            self._logins.spawn(self._checked(exchange, self._user, password))
+            self._logins.spawn(self._checked(exchange, who, password))
 
-    async def _checked(self, exchange: Exchange, user: str, password: str) -> None:
+    async def _checked(self, exchange: Exchange, who: Principal, password: str) -> None:
         try:
-            proof = await self._logins.check(user, password)
+            proof = await self._logins.check(who, password)
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
@@ -175,24 +191,25 @@ class SaslLogin(Handler):
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
-        self._decide(exchange, prepared(user) or user, self._logins.check_token(token))
+        who = self._logins.meant(prepared(user) or user, self._space)
+        self._decide(exchange, who, self._logins.check_token(token))
 
-    def _decide(self, exchange: Exchange, user: str, check: Coroutine[Any, Any, Proof | None]) -> None:
-        """Answer what a check finds. `user`: name that the client states; empty: none."""
-        self._user = user
+    def _decide(self, exchange: Exchange, who: Principal, check: Coroutine[Any, Any, Proof | None]) -> None:
+        """Answer what a check finds. `who`: the user that the client means; without a name: any."""
+        self._who = who
         if self._may_try():
-            self._logins.spawn(self._decided(exchange, user, check))
+            self._logins.spawn(self._decided(exchange, who, check))
         else:
             check.close()
             exchange.fail()
 
-    async def _decided(self, exchange: Exchange, user: str, check: Awaitable[Proof | None]) -> None:
+    async def _decided(self, exchange: Exchange, who: Principal, check: Awaitable[Proof | None]) -> None:
         try:
             found = await check
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
-        if found is None or user not in ("", found.principal.name):
+        if found is None or found.principal.space != who.space or who.name not in ("", found.principal.name):
             exchange.fail()
         else:
             self._proved(exchange, found)
@@ -200,19 +217,32 @@ class SaslLogin(Handler):
     # --- for _Watched -------------------------------------------------------------------------------------------------
 
     def begun(self, hostname: str | None) -> None:
-        """Take the address that a router or gateway states for its client."""
+        """Take the address that a router or gateway states for its client, and the space that the client has chosen."""
+        realm = (hostname or "").partition(CLIENT)[0]
+        if self._spaces and self._relayed and realm not in ("", DEFAULT_SPACE) and self._logins.users.spaces:
+            self._space = realm
+        self._who = Principal("", space=self._space or DEFAULT_SPACE)
         self._address = relayed_client(hostname or "", self._relay_key) if self._relayed else self._peer
 
     def ended(self, mechanism: str, user: str | None, answer: Callable[[], None]) -> None:
         """Answer the client: `user` None if the login has failed."""
         checked = self._end(failed=user is None)
         if user is None:
-            self._logins.failed(mechanism, self._user, self._address, answer, checked=checked)
+            self._logins.failed(mechanism, self._who, self._address, answer, checked=checked)
             return
         if self._principal is None:
-            self._principal = self._logins.principal(user)
-        self._logins.succeeded(mechanism, user, self._address)
+            who = self._anonymous if user == ANONYMOUS else self._logins.meant(user, self._space)
+            self._principal = self._logins.principal(who)
+        self._logins.succeeded(mechanism, self._principal or self._who, self._address)
         answer()
+
+    @property
+    def _anonymous(self) -> Principal:
+        return Principal(ANONYMOUS, space=self._space or DEFAULT_SPACE)
+
+    def admits_anonymous(self) -> bool:
+        """Return whether the client may do without credentials in the space that it has chosen."""
+        return self._logins.principal(self._anonymous) is not None
 
     def undecided(self, mechanism: str) -> None:
         """End an attempt that cannot be decided now, which is no failure of the client."""
@@ -259,7 +289,9 @@ class _Answer(Exchange):
         self._exchange.challenge(data)
 
     def succeed(self, user: str | None) -> None:
-        if not self._decided:
+        if user is None and not self._login.admits_anonymous():
+            self.fail()
+        elif not self._decided:
             self._decided = True
             self._login.ended(self.mechanism, user or ANONYMOUS, lambda: self._exchange.succeed(user))
 

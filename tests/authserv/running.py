@@ -73,11 +73,16 @@ class Running:
 
     def users(self, entries: dict[str, User] | None = None, *issuers: Issuer) -> None:
         """Put these entries and issuers in force; None: there is no users.json."""
-        body = feeds.Users(
-            anonymous=entries is None and not issuers,
-            users=entries or {},
-            issuers={f"issuer-{number}": each for number, each in enumerate(issuers)},
+        self.replace(
+            feeds.Users(
+                anonymous=entries is None and not issuers,
+                users=entries or {},
+                issuers={f"issuer-{number}": each for number, each in enumerate(issuers)},
+            )
         )
+
+    def replace(self, body: feeds.Users) -> None:
+        """Put all of this in force."""
         self._run(self._replace(body))
 
     async def _start(self) -> None:
@@ -183,11 +188,13 @@ class _Opened(Handler):
         self.answer.error = str(error)
 
 
-def ask_engine(port: int, mechanism: ClientMechanism, hostname: str | None = None) -> Answer:
-    """Log in with our engine. `hostname`: of sasl-init."""
+def ask_engine(
+    port: int, mechanism: ClientMechanism, hostname: str | None = None, desired: tuple[str, ...] = ()
+) -> Answer:
+    """Log in with our engine. `hostname`: of sasl-init; `desired`: capabilities."""
     handler = _Opened()
     sasl = SaslClient([mechanism], hostname)
-    client = Engine(handler, container_id="test", is_client=True, sasl=sasl)
+    client = Engine(handler, container_id="test", is_client=True, sasl=sasl, desired_capabilities=desired)
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as connection:
         client.open()
         while not client.finished:

@@ -147,7 +147,7 @@ async def test_a_user_of_users_json_has_its_entry_there_as_with_other_tokens(
 ) -> None:
     async with console(service, suite) as c:
         found = await c.redeem(published.code(CHALLENGE, REDIRECT, NONCE, user="bob"))
-    assert (found.user, found.credentials) == ("bob", service.service.logins.credentials("bob"))
+    assert (found.user, found.credentials) == ("bob", service.service.logins.credentials(Principal("bob")))
     assert found.credentials is not None
 
 

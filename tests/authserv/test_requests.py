@@ -76,7 +76,7 @@ async def test_each_request_gets_its_answer(service: Running, suite: Suite) -> N
         "chosen", "alice", "refused", "refused", "refused", "refused", "alice", "refused", "refused", "chosen",
     ]  # fmt: skip
     assert found[1].login.principal == Principal("alice", ("staff",))
-    assert found[1].credentials == service.service.logins.credentials("alice")
+    assert found[1].credentials == service.service.logins.credentials(Principal("alice"))
     refused = [msgspec.structs.replace(each, id=0) for each in found if each.outcome == "refused"]
     assert all(each == refused[0] for each in refused), "a wrong password and an unknown user read alike"
 

@@ -75,7 +75,7 @@ async def refusal(found: Authentication, name: str, password: bytes, peer: str =
 def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
     async def test(found: Authentication) -> None:
         login = await found.login("alice", b"right", PEER, lambda: True)
-        assert login == Login(Principal("alice", ("staff",)), service.service.logins.credentials("alice"))
+        assert login == Login(Principal("alice", ("staff",)), service.service.logins.credentials(Principal("alice")))
         assert login.credentials
         assert found.outcomes == {"accepted": 1}
         assert found.waiting == 0

@@ -12,6 +12,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.storage.decoding import decode
 
 ADDRESS: Final = "logins"
@@ -25,12 +26,14 @@ MAX_REQUEST: Final = 128 * 1024
 
 class LoginRequest(msgspec.Struct, frozen=True):
     """A user name and password, to be proved by PLAIN. `client`: address of the client, without port. `id`: any number,
-    by which the gateway finds the answer."""
+    by which the gateway finds the answer. `spaces`: the caller knows address spaces, so that the user may be
+    `USER@SPACE`."""
 
     id: int
     user: str
     password: str
     client: str
+    spaces: bool = False
 
     def __repr__(self) -> str:
         return f"LoginRequest({self.id}, client={self.client!r})"
@@ -48,6 +51,7 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     expires: int | None = None
     refresh: str | None = None
     """Refresh token of the issuer, after a code or refresh token of a browser; None: it gave none."""
+    space: str = DEFAULT_SPACE
 
     def __repr__(self) -> str:
         return f"LoginAnswer({self.id}, {self.outcome!r}, user={self.user!r})"
@@ -55,7 +59,7 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     @property
     def login(self) -> Login:
         """Return the identity of a client that was accepted."""
-        return Login(Principal(self.user, self.groups), self.credentials, self.expires)
+        return Login(Principal(self.user, self.groups, self.space), self.credentials, self.expires)
 
 
 class ListIssuers(msgspec.Struct, frozen=True, tag_field="ask", tag="list"):
