@@ -7,6 +7,7 @@ levels, also none. Inside a longer level both are ordinary characters. A level o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -273,12 +274,18 @@ class NameTrie:
 
     def covered(self, pattern: str) -> list[str]:
         """Return the names that a pattern (with `+` and `#`) covers, each once."""
+        return self.covered_within(pattern, sys.maxsize) or []
+
+    def covered_within(self, pattern: str, most: int) -> list[str] | None:
+        """Return what `covered` does; None if that takes more than `most` looks at levels of names."""
         levels = pattern.split(SEPARATOR)
         end = len(levels)
         found: list[str] = []
         seen: set[tuple[int, int]] = set()
         todo: list[tuple[_Level, int]] = [(self._root, 0)]
         while todo:
+            if len(seen) + len(todo) > most:
+                return None
             node, at = todo.pop()
             if (id(node), at) in seen:
                 continue
@@ -286,11 +293,13 @@ class NameTrie:
             if at == end:
                 if node.name is not None:
                     found.append(node.name)
-            elif levels[at] == ANY:
-                todo.append((node, at + 1))
-                todo += [(below, at) for below in node.below.values()]
-            elif levels[at] == SINGLE:
-                todo += [(below, at + 1) for below in node.below.values()]
+            elif levels[at] in (ANY, SINGLE):
+                if len(node.below) > most:
+                    return None
+                if levels[at] == ANY:
+                    todo.append((node, at + 1))
+                below_at = at + (levels[at] == SINGLE)
+                todo += [(below, below_at) for below in node.below.values()]
             elif (below := node.below.get(levels[at])) is not None:
                 todo.append((below, at + 1))
         return found

@@ -147,8 +147,11 @@ class Catalogue:
         if address.id and self._store is not None:
             self._store.undefine(address.id)
             self._broker.ask_commit(True)
-        self._find_roots(address.name)
-        self._table.changed_below(address.name)
+        if address.explicit:
+            self._find_roots(address.name)
+            self._table.changed_below(address.name)
+        else:
+            self._table.changed(address.name)  # nothing below goes by it
         for producer in list(address.producers):
             producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
         address.producers.clear()

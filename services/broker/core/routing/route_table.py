@@ -16,8 +16,14 @@ from services.broker.core.routing.routes import Onward, Route
 _MAX_ROUTES = 20_000
 _MAX_WEIGHT = 3_000_000  # of all routes together, about 16 bytes each
 _LEVEL = 20  # what a level of a name weighs beside a queue that a route leads to
+_LOOKED = 1000  # levels of the names of routes that a change looks at; beyond that all routes are dropped
+_FREED = 4  # dropped routes that are freed with each one that is made
 _LONGEST = 512  # characters of names whose routes are kept; others are found for each message
 _KINDS = (None, ANYCAST, MULTICAST)
+
+
+Key = tuple[str, str | None]
+"""Name and kind of a route."""
 
 
 class RouteTable:
@@ -37,9 +43,10 @@ class RouteTable:
         self._queues = queues
         self._queues_of = queues_of
         self._root_of = root_of
-        self._routes: dict[tuple[str, str | None], Route] = {}
-        self._known = NameTrie()  # the names in _routes, without those of queues
-        self._of_queues: list[tuple[str, str | None]] = []  # keys `address::queue` in _routes
+        self._routes: dict[Key, Route] = {}
+        self._dropped: dict[Key, Route] = {}  # stale ones; to free them all at once would take long
+        self._known = NameTrie()  # the names in _routes and _dropped, without those of queues
+        self._of_queues: dict[Key, None] = {}  # keys `address::queue` in _routes
         self._weight = 0
 
     def route(self, name: str, routing_type: str | None) -> Route | None:
@@ -52,7 +59,9 @@ class RouteTable:
                 self._keep(key, route)
         return route
 
-    def _keep(self, key: tuple[str, str | None], route: Route) -> None:
+    def _keep(self, key: Key, route: Route) -> None:
+        for _ in range(min(_FREED, len(self._dropped))):
+            self._unname(self._dropped.popitem()[0][0])
         weight = _weight(key[0], route)
         if len(key[0]) > _LONGEST or weight > _MAX_WEIGHT // 2:
             route.stale = True
@@ -63,7 +72,7 @@ class RouteTable:
             self._weight = weight
         self._routes[key] = route
         if "::" in key[0]:
-            self._of_queues.append(key)
+            self._of_queues[key] = None
         else:
             self._known.add(key[0])
 
@@ -124,7 +133,11 @@ class RouteTable:
         todo, seen = [pattern], {pattern}
         while todo:
             pattern = todo.pop()
-            for name in self._known.covered(pattern):
+            covered = self._known.covered_within(pattern, _LOOKED)
+            if covered is None:
+                self.clear()
+                return
+            for name in covered:
                 self._known.remove(name)
                 for kind in _KINDS:
                     self._forget((name, kind))
@@ -150,24 +163,30 @@ class RouteTable:
 
     def queue_gone(self) -> None:
         """Routes to queues by their own names may lead to it."""
-        of_queues, self._of_queues = self._of_queues, []
-        for key in of_queues:
+        for key in list(self._of_queues):
             self._forget(key)
 
     def clear(self) -> None:
         """Make every route stale."""
         for route in self._routes.values():
             route.stale = True
-        self._routes.clear()
-        self._known = NameTrie()
+        self._dropped = {**self._dropped, **self._routes} if self._dropped else self._routes
+        self._routes = {}
         self._of_queues.clear()
         self._weight = 0
 
-    def _forget(self, key: tuple[str, str | None]) -> None:
+    def _unname(self, name: str) -> None:
+        """Remove the name of a route that is gone, unless there is another one."""
+        routes = self._routes
+        if (name, None) not in routes and (name, MULTICAST) not in routes and (name, ANYCAST) not in routes:
+            self._known.remove(name)
+
+    def _forget(self, key: Key) -> None:
         route = self._routes.pop(key, None)
         if route is not None:
             route.stale = True
             self._weight -= _weight(key[0], route)
+            self._of_queues.pop(key, None)
 
 
 def _weight(name: str, route: Route) -> int:
