@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.again import MOST
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +67,7 @@ class Toy:
         return "Once more" in self.said
 
 
+@pytest.mark.slow
 def test_nothing_runs_again_if_all_pass(tmp_path: Path) -> None:
     toy = Toy(tmp_path, PASSES)
     assert (toy.status, toy.again, toy.flaky) == (0, False, []), toy.said
@@ -78,6 +81,7 @@ def test_what_passes_alone_is_listed_and_the_run_is_green(tmp_path: Path) -> Non
     assert "3 failed, 2 passed, 1 error in" in toy.said and "4 passed in" in toy.said, toy.said
 
 
+@pytest.mark.slow
 def test_what_does_not_pass_alone_fails(tmp_path: Path) -> None:
     toy = Toy(tmp_path, FLAKY, FAILS, SKIPPED, HANGS_ALONE)
     assert toy.status == 1 and toy.again, toy.said
@@ -86,12 +90,14 @@ def test_what_does_not_pass_alone_fails(tmp_path: Path) -> None:
         assert f"test_toy.py::{name}" not in toy.flaky
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_collected_fails_at_once(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module\n")
     toy = Toy(tmp_path, FLAKY)
     assert toy.status == 1 and not toy.again, toy.said
 
 
+@pytest.mark.slow
 def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     many = f"import pytest\n@pytest.mark.parametrize('number', range({MOST + 1}))\n"
     toy = Toy(tmp_path, many + "def test_many(number):\n    assert not beside_others()\n")

@@ -357,12 +357,14 @@ def true_sizes(short_head: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_memory_for_each_message(true_sizes: None, tmp_path: Path) -> None:
     filled, recovered = measure(tmp_path / "data", 200_000)
     assert filled < 60, "bytes a message"  # 35, half of it the 10,000 that are objects; it was 160
     assert recovered < 60  # 37; it was 190
 
 
+@pytest.mark.slow
 def test_killed_with_a_backlog(true_sizes: None, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path).start()
     with broker.manage() as m:

@@ -268,6 +268,7 @@ def answered(m: Management) -> Any:
     return json.loads(reply.body)[0]
 
 
+@pytest.mark.slow
 def test_messages_of_others_pass_while_a_filter_is_applied(tmp_path: Path) -> None:
     """How many pass during one operation depends on the machine: it is repeated until some have."""
     count = 15_000

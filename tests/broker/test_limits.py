@@ -155,7 +155,7 @@ def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["durable", "volatile", "in memory"])
+@pytest.mark.parametrize("kind", [pytest.param("durable", marks=pytest.mark.slow), "volatile", "in memory"])
 def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str) -> None:
     count, size = 4500 if kind == "durable" else 2500, 24_000  # of what is durable, the journal holds some
     settings: dict[str, object] = {"global_max_size": 8 << 20, "page_dir": str(tmp_path / "pages")}
@@ -295,6 +295,7 @@ runpy.run_module("services.broker", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_hangs_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hang = tmp_path / "hang"
     monkeypatch.setenv("HANG", str(hang))

@@ -273,7 +273,7 @@ runpy.run_module("services.broker", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("fault", ["moved away", "descriptors"])
+@pytest.mark.parametrize("fault", ["moved away", pytest.param("descriptors", marks=pytest.mark.slow)])
 def test_a_broker_whose_files_are_not_to_be_had_loses_nothing(tmp_path: Path, fault: str) -> None:
     """The process: it goes on serving, says what is wrong, and delivers everything once it can, each message once and
     with a delivery count of 0."""

@@ -63,7 +63,7 @@ class _Load:
             assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("disk", ["lossy", "tearing"])
+@pytest.mark.parametrize("disk", [pytest.param("lossy", marks=pytest.mark.slow), "tearing"])
 def test_what_was_accepted_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "power_cut"))
     monkeypatch.setenv("ENMASSE_FILES", disk)

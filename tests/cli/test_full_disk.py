@@ -57,6 +57,7 @@ def wait_until_it_holds(up: Up, messages: int) -> None:
 
 
 @pytest.mark.parametrize(("ending", "ports_taken"), [(signal.SIGTERM, False), (signal.SIGKILL, True)])
+@pytest.mark.slow
 def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, config: Path, disk: Disk) -> None:
     data = disk.path / "data"
     with Up(config, data, fake=False) as up:
@@ -87,6 +88,7 @@ def test_a_suite_starts_without_a_free_byte(ending: int, ports_taken: bool, conf
         assert up.end() == 0
 
 
+@pytest.mark.slow
 def test_what_was_received_without_a_free_byte_does_not_come_back(config: Path, disk: Disk) -> None:
     """The broker's journal has room kept for it, and gives back what it held."""
     data = disk.path / "data"

@@ -153,6 +153,7 @@ def _restart_gateway(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.slow
 def test_a_bridge_of_3_1_1_loses_nothing_when_either_side_is_restarted(
     running_suite: Suite, tmp_path: Path, unique: Name, qos: int
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_bridge_of_3_1_1_loses_nothing_when_either_side_is_restarted(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.slow
 def test_a_bridge_of_5_loses_nothing_that_the_mosquitto_has_when_the_gateway_is_restarted(
     running_suite: Suite, tmp_path: Path, unique: Name, qos: int
 ) -> None:

@@ -22,6 +22,8 @@ from tests.conformance.marks import clauses
 from tests.conformance.test_sessions import Name
 from tests.conformance.wire import PUBLISH, Raw, Will
 
+pytestmark = pytest.mark.slow  # tests/system/test_mqtt.py kills the same processes once each
+
 VICTIMS = ["publisher's gateway", "subscriber's gateway", "subserv", "broker"]
 
 
@@ -80,9 +82,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         assert suite.down() == 0
 
 
-@pytest.fixture(params=[pytest.param(4, marks=pytest.mark.slow), 5], ids=["v3.1.1", "v5"])
+@pytest.fixture(params=[4, 5], ids=["v3.1.1", "v5"])
 def version(request: pytest.FixtureRequest) -> int:
-    """In `make test` MQTT 5 stands for both."""
     return int(request.param)
 
 

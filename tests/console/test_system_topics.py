@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import paho.mqtt.client as paho
+import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -93,6 +94,7 @@ def test_permission_is_needed_and_everything_does_not_include_it(elsewhere: Else
         root.close()
 
 
+@pytest.mark.slow
 def test_numbers_are_sums_over_all_gateways(elsewhere: Elsewhere) -> None:
     here = ("--port-offset", elsewhere.suite.offset)
     elsewhere("scale", "mqtt_gateway=2", *here)

@@ -200,6 +200,7 @@ async def test_names_of_selectors_that_choose_nothing_are_refused(broker: Broker
 
 
 @asyncio_test
+@pytest.mark.slow
 async def test_a_move_that_a_kill_interrupts_loses_nothing(broker: Broker, expected: Expected) -> None:
     q, count = f"q-{uuid.uuid4()}", 4000
     to = f"{q}-to"

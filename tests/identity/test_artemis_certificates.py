@@ -139,6 +139,7 @@ async def test_others_are_refused(broker: Certified, suite: Suite, version: ssl.
 
 
 @asyncio_test
+@pytest.mark.slow
 async def test_nothing_is_had_without_a_certificate(broker: Certified) -> None:
     with pytest.raises((AmqpError, OSError)):
         async with connect(host="127.0.0.1", port=broker.port, timeout=DEADLINE):

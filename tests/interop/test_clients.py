@@ -121,6 +121,7 @@ def run(suite: Suite, family: str, program: list[str]) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.slow
 def test_scenario(suite: Suite, family: str, run: Run, scenario: str) -> None:
     run(scenario)
     nothing_is_left(suite, family)

@@ -41,6 +41,7 @@ def run(program: Program, suite: Suite, folder: Path, **replaced: str) -> subpro
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.slow
 def test_a_program_prints_what_the_page_shows(suite: Suite, name: str, tmp_path: Path) -> None:
     assert any("5672" in text for text in PROGRAMS[name].files.values())
     done = run(PROGRAMS[name], suite, tmp_path)

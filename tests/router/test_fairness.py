@@ -133,7 +133,7 @@ def take(receivers: list[BlockingReceiver], *connections: BlockingConnection) ->
 # One that takes a whole window and settles nothing
 
 
-@pytest.mark.parametrize("stored", [1, 250], indirect=True)
+@pytest.mark.parametrize("stored", [1, pytest.param(250, marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("first", ["stuck", "busy"])
 def test_a_consumer_of_a_queue_that_never_settles_does_not_stop_the_others(
     router: RouterProcess, stored: Requeuing, first: str, request: Any
@@ -207,7 +207,7 @@ def test_a_stuck_consumer_of_an_anycast_address_leaves_the_others_their_share(
         connection.close()
 
 
-@pytest.mark.parametrize("first", ["stuck", "busy"])
+@pytest.mark.parametrize("first", [pytest.param("stuck", marks=pytest.mark.slow), "busy"])
 def test_a_sender_goes_on_beside_a_stuck_consumer(router: RouterProcess, address: str, first: str) -> None:
     stuck, busy, producer = router.connect(), router.connect(), router.connect()
     receivers = {}

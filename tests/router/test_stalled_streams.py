@@ -237,7 +237,7 @@ def links_of(management: Management, key: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["owningAddr"] == key and row["linkName"].startswith("qdlink.")]
 
 
-@pytest.mark.parametrize("streams", [1, 8, 10])
+@pytest.mark.parametrize("streams", [1, 8, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("relay", [False, True])
 def test_large_messages_that_come_slowly_keep_no_sender_to_a_queue_waiting(
     router: RouterProcess, management: Management, broker: Broker, waypoint: str, streams: int, relay: bool

@@ -98,6 +98,7 @@ def test_nothing_at_the_address_ends_the_query(broker: Broker, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("options", [{}, {"subscription": "mine"}])
+@pytest.mark.slow
 def test_all_is_read_behind_the_entry_port(suite: Suite, tmp_path: Path, options: dict[str, str]) -> None:
     address = "t" if options else "q"
     assert available(suite.url, address, tmp_path, **options) == []  # the subscription is there
@@ -150,6 +151,7 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_with_another_consumer_each_message_is_with_one_of_them_and_none_is_left(suite: Suite, tmp_path: Path) -> None:
     taken: list[Any] = []
 

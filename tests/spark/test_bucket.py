@@ -241,6 +241,7 @@ def messages(count: int, start: int) -> list[Message]:
     return [Message(id=n % 7, body=str(n), durable=True) for n in range(start, start + count)]
 
 
+@pytest.mark.slow
 def test_three_machines_one_after_the_other_receive_each_message_once(
     broker: Broker, s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

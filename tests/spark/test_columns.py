@@ -93,6 +93,7 @@ def test_messages_of_any_kind_give_the_rows_of_the_codec(payloads: list[bytes]) 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(messages, min_size=1, max_size=4), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_spoilt_messages_give_the_rows_of_the_codec(payloads: list[bytes], chance: random.Random) -> None:
     """Bytes that a hostile sender may send: changed, left out, put in, cut off."""
     spoilt = []

@@ -246,6 +246,7 @@ def plain_anomalies(values: list[tuple[str, float]], threshold: float, least: in
     return found
 
 
+@pytest.mark.slow
 def test_each_stage_works_alone_on_rows_that_are_no_stream(spark: Any, tmp_path: Path) -> None:
     """Equal to pandas and to plain Python on a year of two cities; the windows go to a Delta table."""
     from pyspark.ml import Pipeline

@@ -76,7 +76,9 @@ def test_a_message_of_50_mb_becomes_a_row_of_parquet(broker: Broker, tmp_path: P
     assert rows == [*[(f"m{n}", SIZE, {n}) for n in range(5)], ("small", 1, {ord("x")})]
 
 
-@pytest.mark.parametrize(("size", "count", "limit"), [(4 << 20, 30, 16 << 20), (60_000, 2500, 8 << 20)])
+@pytest.mark.parametrize(
+    ("size", "count", "limit"), [(4 << 20, 30, 16 << 20), pytest.param(60_000, 2500, 8 << 20, marks=pytest.mark.slow)]
+)
 def test_a_full_spool_leaves_large_messages_where_they_are_whatever_the_credit(
     broker: Broker, tmp_path: Path, size: int, count: int, limit: int
 ) -> None:

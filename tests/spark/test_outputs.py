@@ -53,6 +53,7 @@ def added(form: str, folder: Path, *where: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
 def test_a_table_has_each_batch_once_whenever_its_writer_is_killed(form: str, tmp_path: Path) -> None:
     """Every third batch of a day compacts it."""
     for turn in range(6):
@@ -90,6 +91,7 @@ def test_a_compaction_that_is_killed_leaves_each_row_once(where: str, tmp_path: 
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow
 def test_a_reader_sees_each_row_once_while_days_are_compacted(form: str, tmp_path: Path) -> None:
     table = adding.table_of(form, tmp_path)
     table.append(adding.rows(0), 0)

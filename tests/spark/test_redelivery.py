@@ -91,6 +91,7 @@ def doubtful(folder: Path) -> int:
     return len(json.loads(path.read_bytes())) if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_equal_messages_over_one_connection_are_rows_each(broker: Broker, tmp_path: Path) -> None:
     broker.queue("equal")
     with reading(broker.url, "equal", tmp_path):
@@ -148,6 +149,7 @@ def test_receivers_of_a_topic_need_a_subscription(broker: Broker, tmp_path: Path
         pass
 
 
+@pytest.mark.slow
 def test_one_of_several_receivers_killed_with_another_number_of_them_afterwards(broker: Broker, tmp_path: Path) -> None:
     """A copy may come to another one than the message did, or to one of another number."""
     broker.queue("fewer")
@@ -207,6 +209,7 @@ def test_killed_between_sync_and_settle(broker: Broker, tmp_path: Path, after: i
     assert rows(tmp_path) == said(messages + readings(5))
 
 
+@pytest.mark.slow
 def test_a_broker_killed_again_and_again(tmp_path: Path) -> None:
     """It may have delivered, and taken note of an outcome, without having stored that."""
     (tmp_path / "broker").mkdir()

@@ -184,7 +184,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("window", [3, 100_000])
+@pytest.mark.parametrize("window", [3, pytest.param(100_000, marks=pytest.mark.slow)])
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     receivers=st.integers(1, 3),

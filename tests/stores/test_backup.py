@@ -80,6 +80,7 @@ def test_a_backup_that_fails_is_tried_again_and_the_store_goes_on(tmp_path: Path
     run(test())
 
 
+@pytest.mark.slow
 def test_a_store_is_closed_while_it_makes_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backup, "PAGES", 1)
     folder = tmp_path / "data"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from enmasse.control import ControlConnection, listen
 from enmasse.testing import free_port
 from tests.kit.running import asyncio_test
@@ -127,6 +129,7 @@ async def _broker_away(w: World, gateway: Gateway) -> None:
 
 
 @asyncio_test
+@pytest.mark.slow
 async def test_brokers_managed_by_hand(tmp_path: Path) -> None:
     """What a filter covers on a broker that is no Artemis is left out of it; a filter of nothing else is refused."""
     attached: list[str] = []

@@ -7,6 +7,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from enmasse.model.sessions import MOST_HELD
 from services.subserv.sessions import qos2_owners
 from tests.kit.running import asyncio_test
@@ -33,6 +35,7 @@ def metric(w: World, name: str) -> float:
 
 
 @asyncio_test
+@pytest.mark.slow
 async def test_a_message_of_a_group_belongs_to_one_session(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         gateway = await w.gateway()

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from enmasse.control import LinkClosed
 from tests.kit.processes import Program
 from tests.kit.running import asyncio_test
@@ -155,6 +157,7 @@ async def test_at_each_step(tmp_path: Path) -> None:
 
 
 @asyncio_test
+@pytest.mark.slow
 async def test_with_redis(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis")
     try:

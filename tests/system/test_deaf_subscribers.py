@@ -37,6 +37,7 @@ def publish(source: Raw, topic: str, packet_id: int, size: int = SIZE) -> None:
     assert source.next(PubAck).packet_id == packet_id
 
 
+@pytest.mark.slow
 def test_subscribers_that_never_read_hold_up_no_topic(suite: Suite) -> None:
     pid = suite.component("mqtt_gateway")["pid"]
     gateway = psutil.Process(pid)

@@ -65,6 +65,7 @@ class Flow:
 
 
 @pytest.mark.parametrize("victim", CONTROL)
+@pytest.mark.slow
 def test_killing_a_controller_disturbs_no_client(suite: Suite, victim: str) -> None:
     """Without losses, without doubles, in order, and without a link or an outcome being disturbed."""
     flow = Flow(suite, RATE)
@@ -96,6 +97,7 @@ def test_killing_a_router_or_broker_loses_no_message(suite: Suite, victim: str) 
             assert consumer.came == list(range(producer.sent))
 
 
+@pytest.mark.slow
 def test_three_brokers_share_addresses_and_fail_independently(suite: Suite) -> None:
     """Killing one of three brokers stops no producer of the addresses of the two others."""
     pools = {name: carrier(suite, name)["name"] for name in SPREAD}

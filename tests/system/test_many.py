@@ -8,6 +8,8 @@ import random
 from collections.abc import Iterable
 from functools import partial
 
+import pytest
+
 from enmasse.testing import Suite, wait_for
 from tests.load import RATE, Client, Consumer, Producer
 from tests.system.conftest import QUEUE, TOPIC
@@ -57,6 +59,7 @@ def test_names_with_unusual_characters_work(suite: Suite) -> None:
 CONTROL, CARRIERS = ["configserv", "ragent", "storage_controller"], ["router", "broker"]
 
 
+@pytest.mark.slow
 def test_the_configuration_is_applied_although_processes_are_killed_meanwhile(suite: Suite) -> None:
     """Whoever dies in the middle of it: what the file says comes about all the same."""
     ours: dict[str, dict[str, str]] = {}

@@ -182,6 +182,7 @@ def test_clients_log_in_again_after_the_authentication_service_was_killed(suite:
     assert seen <= {0, CODES[V311]["away"]}
 
 
+@pytest.mark.slow
 def test_a_flood_of_wrong_logins_does_not_stop_other_clients(suite: Suite, clients: Front) -> None:
     flood = [Device(suite.mqtt_port, f"f{n}", f"nobody-{n}", "x", source="127.0.0.2") for n in range(400)]
     try:

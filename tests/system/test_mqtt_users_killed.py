@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from enmasse.mqtt import reasons
 from enmasse.testing import Suite, running, wait_for
 from tests.system.mqtt_devices import PATIENCE, SOME, Device, publishing
@@ -66,6 +68,7 @@ class Intruder:
             self.tries += 1
 
 
+@pytest.mark.slow
 def test_rights_hold_while_processes_are_killed_during_logins_and_changes(tmp_path: Path) -> None:
     with running(tmp_path, ADDRESSES, options=()) as suite, front(suite) as clients:
         write_users(suite, {**STABLE, "temp": DENIED})

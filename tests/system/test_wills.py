@@ -29,7 +29,7 @@ ADDRESSES = {
 }
 
 
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
 def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     folder = tmp_path_factory.mktemp("wills")
     with contextlib.ExitStack() as stack:

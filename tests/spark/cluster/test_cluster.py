@@ -180,6 +180,7 @@ class Query:
         assert imported and all("/enmasse-site/" in line for line in imported), "what executors run is of the archive"
 
 
+@pytest.mark.slow
 def test_executors_without_packages_and_files_get_both_from_the_driver_and_may_die(
     cluster: Cluster, broker: Broker, tmp_path: Path
 ) -> None:
