@@ -4,15 +4,16 @@ enmasse/model/feeds.py). What enmasse.control.configserv_client is for processes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
 
-from enmasse.aio.client import Client, ClientReceiver, Delivery, connect
+from enmasse.aio.client import Client, Delivery, connect
 from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
+from enmasse.model.feeds import FollowedFeed
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.storage.decoding import decode
@@ -23,47 +24,19 @@ MAX_SNAPSHOT = 256 << 20
 S = TypeVar("S")
 
 
-class FollowedFeed(Generic[S]):
-    """A feed to follow: its name, the type of its body (enmasse.model.feeds), and `received(body)`, called with each
-    message. A message that cannot be decoded, or at which `received` raises ValueError, is rejected and changes
-    nothing. `complete`: a message has been accepted, over any connection.
-    """
-
-    def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
-        self.name = name
-        self.complete = False
-        self._kind = kind
-        self._received = received
-
-    async def follow(self, client: Client, timeout: float) -> NoReturn:
-        """Take one message at a time, with all changes since the one before. Raises AmqpError, TimeoutError."""
-        receiver = await client.receiver(self.name, credit=0, timeout=timeout)
-        logger = log.get(feed=self.name, peer=f"{client.host}:{client.port}")
-        while True:
-            await self._next(receiver, logger)
-
-    async def _next(self, receiver: ClientReceiver, logger: log.Log) -> None:
-        receiver.grant(1)
-        delivery = await receiver.receive()
-        try:
-            self._received(self._decode(delivery))
-        except (AmqpError, ValueError) as error:
-            logger.error("feed.snapshot.refused", reason=str(error))
-            await delivery.reject(DECODE_ERROR, str(error)[:200])
-        else:
-            self.complete = True
-            await delivery.accept()
-
-    def _decode(self, delivery: Delivery) -> S:
-        _, values = Sections(delivery.payload).body()
-        text = values[0] if values else None
-        if not isinstance(text, str | bytes):
-            raise ValueError("the body must be JSON text: a string in an amqp-value section")
-        return decode(text, self._kind)
+def _body(delivery: Delivery, kind: type[S]) -> S:
+    _, values = Sections(delivery.payload).body()
+    text = values[0] if values else None
+    if not isinstance(text, str | bytes):
+        raise ValueError("the body must be JSON text: a string in an amqp-value section")
+    return decode(text, kind)
 
 
 class FeedsClient:
     """Follows feeds of the configuration service at host and port, through any loss of it.
+
+    A message that cannot be decoded, or at which `received` of its feed raises ValueError, is rejected and changes
+    nothing.
 
     `credential`: that of this process. `timeout`: seconds that one attempt to connect or to attach may take.
     """
@@ -87,11 +60,12 @@ class FeedsClient:
         self._credential = credential
         self._timeout = timeout
         self._log = log.get(peer=f"{host}:{port}")
+        self._complete: set[str] = set()
 
     @property
     def complete(self) -> bool:
-        """Whether each feed has delivered a message."""
-        return all(feed.complete for feed in self._feeds)
+        """Whether a message of each feed has been accepted, over any connection."""
+        return len(self._complete) == len(self._feeds)
 
     async def run(self) -> NoReturn:
         """Follow the feeds until cancelled."""
@@ -118,7 +92,7 @@ class FeedsClient:
     async def _follow(self, client: Client) -> None:
         """Follow all feeds over this connection, until the first of them fails."""
         self.connected = True
-        following = [asyncio.ensure_future(feed.follow(client, self._timeout)) for feed in self._feeds]
+        following = [asyncio.ensure_future(self._follow_feed(client, feed)) for feed in self._feeds]
         try:
             done, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -128,6 +102,22 @@ class FeedsClient:
             for task in following:
                 task.cancel()
             await asyncio.gather(*following, return_exceptions=True)
+
+    async def _follow_feed(self, client: Client, feed: FollowedFeed[Any]) -> NoReturn:
+        """Take one message at a time, with all changes since the one before. Raises AmqpError, TimeoutError."""
+        receiver = await client.receiver(feed.name, credit=0, timeout=self._timeout)
+        logger = log.get(feed=feed.name, peer=f"{client.host}:{client.port}")
+        while True:
+            receiver.grant(1)
+            delivery = await receiver.receive()
+            try:
+                feed.received(_body(delivery, feed.kind))
+            except (AmqpError, ValueError) as error:
+                logger.error("feed.snapshot.refused", reason=str(error))
+                await delivery.reject(DECODE_ERROR, str(error)[:200])
+            else:
+                self._complete.add(feed.name)
+                await delivery.accept()
 
     async def _failed(self, error: Exception) -> None:
         self._log.info("feed.server.unreachable", reason=str(error))

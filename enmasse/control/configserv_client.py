@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
@@ -12,32 +12,7 @@ from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.logs import log
-from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, PlacementChanges
-
-S = TypeVar("S", bound=AddressChanges | Flavors | PlacementChanges | BoundChanges)
-"""Body of a feed that has revisions."""
-
-
-class FollowedFeed(Generic[S]):
-    """A feed to follow: its name, the type of its body, and `received(body)`, called with each message.
-
-    A feed of changes, `<name>/changes`, counts as `<name>` in reports.
-    """
-
-    def __init__(self, name: str, kind: type[S], received: Callable[[S], None]) -> None:
-        self.name = name
-        self._content = name.removesuffix("/changes")
-        self._kind = kind
-        self._received = received
-
-    def follow(self, connection: ControlConnection, saw: Callable[[str, int], None]) -> ControlReceiver:
-        """Subscribe; `saw(name, revision)` is called after `received`."""
-
-        def received(body: S) -> None:
-            self._received(body)
-            saw(self._content, body.revision)
-
-        return follow(connection, self.name, received, self._kind)
+from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, FollowedFeed, PlacementChanges
 
 
 class ConfigurationClient:
@@ -76,7 +51,7 @@ class ConfigurationClient:
         for reporter in self._reporters:
             reporter.connected()
         for feed in self._feeds:
-            feed.follow(connection, self._readiness.saw).on_closed = lambda _: ended.set()
+            self._follow(connection, feed).on_closed = lambda _: ended.set()
         reporting = [asyncio.ensure_future(self._report(reporter, connection)) for reporter in self._reporters]
         for task in reporting:
             task.add_done_callback(lambda _: ended.set())
@@ -90,6 +65,16 @@ class ConfigurationClient:
             self.connected = False
             for task in reporting:
                 task.cancel()
+
+    def _follow(self, connection: ControlConnection, feed: FollowedFeed[Any]) -> ControlReceiver:
+        """A feed of changes, `<name>/changes`, counts as `<name>` in reports."""
+        content = feed.name.removesuffix("/changes")
+
+        def received(body: Any) -> None:
+            feed.received(body)
+            self._readiness.saw(content, body.revision)
+
+        return follow(connection, feed.name, received, feed.kind)
 
     async def _report(self, reporter: ReadinessReporter | PlacementsReporter, connection: ControlConnection) -> None:
         await self._reports.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Annotated, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -15,10 +15,19 @@ from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
 from enmasse.model.users import Granted, User
 
+B = TypeVar("B")
 SCHEMA: Final = 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Phase = Literal["Pending", "Configuring", "Active", "Failed", "Terminating"]
 PHASES: Final[tuple[Phase, ...]] = ("Pending", "Configuring", "Active", "Failed", "Terminating")
+
+
+class FollowedFeed(NamedTuple, Generic[B]):
+    """A feed that a process follows: its name, the type of its body, and `received(body)`, called with each message."""
+
+    name: str
+    kind: type[B]
+    received: Callable[[B], None]
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.feeds import FeedsClient
 from enmasse.aio.transport import Hub, Server
 from enmasse.aio.transport import serve as serve_amqp
 from enmasse.amqp.codec.errors import AmqpError
@@ -161,7 +161,7 @@ async def serve(config: AuthservSettings, stop: asyncio.Event) -> None:
     credential = own(config)
     service = AuthService(config, loop, peers, relay_key_of(credential))
     logins = service.logins
-    users: FollowedFeed[feeds.Users] = FollowedFeed("users", feeds.Users, logins.replace)
+    users: feeds.FollowedFeed[feeds.Users] = feeds.FollowedFeed("users", feeds.Users, logins.replace)
     client = FeedsClient(*settings.host_port(config.configserv), config.name, [users], credential=credential)
     health = Health(
         config.health,

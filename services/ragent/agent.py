@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from enmasse.control import ControlConnection, keep_connected, listen
-from enmasse.control.configserv_client import ConfigurationClient, FollowedFeed
+from enmasse.control.configserv_client import ConfigurationClient
 from enmasse.control.reports import ReadinessReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own, peers_at
@@ -129,10 +129,10 @@ class RouterAgent:
         )
         self.configuration = ConfigurationClient(
             (
-                FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
+                feeds.FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
                 # Flavors do not affect routers yet: a changed flavor counts as applied on receipt.
-                FollowedFeed("flavors", feeds.Flavors, lambda _: None),
-                FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
+                feeds.FollowedFeed("flavors", feeds.Flavors, lambda _: None),
+                feeds.FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
             ),
             self.readiness,
         )

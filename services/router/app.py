@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.feeds import FeedsClient
 from enmasse.aio.transport import Hub
 from enmasse.http.health import Health
 from enmasse.identity.processes import credentials
@@ -78,7 +78,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
         following.append(runner.spawn(peers.follow(), "file of peers"))
     if settings.configserv is not None:
         users = Users(router, time.time)
-        permissions = FollowedFeed("permissions/changes", feeds.PermissionChanges, users.take)
+        permissions = feeds.FollowedFeed("permissions/changes", feeds.PermissionChanges, users.take)
         client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
         following.append(runner.spawn(client.run(), "feed of permissions"))
         following.append(runner.spawn(users.audit.run(), "audit of logins"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from enmasse.control import keep_connected
-from enmasse.control.configserv_client import ConfigurationClient, FollowedFeed
+from enmasse.control.configserv_client import ConfigurationClient
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
@@ -69,10 +69,10 @@ class StorageController:
         self.placements = PlacementsReporter(ROLE, self._report_placements, self._placements_answered)
         self.configuration = ConfigurationClient(
             (
-                FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
-                FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
-                FollowedFeed("flavors", feeds.Flavors, self._on_flavors),
-                FollowedFeed("bound", feeds.BoundChanges, self._on_bound),
+                feeds.FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
+                feeds.FollowedFeed("addresses/changes", feeds.AddressChanges, self._on_addresses),
+                feeds.FollowedFeed("flavors", feeds.Flavors, self._on_flavors),
+                feeds.FollowedFeed("bound", feeds.BoundChanges, self._on_bound),
             ),
             self.readiness,
             self.placements,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from enmasse.aio.feeds import FeedsClient, FollowedFeed
-from enmasse.model.feeds import AddressChanges, PlacementChanges
+from enmasse.aio.feeds import FeedsClient
+from enmasse.model.feeds import AddressChanges, FollowedFeed, PlacementChanges
 from enmasse.model.names import AddressName
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test
@@ -50,7 +50,7 @@ def test_snapshots_come_typed_and_again_after_the_service_was_killed(service: Co
             await until(lambda: got)
             assert got[0].addresses[AddressName("a")].type == "anycast"
             assert client.connected
-            assert feed.complete
+            assert not client.complete, "nobody has reported placements"
             service.write("addresses.json", {"t": {"type": "topic", "flavor": "t", "mqttDefault": True}})
             await until(lambda: got[-1].addresses.keys() == {"t"})
             assert got[-1].addresses[AddressName("t")].mqtt_default
@@ -79,6 +79,7 @@ def test_a_snapshot_that_is_refused_changes_nothing_and_the_next_one_comes(servi
         refused = threading.Event()
         async with following(service, FollowedFeed("addresses/changes", AddressChanges, received)) as client:
             await until(lambda: got)
+            assert client.complete
             service.write("addresses.json", {"bad": {"type": "anycast"}})
             await until(refused.is_set)
             service.write("addresses.json", {"good": {"type": "anycast"}})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from enmasse.aio.feeds import FeedsClient, FollowedFeed
+from enmasse.aio.feeds import FeedsClient
 from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
@@ -25,7 +25,7 @@ from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, single
-from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
+from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.sessions import (
     Close,
     Open,
