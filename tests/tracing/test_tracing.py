@@ -105,8 +105,8 @@ from services.broker import app as broker
 from services.mqtt_gateway import app as gateway
 from services.router import app as router
 from enmasse.process.settings import ServiceSettings
-from enmasse.tracing import start
-found = start.start(ServiceSettings(name="x", health="127.0.0.1:1"), "router", "send", "deliver")
+from enmasse.tracing import setup
+found = setup.start(ServiceSettings(name="x", health="127.0.0.1:1"), "router", "send", "deliver")
 print(found, [name for name in sys.modules if name.startswith(("opentelemetry", "google.protobuf"))])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
