@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from enmasse.amqp.messages.message import Message
+from enmasse.clock import Clock
 from enmasse.logs import log
 
 _log = log.get()
@@ -128,19 +129,6 @@ class Taker(Protocol):
 
     def reply(self, payload: bytes) -> Any:
         """Send a message, settled."""
-
-
-class Clock(Protocol):
-    """Time in seconds (monotonic) and timers: those of an event loop."""
-
-    def time(self) -> float:
-        """Return seconds since an arbitrary moment."""
-
-    def call_soon(self, what: Callable[[], None]) -> Any:
-        """Call `what` in the next turn."""
-
-    def call_later(self, delay: float, what: Callable[[], None]) -> Any:
-        """Call `what` after `delay` seconds."""
 
 
 class Publisher:

@@ -6,8 +6,9 @@ No sockets, no clock of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from enmasse.clock import Timer
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.principal import Principal, named
 from enmasse.identity.quotas import Quotas
@@ -17,13 +18,6 @@ from enmasse.model.users import GROUP, ConnectionLimits
 
 K = TypeVar("K", bound=Hashable)
 """Key of a login: its connection, or the identifier of its client."""
-
-
-class Timer(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Do not call."""
 
 
 class _Member:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from enmasse.aio.live_follower import LiveLink
-from enmasse.live_state import Clock, Publisher, Rows
+from enmasse.clock import Clock
+from enmasse.live_state import Publisher, Rows
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.limits.broker_address import BrokerAddress

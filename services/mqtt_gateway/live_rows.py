@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
-from enmasse.live_state import Clock, Publisher, Rows
+from enmasse.clock import Clock
+from enmasse.live_state import Publisher, Rows
 from services.mqtt_gateway.protocol.server_state import Connected, Front
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from enmasse.clock import Timer
 from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
 from enmasse.control.link import ControlSender
 from enmasse.identity import senders
@@ -47,14 +48,7 @@ class _Returning:
         self.timer: Timer | None = None
 
 
-class Timer(Protocol):
-    """Timer of the clock."""
-
-    def cancel(self) -> None:
-        """Cancel the call; nothing happens if it was made."""
-
-
-class Clock(Protocol):
+class WillClock(Protocol):
     """Clock of grace times and delays: the event loop."""
 
     def time(self) -> float:
@@ -75,7 +69,7 @@ class Keeper:
         records: Records,
         publisher: Publisher,
         failed: Callable[[Exception], None],
-        clock: Clock,
+        clock: WillClock,
     ) -> None:
         self.book = book
         self._records = records

@@ -21,7 +21,7 @@ from enmasse.model.topic_map import TopicMap
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
-from services.mqtt_lwt.keeper import Clock, Keeper, due
+from services.mqtt_lwt.keeper import Keeper, WillClock, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
@@ -49,7 +49,7 @@ class LastWillSettings(settings.RoutedSettings, frozen=True, kw_only=True, forbi
 class LastWillService:
     """Reads the store, then serves the router; if the store fails, it starts over."""
 
-    def __init__(self, config: LastWillSettings, clock: Clock) -> None:
+    def __init__(self, config: LastWillSettings, clock: WillClock) -> None:
         self._config = config
         self._credential = own(config)
         self._clock = clock
@@ -174,7 +174,7 @@ class _Life:
         records: Records,
         permits: Permits,
         counters: Counters,
-        clock: Clock,
+        clock: WillClock,
     ) -> None:
         self.book = WillBook(config.grace_seconds)
         self.publisher = Publisher(self.book, records, permits, self._fail)
@@ -255,7 +255,7 @@ class _Life:
                 await asyncio.sleep(PROBE_AGAIN)
 
 
-async def serve(config: LastWillSettings, stop: asyncio.Event, clock: Clock | None = None) -> None:
+async def serve(config: LastWillSettings, stop: asyncio.Event, clock: WillClock | None = None) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened, or for a bad store URL."""
     service = LastWillService(config, clock or asyncio.get_running_loop())
     state = health.Health(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from enmasse.clock import Clock
 from enmasse.process.runner import Fatal
 from enmasse.process.settings import HostPort, ServiceSettings
 from services.router.management.entities import EntityTable, ListenerTable
@@ -16,7 +17,6 @@ from services.router.management.schema import (
     find_type,
     known_attributes,
 )
-from services.router.routing.clock import Clock
 from services.router.routing.router import Router
 
 

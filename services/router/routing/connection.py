@@ -11,6 +11,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.clock import Clock
 from enmasse.engines import EMBEDDED
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
@@ -18,7 +19,6 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
 from enmasse.model.names import SPACE, states_space
 from services.router.routing.address_text import strip, tokens
-from services.router.routing.clock import Clock
 from services.router.routing.policy import Policy
 
 NORMAL = "normal"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import islice, takewhile
 from typing import Any
 
-from services.router.routing.clock import Clock
+from enmasse.clock import Clock
 from services.router.routing.connection import LinkRecord, RouterConnection
 
 INTERVAL = 1.0

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
+from enmasse.clock import Clock
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.addresses.traffic import Traffic
@@ -18,7 +19,6 @@ from services.router.routing.brokers.auto_links import AutoLinks
 from services.router.routing.brokers.containers import Containers
 from services.router.routing.brokers.link_routes import NO_ROUTE, LinkRoute, LinkRoutes
 from services.router.routing.brokers.routed_attaches import PassingOn
-from services.router.routing.clock import Clock
 from services.router.routing.configuration import BALANCED, AddressConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
 from services.router.routing.periodic_checks import Watch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.clock import Clock
 from services.router.routing.addresses.choice import UNLIMITED, Choice, Limits
 from services.router.routing.addresses.destination import Consumer, Destination, Holder
 from services.router.routing.addresses.producer import Feed, Producer
-from services.router.routing.clock import Clock
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import RouterConnection
 

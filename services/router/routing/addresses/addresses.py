@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
+from enmasse.clock import Clock
 from services.router.routing import termini
 from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
-from services.router.routing.clock import Clock
 from services.router.routing.configuration import (
     BALANCED,
     CLOSEST,
