@@ -120,7 +120,7 @@ class Rows:
             yield at, "events", "", event
 
 
-class Taker(Protocol):
+class FollowerLink(Protocol):
     """The link of a follower."""
 
     @property
@@ -131,14 +131,14 @@ class Taker(Protocol):
         """Send a message, settled."""
 
 
-class Publisher:
+class LivePublisher:
     """Looks once a second while there are followers, and sends them what has changed."""
 
     def __init__(
         self,
         rows: Rows,
         look: Callable[[], Iterator[None]],
-        takers: Callable[[], Collection[Taker]],
+        takers: Callable[[], Collection[FollowerLink]],
         clock: Clock,
         flush: Callable[[], None] = lambda: None,
         every: Callable[[], None] = lambda: None,
@@ -151,7 +151,7 @@ class Publisher:
         self._clock = clock
         self._flush = flush
         self._every = every
-        self._places: dict[Taker, _Place] = {}
+        self._places: dict[FollowerLink, _Place] = {}
         self._work: Iterator[None] = iter(())
 
     def start(self) -> None:

@@ -29,7 +29,7 @@ MESSAGES = ("bad", "windows", "alerts", "commands", "scores")
 log = logging.getLogger(__name__)
 
 
-class Table(Protocol):
+class OutputTable(Protocol):
     """A table to which the rows of a batch are added once."""
 
     def append(self, rows: pa.Table, epoch: int) -> None: ...
@@ -60,7 +60,7 @@ class Outputs:
     sink: Mapping[str, str]
     """Options of the sink."""
     checkpoint: Path
-    make_table: Callable[[str], Table] | None = None
+    make_table: Callable[[str], OutputTable] | None = None
     """Query id → the table of windows."""
     make_recent: Callable[[str], RecentWindows] | None = None
     """Query id → the newest windows, for the console."""
@@ -70,7 +70,7 @@ class Outputs:
     late_address: str = ""
     late: dict[int, int] = field(default_factory=dict)
     """Batch → late readings, of the newest batches."""
-    _table: Table | None = None
+    _table: OutputTable | None = None
     _recent: RecentWindows | None = None
 
     def __call__(self, batch: DataFrame, epoch: int) -> None:

@@ -218,12 +218,12 @@ def destinations(sections: dict[str, dict[str, Any]], login: dict[str, str], che
     return to
 
 
-def parquet(path: str, most: int, query: str) -> outputs.Table:
+def parquet(path: str, most: int, query: str) -> outputs.OutputTable:
     """Return the table of Parquet files in a folder."""
     return ParquetTable(Path(path).absolute(), query, most)
 
 
-def delta(path: str, most: int, query: str) -> outputs.Table:
+def delta(path: str, most: int, query: str) -> outputs.OutputTable:
     """Return the Delta table at a path or URL."""
     return DeltaTable(path, query, most)
 

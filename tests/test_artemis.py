@@ -15,7 +15,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.engines.artemis import distribution, instance
 from enmasse.engines.artemis.instance import MIB, Instance
-from enmasse.engines.engine import Unavailable
+from enmasse.engines.engine import EngineUnavailable
 from tests.artemis import Artemis, running_artemis
 from tests.kit.waiting import DEADLINE
 
@@ -103,17 +103,17 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 def test_what_is_missing_is_named_with_what_to_do(empty: Path) -> None:
-    with pytest.raises(Unavailable, match=r"mvn is not on PATH.*apt-get install maven"):
+    with pytest.raises(EngineUnavailable, match=r"mvn is not on PATH.*apt-get install maven"):
         distribution.home()
-    with pytest.raises(Unavailable, match=r"java is not on PATH.*openjdk-17"):
+    with pytest.raises(EngineUnavailable, match=r"java is not on PATH.*openjdk-17"):
         distribution.check_java()
     program(empty, "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
-    with pytest.raises(Unavailable, match=r"is Java 11: .* needs Java 17"):
+    with pytest.raises(EngineUnavailable, match=r"is Java 11: .* needs Java 17"):
         distribution.check_java()
     program(empty, "java", "echo 'openjdk version \"21\" 2023-09-19' >&2")
     assert distribution.check_java() == str(empty / "bin" / "java")
     program(empty, "mvn", "echo '[ERROR] Unknown host repo.example'; exit 1")
-    with pytest.raises(Unavailable, match=r"Unknown host.*network"):
+    with pytest.raises(EngineUnavailable, match=r"Unknown host.*network"):
         distribution.home()
 
 
@@ -125,7 +125,7 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(empty: Path) -> N
         f'/bin/mkdir -p "$r/a"; echo wrong > "$r/a/{archive}"'
     )
     program(empty, "mvn", text)
-    with pytest.raises(Unavailable, match=r"SHA-256 .*expected"):
+    with pytest.raises(EngineUnavailable, match=r"SHA-256 .*expected"):
         distribution.home()
     assert [path.name for path in (empty / "cache" / "enmasse").iterdir()] == [f".{distribution.ARTEMIS.folder}.lock"]
 

@@ -86,6 +86,68 @@ CONVENTIONAL = {
 """Names that stand for the same part in each package."""
 RESOURCES = ("enmasse/cli/commands/", "services/console/rest/", "enmasse/model/")
 """Folders with a module for each resource, which has the name of the resource elsewhere too."""
+VOCABULARIES = (
+    "enmasse/api/types.py",  # resources of the API
+    "enmasse/model/feeds.py",  # bodies of feeds
+    "enmasse/model/sessions.py",  # bodies of `$mqtt/sessions`
+    "enmasse/amqp/codec/performatives.py",
+    "enmasse/mqtt/packets.py",
+)
+"""Modules with the words of a protocol as it names them: a class of the name elsewhere is what stands for the word."""
+ONE_CONCEPT = {
+    "Answer": "to a request of HTTP: received, and to be sent",
+    "AuthService": "the authentication service: itself, and where it is",
+    "Backup": "a copy of data in use",
+    "Broker": "a broker",
+    "BrokerConversation": "the conversation with one broker, until it has what is desired",
+    "BrokerManagement": "the operations of a broker's management that the controller uses",
+    "Client": "a client of the protocol of the module, from either side",
+    "ClientListener": "a listener for clients of a router",
+    "Connection": "a connection of a protocol, without its socket",
+    "Connections": "the open connections",
+    "Consumer": "what takes messages from a queue",
+    "Counters": "counts of a service for its metrics",
+    "Delivery": "a message between its arrival and its settlement",
+    "Desired": "the desired state, from the feeds",
+    "Endpoint": "where a server listens, and how it is spoken to",
+    "Entity": "an entity of a router's management",
+    "Jobs": "the work on many messages that is under way",
+    "KubernetesDriver": "the driver of Kubernetes of a controller",
+    "KubernetesSettings": "its settings",
+    "Limits": "what one connection may make the process hold",
+    "Listener": "a listening port, described or open",
+    "Losses": "losses of stored messages by damage: interface and implementation",
+    "Operation": "an operation that management or the API offers",
+    "Order": "an order to work on messages of a queue",
+    "Output": "the output of one connection",
+    "Owner": "the one to whom something belongs",
+    "Peer": "the other end of a connection",
+    "Permits": "what users may ask of a service",
+    "Pipeline": "the telemetry pipeline, as the module sees it",
+    "Place": "a namespace of a cluster",
+    "Producer": "a link that sends to an address",
+    "Reader": "the reader of one connection",
+    "Refusal": "something refused, with the reason",
+    "Refused": "raised for what is not done because it is refused",
+    "Request": "a request of the protocol of the module, decoded",
+    "RequestFailed": "raised for a request that was answered with a failure",
+    "Rights": "what one principal may do: interface and implementation",
+    "Route": "where messages to a name go",
+    "Row": "a row of a broker's list",
+    "Rows": "the rows of a live state",
+    "Service": "a service of the suite",
+    "Session": "a session of AMQP or MQTT, as the module sees it",
+    "Share": "a shared subscription",
+    "Store": "a store",
+    "StoreError": "raised if it cannot be used",
+    "Supervisor": "the supervisor: itself, and its endpoint",
+    "Tally": "counts of a command's messages",
+    "TlsFiles": "the files of TLS",
+    "Traffic": "counted messages by address",
+    "Users": "the users, as the configuration service publishes them",
+    "Wire": "the socket of one connection",
+}
+"""Names of public classes that several modules have, for one concept."""
 
 
 def modules() -> Iterator[Path]:
@@ -104,6 +166,17 @@ def doubled() -> dict[str, list[str]]:
 
 def test_no_two_concepts_have_one_name() -> None:
     assert doubled() == {}, "choose another name"
+
+
+def test_no_two_concepts_have_one_class_name() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in modules():
+        if str(path) not in VOCABULARIES:
+            for node in ast.parse((ROOT / path).read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].add(str(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in ONE_CONCEPT} == {}
+    assert {name for name in ONE_CONCEPT if len(found[name]) < 2} == set(), "not doubled any more: remove the line"
 
 
 def test_no_folder_has_many_modules() -> None:

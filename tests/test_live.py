@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse.amqp.messages.sections import Sections
-from enmasse.live_state import MAX_EVENTS, MAX_REMOVED, ROWS, Merged, Publisher, Rows
+from enmasse.live_state import MAX_EVENTS, MAX_REMOVED, ROWS, LivePublisher, Merged, Rows
 from tests.router.world import Clock
 
 
@@ -45,7 +45,7 @@ class World:
         self.followers: list[Follower] = []
         self.clock = Clock()
         self.rows = Rows("x", "router", lambda: 5.0)
-        self.publisher = Publisher(self.rows, self.look, lambda: self.followers, self.clock)
+        self.publisher = LivePublisher(self.rows, self.look, lambda: self.followers, self.clock)
 
     def look(self) -> Iterator[None]:
         for kind, rows in self.truth.items():

@@ -29,8 +29,8 @@ from enmasse.amqp.codec.performatives import (
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.disposition import usual_disposition
 from enmasse.amqp.endpoint import LinkFault, SessionFault, from_error
-from enmasse.amqp.held_bytes import Held
-from enmasse.amqp.idle import Silence
+from enmasse.amqp.held_bytes import HeldBytes
+from enmasse.amqp.idle import IdleTimes
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.linktable import LinkNames
 from enmasse.amqp.output import Output
@@ -104,7 +104,7 @@ class Connection:
         self.broken = False  # the peer was lost, was silent, broke a rule, or closed with an error
         self.finished = False  # nothing more will come or go: the socket can be closed once the output has left
         self.output = Output(max(max_frame_size, 65536))
-        self.held = Held(limits)
+        self.held = HeldBytes(limits)
         self.names = LinkNames(limits)
         self.enough: Callable[[], bool] | None = None
         """Asked between slices of what was read. True: the rest is kept (`backlog`) until `proceed` is called."""
@@ -122,7 +122,7 @@ class Connection:
         self._close_sent = False
         self._close_error: AmqpError | None = None
         self._over = False
-        self._silence = Silence()
+        self._silence = IdleTimes()
         # channels
         self._by_channel: dict[int, Session] = {}  # by the peer's channel
         self._highest_channel = -1  # of the peer's that have begun, whether they have ended or not

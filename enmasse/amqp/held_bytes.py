@@ -10,7 +10,7 @@ from enmasse.amqp.limits import Limits
 def _ignore() -> None: ...
 
 
-class Held:
+class HeldBytes:
     """Bytes of pieces: `assembling` of messages that are put together, `streamed` of those that a user takes in pieces.
 
     `paused`: too much that was streamed is not taken, the socket is not to be read. `on_paused`: it has changed.

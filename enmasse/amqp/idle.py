@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Silence:
+class IdleTimes:
     """Deadlines, as ticks bring the time. Silence is measured in ticks, so it is noticed late."""
 
     __slots__ = ("_close", "_handshake", "_last_received", "_last_sent", "_last_tick", "received")

@@ -9,7 +9,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.performatives import ACCEPTED, Flow, TransactionalState, Transfer
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
-from enmasse.amqp.held_bytes import Held
+from enmasse.amqp.held_bytes import HeldBytes
 from enmasse.amqp.incoming import IncomingWindow
 
 NEVER = 1 << 62  # a counter never gets there
@@ -141,7 +141,7 @@ class Receiver(Link):
         handle: int,
         handler: ReceiverCallbacks,
         incoming: IncomingWindow[Receiver],
-        held: Held,
+        held: HeldBytes,
     ) -> None:
         super().__init__(session, name, handle)
         self._handler = handler

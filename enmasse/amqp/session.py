@@ -24,7 +24,7 @@ from enmasse.amqp.codec.performatives import (
 )
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.endpoint import FIRST, SECOND, Link, LinkConnection, SessionFault, from_error
-from enmasse.amqp.held_bytes import Held
+from enmasse.amqp.held_bytes import HeldBytes
 from enmasse.amqp.incoming import IncomingWindow
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.linktable import LinkNames, LinkTable
@@ -54,7 +54,7 @@ class SessionConnection(LinkConnection, Protocol):
     max_frame_size: int
     open_fields: Open
     output: Output
-    held: Held
+    held: HeldBytes
     names: LinkNames
 
     @property

@@ -24,7 +24,7 @@ from enmasse.amqp.sasl.handshake import AMQP_HEADER
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.sasl_layer import SaslLayer
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 from enmasse.network.acceptor import receive_much
@@ -108,7 +108,7 @@ class ControlConnection(asyncio.Protocol):
         """host:port of the other end, for logs."""
         self.identity: Peer | None = None
         """The process at the other end of an accepted connection; None: the listener does not authenticate."""
-        self.admission: Admission | None = None
+        self.admission: PeerCheck | None = None
         """Rights of that process."""
         self.is_open = False
         self.error: ConnectionLost | None = None

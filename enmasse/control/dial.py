@@ -15,7 +15,7 @@ from enmasse.control.errors import UNAUTHORIZED_ACCESS, ConnectionLost, ControlE
 from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes import roles
 from enmasse.identity.processes.credentials import AnyCredential, AnyPeers, Peers
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
@@ -258,7 +258,7 @@ async def listen(
         tls = known.tls if isinstance(known, CertifiedPeers) else tls
 
         def login(address: str, certificate: Any) -> SaslLayer:
-            return SaslLayer(Admission(place, secrets, address, certificate))
+            return SaslLayer(PeerCheck(place, secrets, address, certificate))
 
     def make() -> ControlConnection:
         connection = ControlConnection(container=container, server=True, login=login, **options)

@@ -9,7 +9,7 @@ from enmasse.amqp.sasl.handshake import Handshake
 from enmasse.amqp.sasl.layer import SaslClient
 from enmasse.control.errors import ConnectionLost
 from enmasse.identity.processes.credentials import AnyCredential
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.scram import of_process
 
 _MAX_FRAME = Limits().max_sasl_frame
@@ -23,14 +23,14 @@ class SaslLayer:
     Knows no socket: give it what arrives, write what `output` returns.
     """
 
-    def __init__(self, known: AnyCredential | Admission) -> None:
-        self.admission = known if isinstance(known, Admission) else None
+    def __init__(self, known: AnyCredential | PeerCheck) -> None:
+        self.admission = known if isinstance(known, PeerCheck) else None
         self.user: str | None = None
         """Server: the name of the client, which has proved it."""
         self._data = b""
         self._refused = False
         self._output = Output(_MAX_FRAME)
-        sasl = known.sasl() if isinstance(known, Admission) else SaslClient([of_process(known)])
+        sasl = known.sasl() if isinstance(known, PeerCheck) else SaslClient([of_process(known)])
         is_client = self.admission is None
         self._handshake = Handshake(self._output, sasl, is_client=is_client, max_frame=_MAX_FRAME)
         if is_client:

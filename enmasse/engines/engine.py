@@ -18,7 +18,7 @@ DATA, ETC, TMP = "/var/lib/enmasse", "/etc/enmasse", "/tmp"  # noqa: S108 - an e
 """Folders in a pod."""
 
 
-class Unavailable(RuntimeError):
+class EngineUnavailable(RuntimeError):
     """Raised if an engine cannot be run here. The text is one line: what is missing, and what to do."""
 
 

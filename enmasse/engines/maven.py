@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from enmasse.engines.engine import Unavailable
+from enmasse.engines.engine import EngineUnavailable
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _FETCH_WITHIN = 600.0
@@ -46,7 +46,7 @@ class Distribution(NamedTuple):
                 if not home.is_dir():
                     self._fetch()
         except OSError as error:
-            raise Unavailable(
+            raise EngineUnavailable(
                 f"{self.title} cannot be kept in {error.filename or cache()}: {error.strerror or error}"
             ) from None
         return home
@@ -64,7 +64,7 @@ class Distribution(NamedTuple):
         with archive.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != self.sha256:
-            raise Unavailable(
+            raise EngineUnavailable(
                 f"{archive.name} has SHA-256 {found}, expected {self.sha256}: it is damaged, or not what was published;"
                 " nothing was unpacked"
             )
@@ -72,7 +72,7 @@ class Distribution(NamedTuple):
     def _fetch(self) -> None:
         mvn = shutil.which("mvn")
         if mvn is None:
-            raise Unavailable(
+            raise EngineUnavailable(
                 f"mvn is not on PATH: it fetches {self.title} from the Maven repository, once. Install it"
                 f" (Debian: apt-get install maven), or unpack {self.file} as {self.home}."
             )
@@ -84,7 +84,7 @@ class Distribution(NamedTuple):
             self._run([mvn, "-B", "-q", "-ntp", repository, f"{_PLUGIN}:get", artifact, "-Dtransitive=false"])
             archives = list((scratch / "maven").rglob(self.file))
             if not archives:
-                raise Unavailable(
+                raise EngineUnavailable(
                     f"mvn did not fetch {self.coordinate}: the Maven repository that it is set up for has it not"
                 )
             self.verify(archives[0])
@@ -97,7 +97,7 @@ class Distribution(NamedTuple):
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FETCH_WITHIN, check=False
             )
         except subprocess.TimeoutExpired:
-            raise Unavailable(
+            raise EngineUnavailable(
                 f"mvn did not fetch {self.coordinate} within {_FETCH_WITHIN:.0f} s: is the Maven repository reached?"
             ) from None
         if done.returncode:
@@ -105,7 +105,7 @@ class Distribution(NamedTuple):
             shown = next(
                 (line for line in lines if "ERROR" in line), lines[0] if lines else f"status {done.returncode}"
             )
-            raise Unavailable(
+            raise EngineUnavailable(
                 f"mvn cannot fetch {self.coordinate}: {shown[:300].rstrip('.')}."
                 " Look at the network, or at ~/.m2/settings.xml"
             )

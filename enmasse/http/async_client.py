@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from enmasse.http.http11 import NONE, REPEATED, Answer, AnswerError, Messages
+from enmasse.http.http11 import NONE, REPEATED, Answer, AnswerError, HttpMessages
 
 READ_BYTES = 8 << 10
 """The event loop works on the chunks of one read before it turns to others."""
@@ -16,7 +16,7 @@ READ_BYTES = 8 << 10
 class _Streams(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    messages: Messages
+    messages: HttpMessages
 
 
 class AsyncClient:
@@ -44,7 +44,8 @@ class AsyncClient:
                     if method not in REPEATED:
                         raise
             streams = _Streams(
-                *await asyncio.open_connection(self._host, self._port, ssl=self._tls), Messages(self._host, self._port)
+                *await asyncio.open_connection(self._host, self._port, ssl=self._tls),
+                HttpMessages(self._host, self._port),
             )
             self._all.add(streams)
             return await self._whole(streams, method, target, headers, body, most)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from enmasse.http.http11 import NONE, REPEATED, Answer, Messages, Reading
+from enmasse.http.http11 import NONE, REPEATED, Answer, HttpMessages, Reading
 
 if TYPE_CHECKING:
     import ssl
@@ -32,7 +32,7 @@ class Client:
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None, timeout: float = 30.0) -> None:
         self._host, self._port, self._tls, self._timeout = host, port, tls, timeout
-        self._open: tuple[socket.socket, Messages] | None = None
+        self._open: tuple[socket.socket, HttpMessages] | None = None
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str] = NONE, body: bytes | None = None, *, most: int
@@ -75,16 +75,16 @@ class Client:
                 self.close()
         return answer
 
-    def _parts(self, sock: socket.socket, messages: Messages) -> Iterator[bytes]:
+    def _parts(self, sock: socket.socket, messages: HttpMessages) -> Iterator[bytes]:
         try:
             while part := _run(messages.part(), sock):
                 yield part
         finally:
             self.close()
 
-    def _connected(self) -> tuple[socket.socket, Messages]:
+    def _connected(self) -> tuple[socket.socket, HttpMessages]:
         sock = socket.create_connection((self._host, self._port), self._timeout)
-        self._open = sock, Messages(self._host, self._port)
+        self._open = sock, HttpMessages(self._host, self._port)
         if self._tls is not None:
             self._open = self._tls.wrap_socket(sock, server_hostname=self._host), self._open[1]
         return self._open

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     body: bytes = b""
 
 
-class Messages:
+class HttpMessages:
     """Messages of one connection. h11 bounds a head at 16 KiB."""
 
     def __init__(self, host: str, port: int) -> None:

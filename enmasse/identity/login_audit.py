@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from enmasse.logs import log
-from enmasse.logs.audit import INTERVAL, Repeats
+from enmasse.logs.audit import INTERVAL, RepeatedEvents
 
 
 class _Matter(NamedTuple):
@@ -21,7 +21,7 @@ class LoginAudit:
     """Audit events of the logins at one process. `now`: a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._repeats: Repeats[_Matter] = Repeats(now)
+        self._repeats: RepeatedEvents[_Matter] = RepeatedEvents(now)
 
     def note(self, user: str | None, address: str | None, mechanism: str, *, accepted: bool) -> None:
         """Write an event, unless there was one like it just now. `user` None: the name may be a password."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from enmasse.logs import log
-from enmasse.logs.audit import INTERVAL, MAX_KEYS, Repeats
+from enmasse.logs.audit import INTERVAL, MAX_KEYS, RepeatedEvents
 from enmasse.metrics import counter
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Refusals:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.seen = seen
         self._now = now
-        self._repeats: Repeats[Refusal] = Repeats(now)
+        self._repeats: RepeatedEvents[Refusal] = RepeatedEvents(now)
         self._reasons: dict[Refusal, str] = {}
         self._names: dict[Refusal, list[str]] = {}
         self._since = self._next = now()

@@ -22,7 +22,7 @@ EXTRA = "the package `kubernetes` is missing; install it with: pip install 'enma
 _ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of namespaced object: its API version and the name in paths."""
 
     version: str
@@ -30,15 +30,15 @@ class Kind(NamedTuple):
     name: str
 
 
-CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap")
-SECRET = Kind("v1", "secrets", "Secret")
-SERVICE = Kind("v1", "services", "Service")
-POD = Kind("v1", "pods", "Pod")
-CLAIM = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-EVENT = Kind("v1", "events", "Event")
-STATEFUL_SET = Kind("apps/v1", "statefulsets", "StatefulSet")
-BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
-LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
+CONFIG_MAP = ObjectKind("v1", "configmaps", "ConfigMap")
+SECRET = ObjectKind("v1", "secrets", "Secret")
+SERVICE = ObjectKind("v1", "services", "Service")
+POD = ObjectKind("v1", "pods", "Pod")
+CLAIM = ObjectKind("v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENT = ObjectKind("v1", "events", "Event")
+STATEFUL_SET = ObjectKind("apps/v1", "statefulsets", "StatefulSet")
+BUDGET = ObjectKind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+LEASE = ObjectKind("coordination.k8s.io/v1", "leases", "Lease")
 
 
 class ApiError(Exception):
@@ -66,7 +66,7 @@ class Api:
         """URL of the API server."""
         return str(self._client.configuration.host)
 
-    def get(self, kind: Kind, name: str) -> Object | None:
+    def get(self, kind: ObjectKind, name: str) -> Object | None:
         """Return the object, or None if it does not exist. Raises ApiError, as all methods do."""
         try:
             return self._json("GET", self._path(kind, name))
@@ -75,7 +75,7 @@ class Api:
                 return None
             raise
 
-    def read_all(self, kind: Kind, selector: str = "") -> tuple[list[Object], str]:
+    def read_all(self, kind: ObjectKind, selector: str = "") -> tuple[list[Object], str]:
         """Return all objects that the label selector chooses, at one revision, and its resourceVersion.
 
         Objects are read in pages. If the revision expires between two pages, everything is read again in one request.
@@ -88,7 +88,7 @@ class Api:
                 raise
             return self._read(kind, selector, 0)
 
-    def _read(self, kind: Kind, selector: str, limit: int) -> tuple[list[Object], str]:
+    def _read(self, kind: ObjectKind, selector: str, limit: int) -> tuple[list[Object], str]:
         found: list[Object] = []
         following = ""
         while True:
@@ -104,15 +104,15 @@ class Api:
                     item.update(apiVersion=kind.version, kind=kind.name)
                 return found, str(page["metadata"]["resourceVersion"])
 
-    def create(self, kind: Kind, body: Object) -> Object:
+    def create(self, kind: ObjectKind, body: Object) -> Object:
         """Create the object and return it as stored. Raises ApiError: status 409 if one of its name exists."""
         return self._change("POST", self._path(kind), {}, body)
 
-    def replace(self, kind: Kind, body: Object) -> Object:
+    def replace(self, kind: ObjectKind, body: Object) -> Object:
         """Replace the object; with `metadata.resourceVersion` only if it is unchanged (else ApiError, status 409)."""
         return self._change("PUT", self._path(kind, body["metadata"]["name"]), {}, body)
 
-    def apply(self, kind: Kind, body: Object, manager: str, *, force: bool = False) -> Object:
+    def apply(self, kind: ObjectKind, body: Object, manager: str, *, force: bool = False) -> Object:
         """Server-side apply. Fields of another manager with other values: 409, with their names in `details`."""
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         whole = {"apiVersion": kind.version, "kind": kind.name, **body}
@@ -120,7 +120,7 @@ class Api:
             "PATCH", self._path(kind, body["metadata"]["name"]), query, whole, "application/apply-patch+yaml"
         )
 
-    def delete(self, kind: Kind, name: str, uid: str) -> None:
+    def delete(self, kind: ObjectKind, name: str, uid: str) -> None:
         """Delete the object with this uid.
 
         A newer object of the same name stays; a missing one is not an error. Raises ApiError for any other refusal.
@@ -132,7 +132,7 @@ class Api:
             if error.status not in (404, 409):
                 raise
 
-    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Object]]:
+    def events(self, kind: ObjectKind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Object]]:
         """Yield the changes since `version` as (type, object); the API server ends the watch after `seconds`.
 
         Returns when the API server has accepted the request. Raises ApiError, then or later: 410 if `version` is too
@@ -150,7 +150,7 @@ class Api:
 
     # inside
 
-    def _path(self, kind: Kind, name: str = "") -> str:
+    def _path(self, kind: ObjectKind, name: str = "") -> str:
         root = "/api" if "/" not in kind.version else "/apis"
         path = f"{root}/{kind.version}/namespaces/{quote(self.namespace, safe='')}/{kind.plural}"
         return f"{path}/{quote(name, safe='')}" if name else path
@@ -272,7 +272,7 @@ def parsed(pieces: Iterator[bytes], url: str) -> Iterator[tuple[str, Object]]:
         raise ApiError(0, "Unreachable", f"{url} broke off in the middle of an event")
 
 
-class Server(NamedTuple):
+class ApiServer(NamedTuple):
     """An API server without a kubeconfig. `token`: of a user or service account. `authority`: a PEM file with the
     authority of its certificate; empty: those that the system trusts."""
 
@@ -288,7 +288,7 @@ def connect(
     context: str | None = None,
     namespace: str | None = None,
     *,
-    server: Server | None = None,
+    server: ApiServer | None = None,
     timeout: tuple[float, float] = (CONNECT_SECONDS, ANSWER_SECONDS),
 ) -> Api:
     """Return access to the API server: `server`, or that of `context` in the kubeconfig, or that of this pod.

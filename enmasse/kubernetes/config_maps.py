@@ -15,7 +15,7 @@ from typing import Any
 from enmasse.kubernetes.api import Object
 from enmasse.kubernetes.labels import CONFIG
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Content, Unreadable
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 
 FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS}
 """Value of the label → the file that these ConfigMaps are together."""
@@ -30,7 +30,7 @@ def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTH
     `made_for`: name → kind of the ConfigMaps that the release created. Permission to edit addresses includes
     the label of their ConfigMap: it is not read with another label, so that addresses cannot be turned into flavors.
     """
-    sources: dict[str, list[Source]] = {}
+    sources: dict[str, list[FilePart]] = {}
     for name, item in sorted(config_maps.items()):
         kind = kind_of(name, item, made_for)
         if kind in FILES:
@@ -58,26 +58,26 @@ def _label(item: Object) -> str:
     return str(item["metadata"].get("labels", {}).get(CONFIG, ""))
 
 
-def _relabelled(name: str, item: Object, kind: str) -> Source:
+def _relabelled(name: str, item: Object, kind: str) -> FilePart:
     reason = f"its label {CONFIG} is {_label(item)!r}, and the release made it for {kind}: set the label back"
-    return Source(f"{PREFIX}{name}", b"", reason)
+    return FilePart(f"{PREFIX}{name}", b"", reason)
 
 
-def _content(kind: str, sources: list[Source] | None) -> Content:
+def _content(kind: str, sources: list[FilePart] | None) -> Content:
     if sources is not None:
         return tuple(sources)
     # Without brokers.json there just are no brokers made by hand; the others cannot be taken away.
     return None if kind == "brokers" else Unreadable(f"no ConfigMap has the label {CONFIG}={kind}")
 
 
-def _sources(name: str, item: Mapping[str, Any]) -> list[Source]:
+def _sources(name: str, item: Mapping[str, Any]) -> list[FilePart]:
     text, binary = item.get("data") or {}, item.get("binaryData") or {}
     found = {key: value.encode() for key, value in text.items()}
     found |= {key: _binary(value) for key, value in binary.items()}  # what is not UTF-8 is put there by kubectl
-    parts = [Source(f"{PREFIX}{name}/{key}", data) for key, data in sorted(found.items()) if key.endswith(".json")]
+    parts = [FilePart(f"{PREFIX}{name}/{key}", data) for key, data in sorted(found.items()) if key.endswith(".json")]
     if found and not parts:
         # The entries that it held stay.
-        return [Source(f"{PREFIX}{name}/{min(found)}", b"", "no key of this ConfigMap ends in .json; rename the key")]
+        return [FilePart(f"{PREFIX}{name}/{min(found)}", b"", "no key of this ConfigMap ends in .json; rename the key")]
     return parts
 
 

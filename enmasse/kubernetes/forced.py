@@ -19,7 +19,7 @@ from enmasse.storage.decoding import decode
 MAX_NAMES = 1000
 
 
-class Order(msgspec.Struct, frozen=True):
+class ForceOrder(msgspec.Struct, frozen=True):
     """Content of one annotation."""
 
     id: str
@@ -29,14 +29,14 @@ class Order(msgspec.Struct, frozen=True):
 def new(addresses: Iterable[str]) -> str:
     """Return the annotation of a new order; of more than MAX_NAMES addresses the last ones are kept."""
     names = list(dict.fromkeys(map(AddressName, addresses)))[-MAX_NAMES:]
-    return msgspec.json.encode(Order(uuid.uuid4().hex, tuple(names))).decode()
+    return msgspec.json.encode(ForceOrder(uuid.uuid4().hex, tuple(names))).decode()
 
 
-def order(config_map: Object) -> Order | None:
+def order(config_map: Object) -> ForceOrder | None:
     """Return the order of a ConfigMap, or None if it has no valid one."""
     text = (config_map["metadata"].get("annotations") or {}).get(FORCE)
     try:
-        found = decode(text, Order) if text and text != "null" else None
+        found = decode(text, ForceOrder) if text and text != "null" else None
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
-    return found and Order(found.id[:64], found.addresses[:MAX_NAMES])
+    return found and ForceOrder(found.id[:64], found.addresses[:MAX_NAMES])

@@ -8,7 +8,7 @@ from enmasse.http.health import Health
 from enmasse.kubernetes.api import Api, connect
 from enmasse.kubernetes.labels import COMPONENT, INSTANCE, PART_OF
 from enmasse.kubernetes.lease import Leadership
-from enmasse.kubernetes.warning_events import Events
+from enmasse.kubernetes.warning_events import WarningEvents
 from enmasse.process.runner import Fatal, TurnGuard
 
 LEASE_TIMEOUT = (2.0, 3.0)
@@ -21,7 +21,7 @@ class Member:
     def __init__(self, namespace: str, release: str, component: str, instance: str) -> None:
         """Raises process.Fatal without a cluster."""
         self.api: Api = connect(namespace=namespace)
-        self.events = Events(self.api, f"enmasse-{component}", instance)
+        self.events = WarningEvents(self.api, f"enmasse-{component}", instance)
         self.labels = {PART_OF: "enmasse", INSTANCE: release, COMPONENT: component}
         self.lease = f"enmasse-{component}"
         self._leadership = Leadership(

@@ -18,7 +18,7 @@ MAX_NOTE = 1024
 """Characters of a message, as the API allows them."""
 
 
-class Events:
+class WarningEvents:
     """Sender of the warnings of one component (`source`) and instance."""
 
     def __init__(self, api: Api, source: str, instance: str) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from enmasse.kubernetes.api import Api, ApiError, Kind, Object
+from enmasse.kubernetes.api import Api, ApiError, Object, ObjectKind
 from enmasse.logs import log
 from enmasse.network.backoff import AGAIN, Backoff
 
@@ -27,7 +27,7 @@ class View:
     `changed()` is called in the event loop after any number of changes, first when the view is complete.
     """
 
-    def __init__(self, api: Api, kind: Kind, selector: str, changed: Callable[[], None]) -> None:
+    def __init__(self, api: Api, kind: ObjectKind, selector: str, changed: Callable[[], None]) -> None:
         self._api = api
         self._kind = kind
         self._selector = selector

@@ -105,7 +105,7 @@ class Peer:
             raise ConnectionError("the server closed the connection")
         self.buffer = self.buffer + data if self.buffer else data
 
-    def runs(self) -> Iterator[Rows]:
+    def runs(self) -> Iterator[PacketRows]:
         """Take the leading packets that are alike in type, flags, length and topic length. An incomplete packet
         stays."""
         while len(self.buffer) >= 2:
@@ -116,7 +116,7 @@ class Peer:
             fixed = at + 2 if buffer[0] & 0xF0 == PUBLISH else at
             many = alike(buffer, size, len(buffer) // size, range(fixed))
             self.buffer = buffer[many * size :]
-            yield Rows(buffer, size, many, at)
+            yield PacketRows(buffer, size, many, at)
 
     def drop(self) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -129,7 +129,7 @@ class Peer:
         self.socket.close()
 
 
-class Rows(NamedTuple):
+class PacketRows(NamedTuple):
     """The first `many` packets of `size` bytes in a text; `body`: where the variable header begins in each."""
 
     text: bytes
@@ -165,7 +165,7 @@ def acks(head: int, ids: bytes) -> bytes:
     return bytes(out)
 
 
-class Publisher(Peer):
+class LoadPublisher(Peer):
     def __init__(self, args: argparse.Namespace, number: int) -> None:
         super().__init__(args, number)
         self.sent = self.complete = self.refused = 0
@@ -216,7 +216,7 @@ class Publisher(Peer):
 
 
 def publish(args: argparse.Namespace) -> dict[str, Any]:
-    peers = [Publisher(args, number) for number in range(args.connections)]
+    peers = [LoadPublisher(args, number) for number in range(args.connections)]
     poll = selectors.DefaultSelector()
     for peer in peers:
         peer.open()
@@ -226,10 +226,10 @@ def publish(args: argparse.Namespace) -> dict[str, Any]:
     began, used = time.monotonic_ns(), time.process_time()
     active = set(peers)
     start = began / 1e9
-    waiting: deque[Publisher] = deque(peers)
+    waiting: deque[LoadPublisher] = deque(peers)
     allowed = NEVER
     total = 0
-    writing: set[Publisher] = set()
+    writing: set[LoadPublisher] = set()
     while active:
         if args.rate:
             allowed = int((time.monotonic_ns() / 1e9 - start) * args.rate) + 1 - total

@@ -14,7 +14,7 @@ MAX_KEYS = 20_000
 K = TypeVar("K", bound=Hashable)
 
 
-class Repeats(Generic[K]):
+class RepeatedEvents(Generic[K]):
     """Limits events that repeat: the first of a matter is written at once, the others together after INTERVAL.
 
     `now`: a clock in seconds.

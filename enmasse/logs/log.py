@@ -20,7 +20,7 @@ from enmasse.logs.lines import LineWriter
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
 _common: dict[str, Any] = {}
-_stream: Stream | None = None
+_stream: LogStream | None = None
 _writer: LineWriter | None = None
 _audit_file: str | None = None
 LAST_LINES = 1.0
@@ -68,7 +68,7 @@ def get(**ids: Any) -> Log:
     return Log(ids)
 
 
-class Stream(Protocol):
+class LogStream(Protocol):
     """Destination of lines. A line is lost if `write` raises OSError or ValueError."""
 
     def write(self, text: str, /) -> Any:
@@ -88,7 +88,10 @@ def audit(event: str, **facts: Any) -> None:
 
 
 def setup(
-    level: str = "warning", stream: Stream | None = None, audit_file: str | os.PathLike[str] | None = None, **ids: Any
+    level: str = "warning",
+    stream: LogStream | None = None,
+    audit_file: str | os.PathLike[str] | None = None,
+    **ids: Any,
 ) -> None:
     """Set the level, and the ids (`service=…`) of all events of this process; the library's logging joins in.
 

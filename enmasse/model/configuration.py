@@ -24,7 +24,7 @@ from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.issuers import Issuer, parse_issuers
 from enmasse.model.jsonfile import Document, Problem, Unparsable, edited, parse, shown
-from enmasse.model.merged import MergedDocument, Source, fingerprint, kept
+from enmasse.model.merged import FilePart, MergedDocument, fingerprint, kept
 from enmasse.model.names import AddressName
 from enmasse.model.users import Known, User, parse_users, unknown_groups
 
@@ -55,7 +55,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
 
 
-Content = bytes | Unreadable | tuple[Source, ...] | None
+Content = bytes | Unreadable | tuple[FilePart, ...] | None
 """Content of a file from a driver: its bytes, the reason it is unreadable, None without a file, or its sources.
 """
 
@@ -252,7 +252,7 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
 
 
 def _merged(
-    file: str, sources: tuple[Source, ...], config: dict[str, str], problems: list[Problem], missing: str
+    file: str, sources: tuple[FilePart, ...], config: dict[str, str], problems: list[Problem], missing: str
 ) -> Document | None:
     """Return the document of the readable sources; entries of unreadable ones stay in force."""
     document = MergedDocument(file, sources)

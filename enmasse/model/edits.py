@@ -16,7 +16,7 @@ _LINE_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JsonEntry:
     """One `"key": value` of the outermost object; `start` and `end` are offsets in the text."""
 
     key: str
@@ -25,7 +25,7 @@ class Entry:
     end: int
 
 
-def parse(text: str) -> list[Entry]:
+def parse(text: str) -> list[JsonEntry]:
     """The entries of the JSON object that `text` is, in their order. Raises ValueError (with line and column)."""
     try:
         return _parse(text)
@@ -33,12 +33,12 @@ def parse(text: str) -> list[Entry]:
         raise at_the_comma(error) from None
 
 
-def _parse(text: str) -> list[Entry]:
+def _parse(text: str) -> list[JsonEntry]:
     decode = JSONDecoder().raw_decode
     position = _skip(text, 1 if text[:1] == "\ufeff" else 0)  # a byte order mark stays, too
     if text[position : position + 1] != "{":
         raise JSONDecodeError("expected an object", text, position)
-    entries: list[Entry] = []
+    entries: list[JsonEntry] = []
     position = _skip(text, position + 1)
     while text[position : position + 1] != "}":
         if entries:
@@ -53,7 +53,7 @@ def _parse(text: str) -> list[Entry]:
         if text[position : position + 1] != ":":
             raise JSONDecodeError("expected ':'", text, position)
         value, position = decode(text, _skip(text, position + 1))
-        entries.append(Entry(key, value, start, position))
+        entries.append(JsonEntry(key, value, start, position))
         position = _skip(text, position)
     if (end := _skip(text, position + 1)) != len(text):
         raise JSONDecodeError("unexpected text after the object", text, end)
@@ -86,7 +86,7 @@ def put(text: str, values: Mapping[str, Any]) -> str:
     return _added(replaced, parse(replaced), missing) if missing else replaced
 
 
-def _added(text: str, entries: list[Entry], values: Mapping[str, Any]) -> str:
+def _added(text: str, entries: list[JsonEntry], values: Mapping[str, Any]) -> str:
     """`text`, which has these entries, with further ones at the end."""
     if not entries:
         return "{\n" + ",\n".join(_render(key, value, "  ") for key, value in values.items()) + "\n}\n"

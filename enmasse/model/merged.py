@@ -11,7 +11,7 @@ import msgspec
 from enmasse.model.jsonfile import MAX_BYTES, Document, Problem, Unparsable, parse
 
 
-class Source(msgspec.Struct, frozen=True):
+class FilePart(msgspec.Struct, frozen=True):
     """A part of a file: how people know it (`configmap/orders/addresses.json`), and what is in it.
 
     `refused`: why it is not read, although it is there; empty if it is.
@@ -28,7 +28,7 @@ class MergedDocument(Document):
     `unreadable`: what is wrong with the others. What these hold is not known, so nothing may be taken for removed.
     """
 
-    def __init__(self, file: str, sources: Sequence[Source]) -> None:
+    def __init__(self, file: str, sources: Sequence[FilePart]) -> None:
         super().__init__(file, "{}", {}, [])
         self.unreadable: list[Problem] = []
         self._parts: dict[str, Document] = {}
@@ -86,7 +86,7 @@ class MergedDocument(Document):
                 self.entries[name] = entry
 
 
-def fingerprint(sources: Sequence[Source]) -> str:
+def fingerprint(sources: Sequence[FilePart]) -> str:
     """Return the hash of a content for the status: of one source its SHA-256 (hex), of several that of all of them."""
     if len(sources) == 1:
         return hashlib.sha256(sources[0].data).hexdigest()

@@ -29,7 +29,7 @@ def cut_short(packet: str) -> MalformedPacket:
     return MalformedPacket(f"{packet}: ends in the middle of a field")
 
 
-class Cursor:
+class FieldCursor:
     """Walks the fields of a packet. Every method raises MalformedPacket for what is not there or not well-formed."""
 
     __slots__ = ("data", "packet", "pos", "stop")

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from enmasse.mqtt import properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError, UnsupportedVersion
-from enmasse.mqtt.fields import EMPTY, Cursor
+from enmasse.mqtt.fields import EMPTY, FieldCursor
 from enmasse.mqtt.packets import (
     BRIDGE,
     NONE,
@@ -43,17 +43,17 @@ from enmasse.mqtt.topics import fault_of_filter, parse_share
 MOST_FILTERS: Final = 4096
 """In one SUBSCRIBE or UNSUBSCRIBE."""
 
-Parser: TypeAlias = Callable[[int, Cursor, int, bool], Packet]
+Parser: TypeAlias = Callable[[int, FieldCursor, int, bool], Packet]
 
 
-def _packet_id(body: Cursor) -> int:
+def _packet_id(body: FieldCursor) -> int:
     packet_id = body.u16()
     if not packet_id:
         raise ProtocolError(f"{body.packet}: packet identifier 0", "v3.1.1 MQTT-2.3.1-1, v5 MQTT-2.2.1-3")
     return packet_id
 
 
-def read_level(body: Cursor) -> int:
+def read_level(body: FieldCursor) -> int:
     """Protocol name and level of a CONNECT: V311 or V5. Clients of MQTT 3.1 (name MQIsdp, level 3), whose packets are
     the same, are served as those of 3.1.1. Brokers that connect as a bridge, such as mosquitto, set a bit of the level
     beside it. Raises UnsupportedVersion for another level."""
@@ -75,7 +75,7 @@ def read_level(body: Cursor) -> int:
     return level & ~BRIDGE
 
 
-def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
+def connect(flags: int, body: FieldCursor, version: int, of_client: bool) -> Connect:
     """From the connect flags on (3.1.2.3); `read_level` was there before. Raises MalformedPacket."""
     bridge = bool(body.data[body.pos - 1] & BRIDGE)
     bits = body.u8()
@@ -105,7 +105,7 @@ def connect(flags: int, body: Cursor, version: int, of_client: bool) -> Connect:
     return Connect(client_id, bool(bits & 0x02), keep_alive, username, password, will, values, version, bridge)
 
 
-def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:
+def connack(flags: int, body: FieldCursor, version: int, of_client: bool) -> ConnAck:
     """Read the body of a CONNACK. Raises MalformedPacket."""
     bits, reason = body.u8(), body.u8()
     if bits & 0xFE:
@@ -129,7 +129,7 @@ def connack(flags: int, body: Cursor, version: int, of_client: bool) -> ConnAck:
     return ConnAck(bool(bits), reason, values)
 
 
-def publish(flags: int, body: Cursor, version: int, of_client: bool) -> Publish:
+def publish(flags: int, body: FieldCursor, version: int, of_client: bool) -> Publish:
     """Read the body of a PUBLISH. Raises MalformedPacket."""
     qos = flags >> 1 & 0x03
     if qos == 3:
@@ -153,7 +153,7 @@ def publish(flags: int, body: Cursor, version: int, of_client: bool) -> Publish:
     return Publish(topic, payload, qos, bool(flags & 1), bool(flags & 8), packet_id, values)
 
 
-def _ack(body: Cursor, version: int, codes: frozenset[int], clause: str) -> tuple[int, int, Properties]:
+def _ack(body: FieldCursor, version: int, codes: frozenset[int], clause: str) -> tuple[int, int, Properties]:
     packet_id = _packet_id(body)
     reason, values = 0, NONE
     if version == V5 and body.left():
@@ -165,27 +165,27 @@ def _ack(body: Cursor, version: int, codes: frozenset[int], clause: str) -> tupl
     return packet_id, reason, values
 
 
-def puback(flags: int, body: Cursor, version: int, of_client: bool) -> PubAck:
+def puback(flags: int, body: FieldCursor, version: int, of_client: bool) -> PubAck:
     """Read the body of a PUBACK. Raises MalformedPacket."""
     return PubAck(*_ack(body, version, reasons.PUBACK, "v5 MQTT-3.4.2-1"))
 
 
-def pubrec(flags: int, body: Cursor, version: int, of_client: bool) -> PubRec:
+def pubrec(flags: int, body: FieldCursor, version: int, of_client: bool) -> PubRec:
     """Read the body of a PUBREC. Raises MalformedPacket."""
     return PubRec(*_ack(body, version, reasons.PUBREC, "v5 MQTT-3.5.2-1"))
 
 
-def pubrel(flags: int, body: Cursor, version: int, of_client: bool) -> PubRel:
+def pubrel(flags: int, body: FieldCursor, version: int, of_client: bool) -> PubRel:
     """Read the body of a PUBREL. Raises MalformedPacket."""
     return PubRel(*_ack(body, version, reasons.PUBREL, "v5 MQTT-3.6.2-1"))
 
 
-def pubcomp(flags: int, body: Cursor, version: int, of_client: bool) -> PubComp:
+def pubcomp(flags: int, body: FieldCursor, version: int, of_client: bool) -> PubComp:
     """Read the body of a PUBCOMP. Raises MalformedPacket."""
     return PubComp(*_ack(body, version, reasons.PUBCOMP, "v5 MQTT-3.7.2-1"))
 
 
-def subscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Subscribe:
+def subscribe(flags: int, body: FieldCursor, version: int, of_client: bool) -> Subscribe:
     """Read the body of a SUBSCRIBE. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.SUBSCRIBE) if version == V5 else NONE
@@ -223,7 +223,7 @@ def _check_share(filter: str, bits: int) -> None:
         raise ProtocolError("SUBSCRIBE: no local on a shared subscription", "v5 MQTT-3.8.3-4")
 
 
-def _filter(body: Cursor, before: int) -> str:
+def _filter(body: FieldCursor, before: int) -> str:
     if before >= MOST_FILTERS:
         raise ProtocolError(f"{body.packet}: more than {MOST_FILTERS} topic filters", "", reasons.QUOTA_EXCEEDED)
     filter = body.text("a topic filter")
@@ -239,7 +239,7 @@ def _filter(body: Cursor, before: int) -> str:
     return filter
 
 
-def suback(flags: int, body: Cursor, version: int, of_client: bool) -> SubAck:
+def suback(flags: int, body: FieldCursor, version: int, of_client: bool) -> SubAck:
     """Read the body of a SUBACK. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.ACK) if version == V5 else NONE
@@ -255,7 +255,7 @@ def suback(flags: int, body: Cursor, version: int, of_client: bool) -> SubAck:
 _V3_SUBACK: Final = frozenset(b"\x00\x01\x02\x80")
 
 
-def unsubscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Unsubscribe:
+def unsubscribe(flags: int, body: FieldCursor, version: int, of_client: bool) -> Unsubscribe:
     """Read the body of a UNSUBSCRIBE. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     values = properties.read(body, properties.UNSUBSCRIBE) if version == V5 else NONE
@@ -267,7 +267,7 @@ def unsubscribe(flags: int, body: Cursor, version: int, of_client: bool) -> Unsu
     return Unsubscribe(packet_id, tuple(filters), values)
 
 
-def unsuback(flags: int, body: Cursor, version: int, of_client: bool) -> UnsubAck:
+def unsuback(flags: int, body: FieldCursor, version: int, of_client: bool) -> UnsubAck:
     """Read the body of a UNSUBACK. Raises MalformedPacket."""
     packet_id = _packet_id(body)
     if version == V311:
@@ -282,19 +282,19 @@ def unsuback(flags: int, body: Cursor, version: int, of_client: bool) -> UnsubAc
     return UnsubAck(packet_id, codes, values)
 
 
-def pingreq(flags: int, body: Cursor, version: int, of_client: bool) -> PingReq:
+def pingreq(flags: int, body: FieldCursor, version: int, of_client: bool) -> PingReq:
     """Read the body of a PINGREQ. Raises MalformedPacket."""
     body.done()
     return PingReq()
 
 
-def pingresp(flags: int, body: Cursor, version: int, of_client: bool) -> PingResp:
+def pingresp(flags: int, body: FieldCursor, version: int, of_client: bool) -> PingResp:
     """Read the body of a PINGRESP. Raises MalformedPacket."""
     body.done()
     return PingResp()
 
 
-def disconnect(flags: int, body: Cursor, version: int, of_client: bool) -> Disconnect:
+def disconnect(flags: int, body: FieldCursor, version: int, of_client: bool) -> Disconnect:
     """Read the body of a DISCONNECT. Raises MalformedPacket."""
     reason, values = 0, NONE
     if version == V5 and body.left():
@@ -308,7 +308,7 @@ def disconnect(flags: int, body: Cursor, version: int, of_client: bool) -> Disco
     return Disconnect(reason, values)
 
 
-def auth(flags: int, body: Cursor, version: int, of_client: bool) -> Auth:
+def auth(flags: int, body: FieldCursor, version: int, of_client: bool) -> Auth:
     """Read the body of a AUTH. Raises MalformedPacket."""
     if version == V311:
         raise MalformedPacket("packet type 15 is reserved", "v3.1.1 2.2.1")

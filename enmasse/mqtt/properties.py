@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from enmasse.mqtt import reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError
-from enmasse.mqtt.fields import Cursor, cut_short, text_of, topic_of
+from enmasse.mqtt.fields import FieldCursor, cut_short, text_of, topic_of
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import fault_of_text, fault_of_topic
 
@@ -121,7 +121,7 @@ def _getter(codes: Collection[int]) -> Callable[[Properties], tuple[Any, ...]]:
 _GETTERS: Final = {id(a): (_getter(a), _getter([p.code for p in TABLE if p.code not in a])) for a in _ALL}
 
 
-def read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
+def read(cursor: FieldCursor, allowed: Mapping[int, Property]) -> Properties:
     """Return the properties at the cursor, which stands behind them afterwards. Raises MalformedPacket or
     ProtocolError."""
     if allowed is not PUBLISH_OF_CLIENT:
@@ -135,7 +135,7 @@ def read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
     return values
 
 
-def _read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
+def _read(cursor: FieldCursor, allowed: Mapping[int, Property]) -> Properties:
     size = cursor.varint()
     if not size:
         return NONE
@@ -173,7 +173,7 @@ def _read(cursor: Cursor, allowed: Mapping[int, Property]) -> Properties:
             value = _u16.unpack_from(data, pos)[0]
             pos += 2
         elif kind == VARINT:
-            inner = Cursor(packet, data, pos, stop)
+            inner = FieldCursor(packet, data, pos, stop)
             value = inner.varint()
             pos = inner.pos
         else:

@@ -7,7 +7,7 @@ from typing import Final
 
 from enmasse.mqtt import fields, parse, properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
-from enmasse.mqtt.fields import Cursor
+from enmasse.mqtt.fields import FieldCursor
 from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, Publish, PubRec, PubRel
 
 BIGGEST: Final = 268_435_455 + 5
@@ -220,7 +220,7 @@ class Reader:
         """`padded`: its remaining length is longer than it need be."""
         self._check_head(head)
         name, _, _, _, parser = parse.TYPES[head >> 4]
-        body = Cursor(name, data, start, stop)
+        body = FieldCursor(name, data, start, stop)
         if name == "CONNECT":
             self.version = parse.read_level(body)
             if padded and self.version == V5:

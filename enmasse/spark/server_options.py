@@ -30,7 +30,7 @@ class FileError(QueryError):
 
 
 @dataclass(frozen=True)
-class Login:
+class ServerLogin:
     """Server and user of a connection. `end` is "source" or "sink", for the text of errors.
 
     Plain strings, so that the settings can be given to another process (`dataclasses.asdict`).
@@ -91,7 +91,7 @@ class Login:
         return FileError(self.end, f'option "{option}": {file} cannot be used ({reason}). {form[option]}')
 
 
-def login_of(options: Mapping[str, str], end: str) -> Login:
+def login_of(options: Mapping[str, str], end: str) -> ServerLogin:
     """Return the login of the options of `end` ("source" or "sink"), by their names in lower case.
 
     Raises OptionError for options that contradict each other.
@@ -113,4 +113,6 @@ def login_of(options: Mapping[str, str], end: str) -> Login:
     for name in ("caFile", "certFile"):
         if given[name] and parts.scheme != "amqps":
             raise refuse(f'the option "{name}" needs TLS: write amqps://… instead of {shown(url)}')
-    return Login(end, url, given["user"], given["passwordFile"], given["caFile"], given["certFile"], given["keyFile"])
+    return ServerLogin(
+        end, url, given["user"], given["passwordFile"], given["caFile"], given["certFile"], given["keyFile"]
+    )

@@ -15,13 +15,13 @@ process, backoff, durable; knows no AMQP, no MQTT, and not what it stores. redis
 
 from enmasse.stores.settings import RedisSettings, SqliteSettings, StoreSettings, make_store
 from enmasse.stores.storage_engine import Change
-from enmasse.stores.store import State, Store, StoreError, StoreFull
+from enmasse.stores.store import Store, StoreError, StoreFull, StoreState
 
 __all__ = [
     "Change",
     "RedisSettings",
     "SqliteSettings",
-    "State",
+    "StoreState",
     "Store",
     "StoreError",
     "StoreFull",

@@ -40,7 +40,7 @@ class StoreFull(StoreError):
     """Failed write because there is no space; writes fail at once until there is."""
 
 
-class State(NamedTuple):
+class StoreState(NamedTuple):
     """Whether the store can be used, and where it is, or why it cannot."""
 
     ready: bool
@@ -67,8 +67,8 @@ class Store:
     """
 
     def __init__(self, engine: Engine, patience: float = PATIENCE) -> None:
-        self.state = State(False, f"{engine.place}: is being opened")
-        self.on_state: Callable[[State], None] | None = None
+        self.state = StoreState(False, f"{engine.place}: is being opened")
+        self.on_state: Callable[[StoreState], None] | None = None
         """Called when `state.ready` has changed."""
         self.commits = self.changes = self.failures = 0
         """Transactions committed, changes in them, and times that the engine failed."""
@@ -172,7 +172,7 @@ class Store:
                 await asyncio.wait([self._keeper], timeout=0.1)
         async with self._turn:
             await self._engine.close()
-        self.state = State(False, f"{self._engine.place}: is closed")
+        self.state = StoreState(False, f"{self._engine.place}: is closed")
         self._usable.clear()
         self._fail([*self._unfinished, *self._take_all()], StoreError("the process ends"))
         self._unfinished = []
@@ -274,7 +274,7 @@ class Store:
                 write.done.set_result(None)
 
     def _set(self, ready: bool, detail: str) -> None:
-        before, self.state = self.state, State(ready, detail)
+        before, self.state = self.state, StoreState(ready, detail)
         if ready == before.ready and detail == before.detail:
             return
         if ready:

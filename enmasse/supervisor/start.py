@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from enmasse import __version__
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
-from enmasse.engines.engine import BrokerEngine, RouterEngine, Unavailable
+from enmasse.engines.engine import BrokerEngine, EngineUnavailable, RouterEngine
 from enmasse.engines.program import Program
 from enmasse.identity.processes.credentials import Credential
 from enmasse.logs import log
@@ -137,7 +137,7 @@ def _programs(options: Options, command: Command) -> dict[str, Program]:
     for option, engine in chosen.items():
         try:
             programs[engine.name] = engine.find(service)
-        except Unavailable as error:
+        except EngineUnavailable as error:
             reason = str(error).rstrip(".")
             raise StartError(
                 "start.engine.missing", f"{option} {engine.name}: {reason}. Or start with {option} {EMBEDDED}."

@@ -27,7 +27,7 @@ from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import listening, mqtt
-from enmasse.supervisor.plan.credential_issuer import Issuer
+from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import (
@@ -100,7 +100,7 @@ class Supervisor:
         self._make_feed = make_feed
         self._out = out
         self._say = say
-        self._issuer = Issuer(data.run, BROKERS[options.broker].peers)
+        self._issuer = CredentialIssuer(data.run, BROKERS[options.broker].peers)
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
         self._brokers = DesiredBrokers(

@@ -24,7 +24,7 @@ from enmasse.http.health import Heartbeat
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.processes.operator import BEARER, OPERATOR, SECRET_FILE
 from enmasse.logs import log
-from enmasse.logs.audit import Repeats
+from enmasse.logs.audit import RepeatedEvents
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import NAMES, host_of
 from enmasse.storage.decoding import decode_any
@@ -47,7 +47,7 @@ BOUNDS = Bounds(
 LOOP_SECONDS = 30.0
 """Seconds for the suite to answer: `force` waits for the configuration service."""
 
-_refused_requests: Repeats[tuple[str, str]] = Repeats(time.monotonic)
+_refused_requests: RepeatedEvents[tuple[str, str]] = RepeatedEvents(time.monotonic)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 

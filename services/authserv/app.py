@@ -21,7 +21,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.http.health import Health
 from enmasse.identity.processes.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener
@@ -110,7 +110,7 @@ class AuthService:
     def gateway(self, peer: Any) -> Connection:
         """Return the engine's side of a new connection of a gateway."""
         secrets = self._peers if isinstance(self._peers, Peers) else None
-        admission = Admission(Listener.LOGINS, secrets, peer.address, peer.certificate)
+        admission = PeerCheck(Listener.LOGINS, secrets, peer.address, peer.certificate)
         return Connection(
             LoginRequests(self.logins, admission),
             container_id=CONTAINER,
@@ -141,7 +141,7 @@ class AuthService:
     def _is_admitted(self, peer: Any) -> bool:
         if self._by_certificate:
             try:
-                Admission(Listener.AUTHSERV, None, peer.address, peer.certificate).certified()
+                PeerCheck(Listener.AUTHSERV, None, peer.address, peer.certificate).certified()
             except AmqpError:
                 return False
         return True

@@ -12,7 +12,7 @@ from enmasse.identity.login import may_be_token
 from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
-from enmasse.identity.processes.scram import USER_ITERATIONS, Unknown
+from enmasse.identity.processes.scram import USER_ITERATIONS, UnknownUsers
 from enmasse.identity.proofs.failures import Failures
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import PasswordChecks
@@ -47,7 +47,7 @@ class Authenticator:
         """Attempts without an outcome, by user and address."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.unknown = Unknown(USER_ITERATIONS)
+        self.unknown = UnknownUsers(USER_ITERATIONS)
         self.audit = LoginAudit(loop.time)
         self.users = Users(self._checks)
         self.issuers = Issuers(time.time)
@@ -55,7 +55,7 @@ class Authenticator:
     def replace(self, body: feeds.Users) -> None:
         """Put other users and issuers in force."""
         if body.salt_key:
-            self.unknown = Unknown(USER_ITERATIONS, body.salt_key)
+            self.unknown = UnknownUsers(USER_ITERATIONS, body.salt_key)
         self.issuers.replace(body.issuers)
         self.users.replace(body)
 

@@ -14,7 +14,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.identity.processes import roles
 from enmasse.identity.processes.credentials import Peers
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Listener, Peer
 from services.authserv.authz import AUTHZ, NOTHING, allows_every_address, of_process
 
@@ -29,7 +29,7 @@ class ProcessLogin(Handler):
         self, listener: Listener, peers: Peers, address: str, soon: Callable[[Callable[[], None]], Any]
     ) -> None:
         self._listener = listener
-        self._admission = Admission(listener, peers, address, before_open=True)
+        self._admission = PeerCheck(listener, peers, address, before_open=True)
         self._soon = soon
 
     def sasl(self) -> SaslServer:

@@ -15,7 +15,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import Exchange
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.proofs.login_requests import (
     ADDRESS,
     ISSUERS,
@@ -46,7 +46,7 @@ _log = log.get(part="logins")
 class LoginRequests(Handler):
     """The connection of one gateway, or of the console."""
 
-    def __init__(self, logins: Authenticator, admission: Admission) -> None:
+    def __init__(self, logins: Authenticator, admission: PeerCheck) -> None:
         self._logins = logins
         self._admission = admission
         self._pairs = {ADDRESS: _Pair(self._check_password), ISSUERS: _Pair(self._ask_issuers)}

@@ -14,7 +14,7 @@ from enmasse.amqp.sasl.layer import TEMPORARY, Exchange, ServerMechanism, anonym
 from enmasse.identity.login import SPACES, Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.relays import CLIENT, relayed_client
-from enmasse.identity.processes.scram import Unknown, scram
+from enmasse.identity.processes.scram import UnknownUsers, scram
 from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import Busy
 from enmasse.identity.user_directory import removed
@@ -56,7 +56,7 @@ class SaslLogin(Handler):
         """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
 
-    def mechanisms(self, names: tuple[str, ...], unknown: Unknown) -> dict[str, Callable[[], ServerMechanism]]:
+    def mechanisms(self, names: tuple[str, ...], unknown: UnknownUsers) -> dict[str, Callable[[], ServerMechanism]]:
         """Return the mechanisms of these names for SaslServer."""
         return {name: self._watched(self._mechanism(name, unknown)) for name in names}
 
@@ -130,7 +130,7 @@ class SaslLogin(Handler):
 
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
-    def _mechanism(self, name: str, unknown: Unknown) -> Callable[[], ServerMechanism]:
+    def _mechanism(self, name: str, unknown: UnknownUsers) -> Callable[[], ServerMechanism]:
         if name == "PLAIN":
             return plain(self._check)
         if name in BEARER:

@@ -19,7 +19,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, capabilities, subscription_kind
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.senders import SIZE, of_role
 from enmasse.live_state import NODE as LIVE
@@ -51,7 +51,7 @@ class BrokerConnection(Handler):
         broker: Broker,
         clients: Connections,
         remote: str,
-        admission: Admission | None = None,
+        admission: PeerCheck | None = None,
         *,
         manage: Callable[[bytes, ConnectionInfo], None],
         followers: set[LiveLink],

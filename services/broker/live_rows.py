@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
-from enmasse.live_state import Publisher, Rows
+from enmasse.live_state import LivePublisher, Rows
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.limits.broker_address import BrokerAddress
@@ -61,7 +61,7 @@ class LiveBroker:
         broker.refusals.seen = self.rows.event
         broker.revision.followed = lambda: len(self.rows) > 0
         self.ages = Ages(broker.next_id(0), self._wall())
-        self.publisher = Publisher(self.rows, self.look, lambda: self.followers, clock, flush, self._note)
+        self.publisher = LivePublisher(self.rows, self.look, lambda: self.followers, clock, flush, self._note)
         self._marks: dict[str, tuple[Any, ...]] = {}
         self._links: dict[str, set[str]] = {}
         self._names: dict[str, set[str]] = {"queues": set(), "addresses": set()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from enmasse.amqp.codec import errors as amqp
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -23,7 +23,7 @@ _log = log.get()
 class Nodes:
     """The nodes of the broker as one client may use them. Methods raise BrokerError, whose condition is the link's."""
 
-    def __init__(self, broker: Broker, client: ConnectionInfo, admission: Admission | None = None) -> None:
+    def __init__(self, broker: Broker, client: ConnectionInfo, admission: PeerCheck | None = None) -> None:
         """`admission`: what the client may do; None: everything."""
         self.broker = broker
         self._admission = admission

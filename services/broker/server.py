@@ -14,7 +14,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.identity.processes.credentials import AnyPeers, Peers
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener
@@ -187,7 +187,7 @@ class BrokerServer:
         admission = None
         if peers is not None:
             secrets = peers if isinstance(peers, Peers) else None
-            admission = Admission(Listener.BROKER, secrets, remote.address, remote.certificate)
+            admission = PeerCheck(Listener.BROKER, secrets, remote.address, remote.certificate)
         handler = BrokerConnection(
             self.broker,
             self.clients,

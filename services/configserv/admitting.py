@@ -5,7 +5,7 @@ from __future__ import annotations
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlLink
 from enmasse.control.errors import UNAUTHORIZED_ACCESS
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
 
 USERS = "users"
@@ -32,7 +32,7 @@ def admitted(link: ControlLink, address: str) -> bool:
     return True
 
 
-def _check_name(admission: Admission, role: Role, name: str, target: str) -> None:
+def _check_name(admission: PeerCheck, role: Role, name: str, target: str) -> None:
     """Raise AmqpError unless a reporter reports for its own role."""
     own = {"readiness": str(role), "placements": f"{role}/placements", "bound": str(role)}.get(target)
     if own is not None and name != own:

@@ -11,7 +11,7 @@ from enmasse.http.health import Health
 from enmasse.identity.processes.credentials import peers_at
 from enmasse.identity.processes.roles import Listener
 from enmasse.model.configuration import Applied
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from enmasse.model.names import AddressName
 from enmasse.process import settings
 from services.configserv import editing
@@ -81,7 +81,7 @@ async def _change(driver: Driver, service: ConfigService, change: Change) -> dic
     editing.Refused, drivers.NotWritable, OSError."""
     found: dict[str, str] = {}
 
-    def edit(sources: Sequence[Source], home: str) -> dict[str, bytes]:
+    def edit(sources: Sequence[FilePart], home: str) -> dict[str, bytes]:
         texts, etags = editing.checked(change, driver.contents, sources, home, service.applied)
         found.update(etags)
         return {} if change.check else texts

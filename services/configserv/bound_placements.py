@@ -15,7 +15,7 @@ Epochs = dict[AddressName, dict[str, int]]
 """Address → broker → epoch of a preparation."""
 
 
-class Bindings:
+class BoundPlacements:
     """The content of the feed `bound`, kept up to date. Methods return the addresses whose entry has changed."""
 
     def __init__(self, binders: Iterable[str]) -> None:

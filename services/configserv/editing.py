@@ -13,7 +13,7 @@ from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, added, parse
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from enmasse.model.users import parse_users
 from enmasse.model.values import Wrong
 
@@ -33,7 +33,7 @@ class Refused(Exception):
         self.conflict = conflict
 
 
-def edited(sources: Sequence[Source], home: str, change: Change, flavors: Mapping[str, Flavor]) -> dict[str, bytes]:
+def edited(sources: Sequence[FilePart], home: str, change: Change, flavors: Mapping[str, Flavor]) -> dict[str, bytes]:
     """Return name of a source → its new content, for the sources that change. `home`: the source for new entries.
     Raises Refused."""
     texts: dict[str, str] = {}
@@ -71,7 +71,7 @@ def edited(sources: Sequence[Source], home: str, change: Change, flavors: Mappin
 
 
 def checked(
-    change: Change, contents: Mapping[str, Content], sources: Sequence[Source], home: str, applied: Applied
+    change: Change, contents: Mapping[str, Content], sources: Sequence[FilePart], home: str, applied: Applied
 ) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return the new contents of the sources that a change alters, and name → etag of the entries that it sets.
     `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be invalid."""
@@ -79,7 +79,7 @@ def checked(
     if change.with_:
         contents = {**contents, **_with_others(change, contents, applied)}
     texts = edited(sources, home, change, applied.state.flavors)
-    changed = [Source(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
+    changed = [FilePart(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
     now = apply(after, applied)
     errors = _new_problems(before, now, applied)
@@ -100,14 +100,14 @@ def _with_others(change: Change, contents: Mapping[str, Content], applied: Appli
         content = contents.get(file)
         if isinstance(content, Unreadable):
             raise Refused([Fault(file=file, reason=f"cannot be read: {content.reason}; correct that first")])
-        sources = content if isinstance(content, tuple) else (Source(file, b"{}\n" if content is None else content),)
-        sources = sources or (Source(file, b"{}\n"),)
+        sources = content if isinstance(content, tuple) else (FilePart(file, b"{}\n" if content is None else content),)
+        sources = sources or (FilePart(file, b"{}\n"),)
         texts = edited(sources, sources[-1].name, Change(kind=kind, set=entries), applied.state.flavors)
-        found[file] = _content(file, [Source(each.name, texts.get(each.name, each.data)) for each in sources])
+        found[file] = _content(file, [FilePart(each.name, texts.get(each.name, each.data)) for each in sources])
     return found
 
 
-def _content(file: str, sources: Sequence[Source]) -> Content:
+def _content(file: str, sources: Sequence[FilePart]) -> Content:
     """Return the content of a file as its driver gives it: the bytes of the file itself, or its sources."""
     return sources[0].data if len(sources) == 1 and sources[0].name == file else tuple(sources)
 

@@ -16,7 +16,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.configuration import ADDRESSES, Applied, Failed
 from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName
-from services.configserv.readiness import ReportedReadiness, Summary
+from services.configserv.readiness import ReadinessSummary, ReportedReadiness
 from services.configserv.revisions import Revisions
 
 ROUTER_AGENT = "ragent"
@@ -195,7 +195,7 @@ class Merger:
             consumers=reported.consumers,
         )
 
-    def _phase_of_configured(self, name: AddressName, address: Address, reported: Summary) -> feeds.Phase:
+    def _phase_of_configured(self, name: AddressName, address: Address, reported: ReadinessSummary) -> feeds.Phase:
         """Return the phase; add its reasons to `reported.texts`."""
         texts, needed = reported.texts, self._needs[address.type]
         if name in self._notes:

@@ -19,7 +19,7 @@ class TooMany(ValueError):
     """Raised for a report that names more addresses than MAX_REPORTED."""
 
 
-class Summary:
+class ReadinessSummary:
     """Readiness of one address by all reporters together."""
 
     __slots__ = ("broken", "components", "consumers", "messages", "ready", "reporters", "texts")
@@ -93,9 +93,9 @@ class ReportedReadiness:
         """Drop the report of a disconnected reporter. Return the addresses that it named."""
         return self._reports.pop(reporter, {})
 
-    def summary(self, name: AddressName) -> Summary:
+    def summary(self, name: AddressName) -> ReadinessSummary:
         """Summarize the readiness of one address."""
-        found = Summary()
+        found = ReadinessSummary()
         for reporter, report in self._reports.items():
             readiness = report.get(name)
             if readiness is not None:

@@ -19,7 +19,7 @@ from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv.admitting import USERS, admitted
-from services.configserv.bound_placements import Bindings
+from services.configserv.bound_placements import BoundPlacements
 from services.configserv.changes import MAX_NAMES, log_changes
 from services.configserv.configuring import ADDRESS as CONFIGURE
 from services.configserv.configuring import Configuring
@@ -68,7 +68,7 @@ class ConfigService:
         self._reporters = ReporterLinks("readiness")
         self._placers = ReporterLinks("placements")
         self._binders = ReporterLinks("bound")
-        self._bindings = Bindings(binders)
+        self._bindings = BoundPlacements(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
         self._disk_watch = runner.spawn(self._watch_disk(), "data directory")

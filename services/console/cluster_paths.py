@@ -16,7 +16,7 @@ from services.console.following.configuration import Configuration
 HEALTH = ("/livez", "/readyz", "/healthz")
 
 
-class Alone:
+class ClusterPaths:
     """Answers health, `/api/status` and `/api/ready`. Processes are Kubernetes' to show: `components` is empty.
     `config` has the SHA-256 of the files that storage controller and router agents apply, as configserv's feed: it is
     empty until these have reported."""

@@ -15,7 +15,7 @@ PASSED = ("Host", "Origin", "Authorization", "Content-Type")
 """Headers by which the supervisor decides."""
 
 
-class Passing:
+class SupervisorPaths:
     """Passes requests on. A logged in user that may view (for orders: manage) everything gets what the operator's
     secret gives."""
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from enmasse.identity.processes.credentials import own
 from enmasse.metrics import gauge, single
 from enmasse.process import runner
-from services.console.cluster_paths import Alone
+from services.console.cluster_paths import ClusterPaths
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
 from services.console.door.peer_limits import CONNECTIONS_KEY, Connections
@@ -24,11 +24,11 @@ from services.console.following.subscribers import Subscribers
 from services.console.following.supervisor import Supervisor
 from services.console.jobs.jobs import Jobs
 from services.console.page_files import Pages
-from services.console.rest.api import Api, problems
-from services.console.rest.components import Parts
+from services.console.rest.api import RestApi, problems
+from services.console.rest.components import Components
 from services.console.rest.listing import Lists
 from services.console.settings import ConsoleSettings
-from services.console.supervisor_paths import Passing
+from services.console.supervisor_paths import SupervisorPaths
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -57,7 +57,9 @@ class Web:
         live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)
-        self._parts = Parts(configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs(), browses)
+        self._parts = Components(
+            configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs(), browses
+        )
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,10 +67,10 @@ class Web:
         application[CONNECTIONS_KEY] = self._connections
         application.on_response_prepare.append(_headers)
         if supervisor is not None:
-            application.add_routes(Passing(supervisor, gate).routes())
+            application.add_routes(SupervisorPaths(supervisor, gate).routes())
         else:
-            application.add_routes(Alone(configuration, gate).routes())
-        application.add_routes(Api(self._parts).routes())
+            application.add_routes(ClusterPaths(configuration, gate).routes())
+        application.add_routes(RestApi(self._parts).routes())
         application.add_routes(Pages().routes())
         self._runner = web.AppRunner(
             application, access_log=None, logger=_silent, handle_signals=False, handler_cancellation=True,

@@ -15,7 +15,7 @@ from enmasse.mqtt import reasons
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
-from services.mqtt_gateway.protocol.server_state import Connected, Front
+from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 from services.mqtt_gateway.protocol.system import INTERVAL
 
 log = logs.get(part="mqtt")
@@ -37,7 +37,7 @@ class Gateway:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
-        self.front = Front(limits, self._loop.time(), time.time, self._open, refusals)
+        self.front = ServerState(limits, self._loop.time(), time.time, self._open, refusals)
         self.listeners = Listeners(self.front, allowed_origins)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
@@ -115,7 +115,7 @@ class Gateway:
                     client.failed(error)
 
 
-def _counters(front: Front) -> dict[str, int]:
+def _counters(front: ServerState) -> dict[str, int]:
     """Return the counters of this gateway."""
     clients = front.clients
     return {

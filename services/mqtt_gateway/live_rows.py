@@ -8,18 +8,18 @@ from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
-from enmasse.live_state import Publisher, Rows
-from services.mqtt_gateway.protocol.server_state import Connected, Front
+from enmasse.live_state import LivePublisher, Rows
+from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 
 
 class LiveGateway:
     """Offers the source `$live/<name>` to `followers`, whose links come through the router."""
 
-    def __init__(self, name: str, front: Front, followers: set[LiveLink], clock: Clock) -> None:
+    def __init__(self, name: str, front: ServerState, followers: set[LiveLink], clock: Clock) -> None:
         self._front = front
         self.rows = Rows(name, "mqtt_gateway", time.time)
         front.refusals.seen = self.rows.event
-        self.publisher = Publisher(self.rows, self.look, lambda: followers, clock)
+        self.publisher = LivePublisher(self.rows, self.look, lambda: followers, clock)
         self._marks: dict[str, tuple[Any, ...]] = {}
 
     def look(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from enmasse.identity.owned import owner
 from enmasse.metrics import counter, gauge, largest, single
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -36,7 +36,7 @@ PACKETS: Final = (
 )
 
 
-def families(front: Front) -> Iterator[Metric]:
+def families(front: ServerState) -> Iterator[Metric]:
     """Yield the metrics of the MQTT half."""
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))

@@ -16,7 +16,7 @@ from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
 from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication, retains
-from services.mqtt_lwt.will_publisher import Publisher
+from services.mqtt_lwt.will_publisher import WillPublisher
 from services.mqtt_lwt.wills import Link, Turned, Will, WillBook
 
 MAX_WILLS = 500_000
@@ -67,7 +67,7 @@ class Keeper:
         self,
         book: WillBook,
         records: Records,
-        publisher: Publisher,
+        publisher: WillPublisher,
         failed: Callable[[Exception], None],
         clock: WillClock,
     ) -> None:

@@ -10,7 +10,7 @@ from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
-from enmasse.logs.audit import INTERVAL, Repeats
+from enmasse.logs.audit import INTERVAL, RepeatedEvents
 from enmasse.model import feeds
 from services.mqtt_lwt.wills import Will
 
@@ -22,7 +22,7 @@ class Permits:
         self.dropped = 0
         """Wills that were dropped because their user may not send them, or is gone."""
         self._users = UserDirectory()
-        self._repeats: Repeats[str] = Repeats(now)
+        self._repeats: RepeatedEvents[str] = RepeatedEvents(now)
 
     @property
     def known(self) -> bool:

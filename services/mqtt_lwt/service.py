@@ -25,7 +25,7 @@ from services.mqtt_lwt.keeper import Keeper, WillClock, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
-from services.mqtt_lwt.will_publisher import Publisher
+from services.mqtt_lwt.will_publisher import WillPublisher
 from services.mqtt_lwt.wills import State, WillBook
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Life:
         clock: WillClock,
     ) -> None:
         self.book = WillBook(config.grace_seconds)
-        self.publisher = Publisher(self.book, records, permits, self._fail)
+        self.publisher = WillPublisher(self.book, records, permits, self._fail)
         self.reachable = False
         self.unreachable = "no connection to the router"
         self._config = config

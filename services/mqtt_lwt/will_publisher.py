@@ -32,7 +32,7 @@ PATIENCE = 5.0
 """Seconds without credit after which an address yields to others; a multicast address then has no receivers."""
 
 
-class Publisher:
+class WillPublisher:
     """`published`: wills accepted by their address; `dropped`: wills that no address takes; `retried`: other outcomes.
     `failed` is called when the store fails.
     """
@@ -187,7 +187,7 @@ def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
 class _Lane:
     """Wills of one link, to `target`, or to topics by the anonymous terminus (`target` None)."""
 
-    def __init__(self, publisher: Publisher, name: str, traits: Traits, target: str | None) -> None:
+    def __init__(self, publisher: WillPublisher, name: str, traits: Traits, target: str | None) -> None:
         self.name = name
         self.traits = traits
         self.waiting: deque[Will] = deque()

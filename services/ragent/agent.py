@@ -26,7 +26,7 @@ from enmasse.text import counted
 from services.ragent import entities
 from services.ragent.desired import Desired
 from services.ragent.entities import ROUTER
-from services.ragent.manual_brokers import ByHand
+from services.ragent.manual_brokers import ManualBrokers
 from services.ragent.router import ManagedRouter
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class RouterAgent:
             router_secrets=config.router_secrets,
         )
         self.routers: dict[str, ManagedRouter] = {}
-        self.by_hand = ByHand(config.name, self._contents_changed, self._restarted)
+        self.by_hand = ManualBrokers(config.name, self._contents_changed, self._restarted)
         self.book = ReadinessBook("what was missing on a router has been made again")
         self.readiness = ReadinessReporter(
             ROLE,

@@ -198,7 +198,7 @@ class Desired:
             return self.mesh.may_come(owner.subject)
         return owner.subject in self._invalid or owner.broker in self._invalid_brokers
 
-    def _connectors_to(self, router: str, owner: entities.Owner) -> Iterable[Entity]:
+    def _connectors_to(self, router: str, owner: entities.EntityName) -> Iterable[Entity]:
         """Return the connector to a broker or to another router."""
         broker, endpoint = self.brokers(router).get(owner.broker), self.mesh.dials(router).get(owner.subject)
         if broker is not None:

@@ -122,7 +122,7 @@ class RouterWork(NamedTuple):
     links: tuple[tuple[str, str], ...]
 
 
-class Owner(NamedTuple):
+class EntityName(NamedTuple):
     """Parts of an entity's name: its type; the broker, or ""; the address, router, listener or profile, or ""."""
 
     type: str
@@ -317,7 +317,7 @@ def subject_of(key: EntityKey) -> AddressName:
     return AddressName(found.subject) if found is not None and not is_node(found.subject) else ROUTER
 
 
-def owner(name: str) -> Owner | None:
+def owner(name: str) -> EntityName | None:
     """Return the parts of the name of one of the agent's entities; None for a name that it cannot have given."""
     if not name.startswith(PREFIX):
         return None
@@ -327,7 +327,7 @@ def owner(name: str) -> Owner | None:
         return None
     if type_ in (AUTO_LINK, LINK_ROUTE):
         broker, slash, subject = rest.partition("/")
-        return Owner(type_, unquote(broker), subject) if slash else None
+        return EntityName(type_, unquote(broker), subject) if slash else None
     if key == "broker":
-        return Owner(type_, rest, "")
-    return Owner(type_, "", rest)
+        return EntityName(type_, rest, "")
+    return EntityName(type_, "", rest)

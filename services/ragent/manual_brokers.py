@@ -59,7 +59,7 @@ def missing(broker: str, name: AddressName, kind: StoredType, seen: Offer) -> st
     return f"broker {broker} has no topic {wire!r}{found}: make an address of this name with MULTICAST there"
 
 
-class ByHand:
+class ManualBrokers:
     """Conversations with these brokers. `changed(names)`: contents under these names changed; None: all names.
     `restarted(broker)`: the connection with it was lost, or made again; those of the routers may be lost, too."""
 

@@ -37,8 +37,8 @@ from services.ragent.table import (
     OUTDATED,
     WORKING,
     EntityOperation,
-    EntityTable,
     Expected,
+    OwnEntities,
     Scan,
     difference,
 )
@@ -68,7 +68,7 @@ class ManagedRouter:
         meshed: Callable[[], None],
     ) -> None:
         self.id = connection.remote_container
-        self.table = EntityTable()
+        self.table = OwnEntities()
         self.configured = False
         """True once everything was read, applied and verified."""
         self.serving = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.ragent.entities import ADDRESS_TYPES, ALL_TYPES, EntityKey
 from services.ragent.management import RouterManagement
 from services.ragent.pages import ConsumerCounts, results
-from services.ragent.table import EntityTable, Expected, Scan
+from services.ragent.table import Expected, OwnEntities, Scan
 
 SWEEP_PAGE = 250
 SWEEP_EVERY = 2.0
@@ -27,7 +27,7 @@ class Sweep:
     def __init__(
         self,
         management: RouterManagement,
-        table: EntityTable,
+        table: OwnEntities,
         expected: Expected,
         consumers: ConsumerCounts,
     ) -> None:

@@ -25,7 +25,7 @@ from services.ragent.entities import (
     STATUS,
     Entity,
     EntityKey,
-    Owner,
+    EntityName,
     RouterWork,
     connector_name,
     link_prefixes,
@@ -60,7 +60,7 @@ class EntityOperation(NamedTuple):
     attributes: Mapping[str, Any] | None
 
 
-class EntityTable:
+class OwnEntities:
     """Entities with our prefix on one router: type → name → status (`active`, `inactive`, `present` …)."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class EntityTable:
         why = self.errors.get(key[1]) or self.errors.get(connector) or ""
         return f"{what} is {status or 'missing'}{f': {why}' if why else ''}"
 
-    def forget_links(self, connector: Owner | None) -> list[EntityKey]:
+    def forget_links(self, connector: EntityName | None) -> list[EntityKey]:
         """Mark the links over this connector to be read again before they count as active. Return these links."""
         prefixes = link_prefixes(connector.broker) if connector is not None and connector.broker else ()
         keys = [
@@ -203,7 +203,7 @@ def columns(type_: str, extended: bool = False) -> list[str]:
     return ["name", *COMPARED[type_], *more]
 
 
-def difference(table: EntityTable, wanted: Iterable[Entity], unwanted: Iterable[EntityKey]) -> list[EntityOperation]:
+def difference(table: OwnEntities, wanted: Iterable[Entity], unwanted: Iterable[EntityKey]) -> list[EntityOperation]:
     """Return the operations that create `wanted` and delete `unwanted`, in an order that can be pipelined: deletions
     first, except for link routes of an address that others replace. So an address is never without a route meanwhile.
     """
@@ -234,7 +234,7 @@ class Scan:
     that were created or deleted during the scan (`touch`) are left out: the scan may have seen either state.
     """
 
-    def __init__(self, table: EntityTable, type_: str, expected: Expected) -> None:
+    def __init__(self, table: OwnEntities, type_: str, expected: Expected) -> None:
         self.table = table
         self.type = type_
         self.offset = 0

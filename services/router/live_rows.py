@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.live_state import NODE, Publisher, Rows
+from enmasse.live_state import NODE, LivePublisher, Rows
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.addresses.traffic import FIELDS, FROM_SENDERS
 from services.router.routing.anonymous import AnonymousInLink
@@ -69,7 +69,7 @@ class LiveRouter:
         self._node = router.addresses.subscribe(f"M0{NODE}", lambda asking, payload: None)
         self.rows = Rows(router.id, "router", time.time)
         router.refusals.seen = self.rows.event
-        self.publisher = Publisher(self.rows, self.look, self._takers, router.clock, every=router.refusals.tick)
+        self.publisher = LivePublisher(self.rows, self.look, self._takers, router.clock, every=router.refusals.tick)
         self._connections: dict[int, _Known] = {}
         self._links: dict[int, tuple[Any, bytes, str]] = {}
         self._users: dict[str, list[int]] = {}

@@ -27,7 +27,7 @@ from services.storage_controller.drivers import (
     DriverSettings,
     RunningBroker,
 )
-from services.storage_controller.placement import Decision, Placer
+from services.storage_controller.placement import PlacementDecision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
 from services.storage_controller.upkeep import Upkeep
@@ -290,14 +290,14 @@ class StorageController:
             self.placements.changed()
         self.readiness.changed()
 
-    def _carry_out(self, name: AddressName, decision: Decision) -> None:
+    def _carry_out(self, name: AddressName, decision: PlacementDecision) -> None:
         for broker in decision.keep:
             if broker in self._conversations:
                 self._conversations[broker].keep(name)
         for broker in decision.retire:
             self._conversations[broker].retire(name)
 
-    def _place(self, name: AddressName, decision: Decision) -> bool:
+    def _place(self, name: AddressName, decision: PlacementDecision) -> bool:
         entries, before = decision.entries, self._placed.get(name, ())
         if entries == before:
             return False
@@ -318,7 +318,7 @@ class StorageController:
             self._reported.moved((name,))
         return True
 
-    def _put(self, name: AddressName, decision: Decision) -> None:
+    def _put(self, name: AddressName, decision: PlacementDecision) -> None:
         """Report the readiness of the address. Until routers can know its placement, it is neither ready nor gone."""
         unknown = self._reported.is_unknown(name)
         state: feeds.Readiness | None = None

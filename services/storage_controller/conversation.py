@@ -15,11 +15,11 @@ from services.storage_controller import policies
 from services.storage_controller.brokers.address_metrics import by_address
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import Holding, contents, share
-from services.storage_controller.idle_check import Quiet
+from services.storage_controller.idle_check import IdleCheck
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
 from services.storage_controller.removal import BrokerWork, Removal
-from services.storage_controller.topic_levels import Levels
+from services.storage_controller.topic_levels import TopicLevels
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
@@ -65,8 +65,8 @@ class BrokerConversation:
         """Revision that the broker stated before these; empty: not asked."""
         self._listed = 0.0
         work = BrokerWork(placer, broker, self._management, self._look, self._news, producers_led_away)
-        self._removal, self._quiet = Removal(work), Quiet(work)
-        self._levels = Levels(broker, self._management)
+        self._removal, self._quiet = Removal(work), IdleCheck(work)
+        self._levels = TopicLevels(broker, self._management)
         self._reconciler: Reconciler[AddressName] = Reconciler(
             self,
             changed=changed,

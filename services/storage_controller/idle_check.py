@@ -17,7 +17,7 @@ AGAIN = 10.0
 """Seconds until the next attempt after that."""
 
 
-class Quiet:
+class IdleCheck:
     """Waits for a quiet moment of one broker on request. Only this class sets and resets the broker's `cut`."""
 
     def __init__(self, work: BrokerWork) -> None:

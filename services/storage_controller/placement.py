@@ -15,14 +15,14 @@ from enmasse.model.names import AddressName
 from enmasse.text import counted
 from services.storage_controller import fleet, naming, policies, texts, unsupported
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.broker_contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
 from services.storage_controller.brokers.inventory import Inventory
 from services.storage_controller.desired import Desired
 from services.storage_controller.preparing import NOWHERE, Preparations
 from services.storage_controller.texts import Holders
 
 
-class Decision(NamedTuple):
+class PlacementDecision(NamedTuple):
     """Actions for one address, and its report.
 
     `keep`: brokers on which it must exist as `kind`; `retire`: brokers from which it is removed once nothing is lost by
@@ -93,7 +93,7 @@ class Placer:
             return self.desired.addresses.keys() | self.inventory.held()
         return set()
 
-    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
+    def set_contents(self, broker: ManagedBroker, contents: BrokerContents) -> set[AddressName]:
         """Take a complete listing of a broker."""
         first = not broker.is_known
         changed = self.inventory.set_contents(broker, contents)
@@ -149,7 +149,7 @@ class Placer:
         found, self._concerned = self._concerned, set()
         return found
 
-    def decide(self, name: AddressName) -> Decision:
+    def decide(self, name: AddressName) -> PlacementDecision:
         """Decide what to do with the address. Gives it a home if it is desired, has none yet, and may be placed."""
         want = self.desired.addresses.get(name)
         holdings = self.holdings(name)
@@ -188,7 +188,7 @@ class Placer:
         note = stuck or texts.leaving(want, leaving) or self._notice(home)
         damage = [f"broker {broker.name}: {held.damage}" for broker, held in holdings if held.damage]
         full = next((texts.full(broker.name, held.full, want) for broker, held in holdings if held.full), "")
-        return Decision(
+        return PlacementDecision(
             want.entity,
             keep,
             retire,
@@ -214,7 +214,7 @@ class Placer:
         home: str | None,
         keep: tuple[str, ...],
         holdings: Holders,
-    ) -> Decision:
+    ) -> PlacementDecision:
         """Decide on an address that another broker holds while its home does not have it yet."""
         old = next(broker.name for broker, _ in holdings if broker.name not in keep)
         entries = tuple(
@@ -222,7 +222,7 @@ class Placer:
         )
         problem = self._unplaced(want) if home is None else self._problem(home, name, None)
         messages = sum(held.messages for _, held in holdings)
-        return Decision(want.entity, keep, (), entries, False, problem, messages, texts.consumers(holdings))
+        return PlacementDecision(want.entity, keep, (), entries, False, problem, messages, texts.consumers(holdings))
 
     def _is_carried(self, name: AddressName, home: str) -> bool:
         """Return True if messages of a topic may go to its home: they did before, or the topic was made there, which
@@ -236,7 +236,9 @@ class Placer:
             preparations.close(name, is_gone=False)  # an in-memory broker has restarted
         return carrier == home and seen
 
-    def _prepared(self, name: AddressName, want: Address, home: str, holdings: Holders, stuck: str) -> Decision:
+    def _prepared(
+        self, name: AddressName, want: Address, home: str, holdings: Holders, stuck: str
+    ) -> PlacementDecision:
         """Decide on a topic that stays in use on its old broker until everything is bound at its home."""
         preparations, carrier = self.preparations, self.preparations.carrier(name)
         epoch = preparations.begin(name, home)
@@ -257,7 +259,7 @@ class Placer:
             binders = ", ".join(preparations.binders) or "the configuration service"
             problem = f"waits until {binders} has bound subscriptions on broker {home}"
         messages = sum(held.messages for _, held in holdings) if holdings else None
-        return Decision(
+        return PlacementDecision(
             want.entity,
             (home,) if done else (),
             tuple(broker.name for broker in others if broker.name != old),
@@ -272,19 +274,21 @@ class Placer:
         if name in self.inventory.homes:
             self._set_home(name, None)
 
-    def _unclear(self, holdings: Holders) -> Decision:
+    def _unclear(self, holdings: Holders) -> PlacementDecision:
         entries = tuple(placed(broker.name, held.kind, active=True) for broker, held in holdings)
         messages = sum(held.messages for _, held in holdings)
         text = "the existing queue or topic stays unchanged until the entry is corrected" if entries else ""
-        return Decision(None, (), (), entries, False, text, messages if entries else None, texts.consumers(holdings))
+        return PlacementDecision(
+            None, (), (), entries, False, text, messages if entries else None, texts.consumers(holdings)
+        )
 
-    def _unwanted(self, name: AddressName, holdings: Holders) -> Decision:
+    def _unwanted(self, name: AddressName, holdings: Holders) -> PlacementDecision:
         """Decide on an address that was removed, or retyped to one that is not stored."""
         # A listing does not show a topic's mark: until the mark has been read, nothing is reported or done.
         ours = [(broker, held) for broker, held in holdings if held.ours]
         now = self.desired.direct.get(name)
         what = f"retyped from {ours[0][1].kind} to {now}" if ours and now else "was removed"
-        return Decision(
+        return PlacementDecision(
             None,
             (),
             tuple(broker.name for broker, held in holdings),
@@ -295,12 +299,12 @@ class Placer:
             texts.consumers(ours),
         )
 
-    def _retyped(self, name: AddressName, want: Address, others: Holders) -> Decision:
+    def _retyped(self, name: AddressName, want: Address, others: Holders) -> PlacementDecision:
         """Decide on an address that a broker holds with another type: it is drained before the new type is created."""
         self._forget_home(name)
         self.preparations.close(name, is_gone=False)
         kind = others[0][1].kind
-        return Decision(
+        return PlacementDecision(
             want.entity,
             (),
             tuple(broker.name for broker, _ in others),

@@ -21,7 +21,7 @@ UNUSED = 600.0
 """Seconds between two rounds; a level that received no message between two rounds is unused."""
 
 
-class Levels:
+class TopicLevels:
     """Levels of one broker."""
 
     def __init__(self, broker: ManagedBroker, management: BrokerManagement) -> None:

@@ -21,16 +21,16 @@ from services.subserv import broker_names, records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.records import AmqpRecord
-from services.subserv.serial_work import Turns
+from services.subserv.serial_work import SerialWork
 from services.subserv.subscription_placement import Desired, Subscriber
-from services.subserv.suite_queues import Identity
+from services.subserv.suite_queues import SuiteIdentity
 
 MAX_SUBSCRIPTIONS = 100_000
 MAX_FILTERS = 2_000
 """Filters of one subscription, at most."""
 
 
-class Result(NamedTuple):
+class NotMade(NamedTuple):
     """Filters that were not made, with the reason: `refused` ones cannot be, `failed` ones a broker has not made."""
 
     refused: dict[str, str]
@@ -53,7 +53,7 @@ class AmqpSubscriptions:
     def __init__(
         self,
         store: Store,
-        identity: Identity,
+        identity: SuiteIdentity,
         desired: Desired,
         brokers: Brokers,
         binder: Binder,
@@ -67,7 +67,7 @@ class AmqpSubscriptions:
         self._brokers = brokers
         self._binder = binder
         self._wildcards = wildcards
-        self._turns = Turns()
+        self._turns = SerialWork()
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
         """Take over this record as the state of its subscription."""
@@ -86,7 +86,7 @@ class AmqpSubscriptions:
 
     async def subscribe(
         self, subscription: str, filters: Mapping[str, str | None], created: int, *, partly: bool
-    ) -> Result:
+    ) -> NotMade:
         """Subscribe; return the refused topics. Unless `partly`, nothing is changed then. `created`: number of the
         subscription, if it is new. Raises StoreError."""
         async with self._turns.of(subscription):
@@ -97,7 +97,7 @@ class AmqpSubscriptions:
             refused = self._refused(subscription, before, filters)
             good = {filter: tag for filter, tag in filters.items() if filter not in refused}
             if not good or (refused and not partly):
-                return Result(refused, {})
+                return NotMade(refused, {})
             known = dict(before.filters) if before is not None else {}
             base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
             record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
@@ -121,7 +121,7 @@ class AmqpSubscriptions:
                 else:
                     self._forget(subscriber)
                 raise
-            return Result(refused, failed)
+            return NotMade(refused, failed)
 
     def _refused(self, subscription: str, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
         refused: dict[str, str] = {}

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 
-class Turns:
+class SerialWork:
     """`async with turns.of(name)`: in the order in which they were asked for."""
 
     def __init__(self) -> None:

@@ -29,20 +29,20 @@ from services.subserv.amqp import AmqpSubscriptions
 from services.subserv.brokers.binding import Binder
 from services.subserv.brokers.broker_requests import ERRORS
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.brokers.conversation import Claim, Want
+from services.subserv.brokers.conversation import QueueOwner, Want
 from services.subserv.brokers.slices import portions
 from services.subserv.permits import Permits
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
 from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.retained_order import RetainedOrder
-from services.subserv.serial_work import Turns
+from services.subserv.serial_work import SerialWork
 from services.subserv.sessions.announced_addresses import SessionSources
 from services.subserv.sessions.clients import Clients
 from services.subserv.sessions.gateways import GatewayLinks
 from services.subserv.sessions.packet_ids import Packets
 from services.subserv.sessions.qos2_owners import Message
-from services.subserv.sessions.requeue import Returning
+from services.subserv.sessions.requeue import Requeue
 from services.subserv.sessions.sessions import Session, Sessions
 from services.subserv.subscription_placement import Desired, Subscriber
 from services.subserv.suite_queues import Life
@@ -77,12 +77,12 @@ class SubscriptionService:
         self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)
         self.preparing = Preparing(self, self.desired, self.brokers)
         self.packets = Packets(self.sessions, store)
-        self.returning = Returning(self.sessions.given, store, self._is_queue, self.retained.duplicate_id)
+        self.returning = Requeue(self.sessions.given, store, self._is_queue, self.retained.duplicate_id)
         self.gateways = GatewayLinks()
         self.amqp = AmqpSubscriptions(
             store, self.sessions.identity, self.desired, self.brokers, self.binder, self.sessions.wildcards
         )
-        turns = Turns()
+        turns = SerialWork()
         self.session_sources = SessionSources(self.sessions, self.desired, self.brokers, self.gateways.command, turns)
         self.clients = Clients(
             self.sessions,
@@ -192,15 +192,15 @@ class SubscriptionService:
         """True if there were queues without the suite's id in their names."""
         return self.sessions.identity.has_earlier
 
-    def claim(self, broker: str, id: str, created: int | None) -> Claim:
+    def claim(self, broker: str, id: str, created: int | None) -> QueueOwner:
         """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
         found = self.brokers.get(broker)
         by_hand = found is not None and found.by_hand
         suite, exists = broker_names.suite_of(id), self.subscriber(id) is not None
         known = created is None or self.is_known(created)
         if exists or (known and (suite == self.suite or (not suite and self.has_earlier and not by_hand))):
-            return Claim.OURS
-        return Claim.OTHERS if by_hand and suite != self.suite else Claim.UNKNOWN
+            return QueueOwner.OURS
+        return QueueOwner.OTHERS if by_hand and suite != self.suite else QueueOwner.UNKNOWN
 
     def ids(self) -> Iterable[str]:
         """Return the ids of all subscribers."""

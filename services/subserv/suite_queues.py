@@ -27,7 +27,7 @@ Life = tuple[int, int]
 """The first and the last number that one run of the service has given out."""
 
 
-class Identity:
+class SuiteIdentity:
     """The suite's id and the numbers; `begin` before any other use."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
 from enmasse.amqp.sasl.layer import Exchange, SaslServer, external, plain
-from enmasse.identity.processes.scram import SCRAM, Unknown, scram, verifier
+from enmasse.identity.processes.scram import SCRAM, UnknownUsers, scram, verifier
 from tests.amqp.engine_kit import Recorder, frame, frames
 
 USERS = {"alice": "secret", "ünï": "pässwörd"}
@@ -54,7 +54,7 @@ def never(exchange: Exchange, user: str, password: str) -> None:
 
 def server(authenticator: Any = nobody) -> tuple[Connection, Recorder]:
     handler = Recorder()
-    mechanisms = {"PLAIN": plain(authenticator), SCRAM: scram(KNOWN.get, unknown=Unknown()),
+    mechanisms = {"PLAIN": plain(authenticator), SCRAM: scram(KNOWN.get, unknown=UnknownUsers()),
                   "EXTERNAL": external(lambda: None)}  # fmt: skip
     connection = Connection(handler, container_id="s", is_client=False, sasl=SaslServer(mechanisms))
     return connection, handler

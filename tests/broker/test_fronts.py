@@ -16,7 +16,13 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import RETAINED_BY
-from services.broker.core.messages.front_sections import Front, moved, original_annotations, outgoing, read_front
+from services.broker.core.messages.front_sections import (
+    FrontSections,
+    moved,
+    original_annotations,
+    outgoing,
+    read_front,
+)
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.queues.browser import Browser
 from tests.broker.harness import DEADLINE, BrokerProcess, bodies, nothing
@@ -208,7 +214,7 @@ def stated(payload: bytes) -> Any:
         found = read_front(payload)
     except AmqpError as error:
         return error.condition
-    return [getattr(found, name) for name in Front.__slots__]
+    return [getattr(found, name) for name in FrontSections.__slots__]
 
 
 @settings(max_examples=1500, deadline=None)

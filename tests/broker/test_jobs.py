@@ -19,7 +19,7 @@ from services.broker.core.publisher import publish_run
 from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import endless
 from services.broker.management import messages
-from services.broker.management.calls import Context
+from services.broker.management.calls import CallContext
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, attach, bodies, until
 from tests.broker.sansio import Core, decoded, encoded, more, outlet, taken
 
@@ -42,7 +42,7 @@ def begin(core: Core, queue: Queue, operation: str, *parameters: Any) -> list[An
     """Asks for an operation; the list has its result when there is one."""
     answers: list[Any] = []
     function = messages.one.find(operation, list(parameters))
-    work = function(Context(core.broker, Connections()), queue, *parameters)
+    work = function(CallContext(core.broker, Connections()), queue, *parameters)
     core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     return answers
 

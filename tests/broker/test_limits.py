@@ -18,7 +18,7 @@ from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import UNCOMMITTED
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
 from services.broker.management import messages
-from services.broker.management.calls import Context
+from services.broker.management.calls import CallContext
 from tests.broker.harness import BrokerProcess, Management, attach, bodies, flush, take, until
 from tests.broker.load import Receiver, Sender
 from tests.broker.sansio import Core
@@ -267,7 +267,7 @@ def test_a_move_waits_for_the_disk(tmp_path: Path) -> None:
         core.send("x" * (1 << 20), durable=True)
         core.commit()
     answers: list[object] = []
-    work = messages.move_messages(Context(core.broker, Connections()), q, None, "other")
+    work = messages.move_messages(CallContext(core.broker, Connections()), q, None, "other")
     core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     for _ in range(50):
         core.broker.jobs.run(lambda: True)

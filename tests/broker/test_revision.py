@@ -15,7 +15,7 @@ from enmasse.control.listings import AddressRow, QueueRow, address_rows, queue_r
 from services.broker.core.connections import Connections
 from services.broker.core.errors import BrokerError
 from services.broker.management import addresses, queues
-from services.broker.management.calls import Context
+from services.broker.management.calls import CallContext
 from tests.broker.sansio import Core, QueueConsumer
 from tests.broker.test_live import World, settle
 
@@ -39,7 +39,7 @@ class Asked:
     """What a controller knows that lists only after another revision."""
 
     def __init__(self, core: Core) -> None:
-        self._context = Context(core.broker, Connections())
+        self._context = CallContext(core.broker, Connections())
         self._core = core
         self.revision, self.shown = "", self.listing()
 

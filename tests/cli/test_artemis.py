@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.engines import mark as engine_mark
-from enmasse.engines.artemis.broker import Artemis
+from enmasse.engines.artemis.broker import ArtemisProgram
 from enmasse.engines.program import Spec
 from enmasse.supervisor.desired_processes import check_data
 from enmasse.supervisor.errors import StartError
@@ -141,6 +141,6 @@ def test_a_folder_of_the_embedded_broker_is_not_opened(tmp_path: Path) -> None:
         "log_level": "info",
     }
     with pytest.raises(OSError, match="holds the messages of a broker of engine embedded") as refused:
-        Artemis("/home", "java").prepare(Spec("b", "broker", settings, engine="artemis"), tmp_path / "run")
+        ArtemisProgram("/home", "java").prepare(Spec("b", "broker", settings, engine="artemis"), tmp_path / "run")
     assert refused.value.filename == str(folder)
     assert [path.name for path in folder.iterdir()] == [engine_mark.FILE]

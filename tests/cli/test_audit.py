@@ -119,7 +119,7 @@ def test_repeated_logins_are_counted(file: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_repeats_lose_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    repeats: audit.Repeats[str] = audit.Repeats(lambda: now[0])
+    repeats: audit.RepeatedEvents[str] = audit.RepeatedEvents(lambda: now[0])
     assert [repeats.count("a") for _ in range(3)] == [1, 0, 0]
     assert repeats.due() == []
     now[0] = audit.INTERVAL

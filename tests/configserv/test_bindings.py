@@ -6,7 +6,7 @@ import pytest
 
 from enmasse.model.feeds import BoundReport, Placement
 from enmasse.model.names import AddressName
-from services.configserv.bound_placements import Bindings
+from services.configserv.bound_placements import BoundPlacements
 
 T, U = AddressName("t"), AddressName("u")
 
@@ -16,7 +16,7 @@ def prepared(epoch: int, broker: str = "b") -> list[Placement]:
 
 
 def test_all_binders_have_to_report() -> None:
-    found = Bindings(["one", "two"])
+    found = BoundPlacements(["one", "two"])
     assert not found.placed({T: prepared(1)}, [T])
     assert not found.report("one", BoundReport(addresses={T: {"b": 1}}), full=True)
     assert found.bound == {}
@@ -33,7 +33,7 @@ def test_all_binders_have_to_report() -> None:
 @pytest.mark.parametrize("first", ["report", "placement"])
 def test_the_order_of_report_and_placement_does_not_matter(first: str) -> None:
     """configserv may have restarted, and gets them anew."""
-    found = Bindings(["one"])
+    found = BoundPlacements(["one"])
     if first == "placement":
         found.placed({T: prepared(5)}, [T])
     found.report("one", BoundReport(addresses={T: {"b": 5}, U: {"b": 6}}), full=True)
@@ -43,7 +43,7 @@ def test_the_order_of_report_and_placement_does_not_matter(first: str) -> None:
 
 
 def test_a_report_replaces_or_changes_the_one_before() -> None:
-    found = Bindings(["one"])
+    found = BoundPlacements(["one"])
     found.placed({T: prepared(1), U: prepared(2)}, [T, U])
     found.report("one", BoundReport(addresses={T: {"b": 1}}), full=True)
     assert found.report("one", BoundReport(addresses={U: {"b": 2}}, removed=[T]), full=False) == {T, U}
@@ -53,6 +53,6 @@ def test_a_report_replaces_or_changes_the_one_before() -> None:
 
 
 def test_without_binders_nothing_is_waited_for() -> None:
-    found = Bindings([])
+    found = BoundPlacements([])
     assert found.placed({T: prepared(3)}, [T]) == {T}
     assert found.bound == {T: {"b": 3}}

@@ -23,7 +23,7 @@ from enmasse.api.types import Change
 from enmasse.cli.configuration import configfile
 from enmasse.model import edits
 from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from enmasse.storage import files as files_module
 from enmasse.storage.files import edit_file, locked
 from services.configserv import editing
@@ -52,7 +52,7 @@ def changed(change: Change, addresses: str = TEXT, users: str | None = None) -> 
     file = f"{change.kind}.json"
     data = contents[file]
     assert isinstance(data, bytes)
-    texts, etags = checked(change, contents, [Source(file, data)], file, state)
+    texts, etags = checked(change, contents, [FilePart(file, data)], file, state)
     return texts.get(file, data).decode(), etags
 
 
@@ -76,7 +76,7 @@ def test_an_edit_applies_the_model_twice(change: Change, faulty: bool, monkeypat
     file = f"{change.kind}.json"
     data = contents[file]
     assert isinstance(data, bytes)
-    texts, _ = checked(change, contents, [Source(file, data)], file, state)
+    texts, _ = checked(change, contents, [FilePart(file, data)], file, state)
     after: dict[str, Content] = {**contents, **texts}
     now = in_force.AppliedConfiguration(Mock(configuration=lambda: AppliedState(), problems=list)).compute(after)
     assert (counted.call_count, bool(now.problems)) == (2, faulty)
@@ -190,16 +190,16 @@ def test_entries_of_other_kinds_are_for_a_check_of_files_that_can_be_read() -> N
     change = Change(kind="addresses", set=entry, with_=FLAVORS_TOO, check=True)
     for content, reason in ((b"{", "correct it first"), (Unreadable("it is locked"), "it is locked")):
         with pytest.raises(Refused, match=reason):
-            checked(change, {**contents, FLAVORS: content}, [Source(ADDRESSES, TEXT.encode())], ADDRESSES, state)
+            checked(change, {**contents, FLAVORS: content}, [FilePart(ADDRESSES, TEXT.encode())], ADDRESSES, state)
     for empty in (None, ()):  # no flavors.json, no ConfigMap of flavors
-        checked(change, {**contents, FLAVORS: empty}, [Source(ADDRESSES, TEXT.encode())], ADDRESSES, state)
+        checked(change, {**contents, FLAVORS: empty}, [FilePart(ADDRESSES, TEXT.encode())], ADDRESSES, state)
 
 
 def test_a_file_that_does_not_parse_is_left_as_it_is() -> None:
     contents, state = world()
     with pytest.raises(Refused, match="correct it first"):
         change = Change(kind="addresses", set={"n": {"type": "anycast"}})
-        checked(change, contents, [Source(ADDRESSES, b'{"a": ')], ADDRESSES, state)
+        checked(change, contents, [FilePart(ADDRESSES, b'{"a": ')], ADDRESSES, state)
     with pytest.raises(Refused, match="occurs twice"):
         changed(Change(kind="addresses", set={"a": {"type": "anycast"}}), '{"a": {"type": "anycast"}, "a": {}}')
 

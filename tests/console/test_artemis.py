@@ -22,8 +22,8 @@ from enmasse.control.listings import (
     ProducerRow,
     QueueRow,
 )
-from enmasse.engines.artemis.client_rows import CONNECTIONS, LINKS, NOTHING, Clients, Listed, Table, moment
-from enmasse.engines.artemis.live import State, poll_broker
+from enmasse.engines.artemis.client_rows import CONNECTIONS, LINKS, NOTHING, ClientListings, ClientTable, Listed, moment
+from enmasse.engines.artemis.live import ReportedState, poll_broker
 from enmasse.engines.messages.artemis import Content, Row, distinct
 from enmasse.engines.messages.selector import both, origin_is, translated
 from enmasse.live_state import Merged
@@ -54,7 +54,7 @@ def test_messages_that_are_alike_get_no_content_in_a_queue_that_changes() -> Non
 
 
 def test_only_what_has_changed_is_told_after_the_first_look() -> None:
-    state, merged = State("b0"), Merged()
+    state, merged = ReportedState("b0"), Merged()
     queues = {"q": QueueRow("q", "q", messageCount="2", messagesAdded="2"), "r": QueueRow("r", "r", messagesAdded="1")}
     connections = {id: {"user": id} for id in ("c1", "c2")}
     clients = {"connections": connections, "links": {}}
@@ -121,13 +121,13 @@ def producer(id: str, sent: int) -> ProducerRow:
     return ProducerRow(id, "l", "q", "here:2", "there:1", msgSent=sent, msgSizeSent=7 * sent)
 
 
-def carried(table: Table, now: Listed) -> tuple[int, int]:
+def carried(table: ClientTable, now: Listed) -> tuple[int, int]:
     row = table.rows(now)["connections"]["c1"]
     return row["in"], row["out"]
 
 
 def test_a_connection_has_what_its_links_have_carried_also_those_that_are_gone() -> None:
-    table = Table(inside=False)
+    table = ClientTable(inside=False)
     assert carried(table, one([consumer("1", 4)], [producer("1", 5)])) == (5, 4)
     assert carried(table, one([consumer("1", 6), consumer("2", 1)], [])) == (5, 7)
     assert carried(table, one([], [producer("2", 1)])) == (6, 7)
@@ -136,14 +136,14 @@ def test_a_connection_has_what_its_links_have_carried_also_those_that_are_gone()
 
 
 def test_a_part_of_the_links_is_not_taken_for_all_of_them() -> None:
-    table = Table(inside=False)
+    table = ClientTable(inside=False)
     assert carried(table, one([consumer("1", 4)], [])) == (0, 4)
     assert carried(table, one([consumer("2", 900)], [], more=3000)) == (0, 4)
     assert carried(table, one([consumer("1", 5)], [])) == (0, 5)
 
 
 def test_links_belong_to_the_connection_with_their_addresses_if_there_is_one() -> None:
-    table = Table(inside=True)
+    table = ClientTable(inside=True)
     within = [ConnectionRow(id, "invm:0", "invm:0") for id in ("c2", "c3")]
     found = table.rows(
         listed(
@@ -300,7 +300,7 @@ async def test_queues_that_cannot_be_read_end_the_look_with_an_error(wrong: str)
 @asyncio_test
 async def test_fewer_rows_are_asked_for_while_their_texts_are_long_and_more_again_afterwards() -> None:
     async with lying({**CLIENTS}) as (node, connection):
-        clients = Clients(connection, "b", inside=False)
+        clients = ClientListings(connection, "b", inside=False)
         short, long = node.answers["listConnections"], WRONG["larger than the limit"]
         node.answers["listConnections"] = long
         assert await clients.look() == NOTHING
@@ -315,7 +315,7 @@ async def test_fewer_rows_are_asked_for_while_their_texts_are_long_and_more_agai
 def test_what_peers_state_is_cut_and_numbers_are_bounded() -> None:
     row = ConnectionRow("c1", "there:1", "here:2", "u" * 9999, None, "P" * 9999, "x" * 9999)
     huge = ProducerRow(2**63, "n" * 9999, "a" * 9999, "here:2", "there:1", 10**25, -4)
-    found = Table(inside=False).rows(listed([row], [], [huge]))
+    found = ClientTable(inside=False).rows(listed([row], [], [huge]))
     assert len(json.dumps(found)) < 2500
     connection, link = found["connections"]["c1"], next(iter(found["links"].values()))
     assert (link["count"], link["bytes"], connection["in"]) == (LARGEST, 0, LARGEST)

@@ -12,7 +12,7 @@ import pytest
 
 from enmasse.amqp.messages.message import Message
 from enmasse.api.types import Job
-from enmasse.engines.messages.product import Waiting
+from enmasse.engines.messages.product import WaitingMessage
 from enmasse.identity.annotations import RETAIN, RETAINED_BY
 from enmasse.logs import log
 from services.console.door.access import Caller
@@ -26,7 +26,9 @@ PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")
 
 def test_a_message_that_is_shown_has_no_seal() -> None:
     payload = Message("x", annotations={RETAINED_BY: b"seal", RETAIN: True}).encode()
-    row = Waiting(1, len(payload), durable=True, priority=4, expires=0, payload=payload, body=payload.index(b"\x00Sw"))
+    row = WaitingMessage(
+        1, len(payload), durable=True, priority=4, expires=0, payload=payload, body=payload.index(b"\x00Sw")
+    )
     assert queue_messages.shown("b0", row, 100, bodies=True).annotations == {RETAIN: True}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from enmasse.amqp.messages.sections import Sections
 from enmasse.control import ControlLink, ControlSender, listen
-from enmasse.live_state import MAX_REMOVED, NODE, ROWS, Publisher
+from enmasse.live_state import MAX_REMOVED, NODE, ROWS, LivePublisher
 from enmasse.live_state import Rows as LiveRows
 from services.console.following import followers
 from services.console.following.configuration import Configuration
@@ -46,7 +46,7 @@ def test_events_of_a_repeated_state_are_not_new() -> None:
     def nothing() -> Iterator[None]:
         yield from ()
 
-    publisher = Publisher(rows, nothing, lambda: [follower], clock)
+    publisher = LivePublisher(rows, nothing, lambda: [follower], clock)
 
     def second() -> None:
         publisher.start()

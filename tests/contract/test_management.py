@@ -11,14 +11,14 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.control import connect
-from enmasse.engines.artemis.client_rows import Clients
+from enmasse.engines.artemis.client_rows import ClientListings
 from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address, Ttl
 from enmasse.model.names import AddressName
 from enmasse.process.settings import host_port
-from services.ragent.manual_brokers import ByHand
+from services.ragent.manual_brokers import ManualBrokers
 from services.storage_controller import policies
-from services.storage_controller.brokers.broker_contents import Contents, Holding, contents
+from services.storage_controller.brokers.broker_contents import BrokerContents, Holding, contents
 from services.storage_controller.conversation import NONE
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until
@@ -30,7 +30,7 @@ def test_what_the_router_agent_reads_of_a_broker_managed_by_hand(broker: Broker)
     async def scenario() -> None:
         host, _, port = broker.url.rpartition(":")
         changes = asyncio.Event()
-        by_hand = ByHand("ragent", lambda _: changes.set(), lambda _: None)
+        by_hand = ManualBrokers("ragent", lambda _: changes.set(), lambda _: None)
         by_hand.follow({"b": (host, int(port))})
         q, t = AddressName("hand-q"), AddressName("hand-t")
 
@@ -67,7 +67,7 @@ def test_what_the_storage_controller_does(broker: Broker) -> None:
         management = BrokerManagement()
         await management.open(connection)
 
-        async def look() -> Contents:
+        async def look() -> BrokerContents:
             return contents(*(await management.listings()).rows())
 
         for _ in range(2):  # the second time all is there already
@@ -114,7 +114,7 @@ def test_what_waits_is_counted_where_it_waits(broker: Broker, m: Management, q: 
         for n, address in enumerate((q, t, f"{t}/a/b", f"{t}/a/b")):
             c.create_sender(address, name=f"sender-{n}").send(Message(body="x", durable=True))
 
-        async def look() -> Contents:
+        async def look() -> BrokerContents:
             host, _, port = broker.url.rpartition(":")
             connection = await connect(host, int(port), container="storage-controller")
             management = BrokerManagement()
@@ -318,7 +318,7 @@ def test_connections_and_links_as_the_console_lists_them(broker: Broker, q: str,
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         connection = await connect(*host_port(broker.url), container="console")
-        clients = Clients(connection, "b", inside=False)
+        clients = ClientListings(connection, "b", inside=False)
         with broker.connect() as c:
             sender = c.create_sender(q)
             await loop.run_in_executor(None, exchange, c, sender)

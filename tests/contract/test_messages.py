@@ -16,7 +16,7 @@ from proton.utils import BlockingConnection
 
 from enmasse.amqp.messages.message import Message as Decoded
 from enmasse.control import Artemis, ControlError, RequestFailed, connect
-from enmasse.engines.messages.product import Order, Product, Waiting
+from enmasse.engines.messages.product import Order, Product, WaitingMessage
 from enmasse.engines.messages.products import product_at
 from enmasse.process.settings import host_port
 from tests.broker.harness import Management, attach, bodies, flush
@@ -41,7 +41,7 @@ class Managed(NamedTuple):
     product: Product
     node: Artemis
 
-    async def browse(self, queue: str, after: int = 0, limit: int = 50) -> tuple[list[Waiting], bool]:
+    async def browse(self, queue: str, after: int = 0, limit: int = 50) -> tuple[list[WaitingMessage], bool]:
         return await self.product.browse(self.node, queue, after, limit, BYTES)
 
     async def bodies(self, queue: str) -> list[object]:
@@ -55,7 +55,7 @@ class Managed(NamedTuple):
         return progress.done
 
 
-def body(row: Waiting) -> object:
+def body(row: WaitingMessage) -> object:
     assert row.payload is not None
     found = Decoded.decode(row.payload).body
     return getattr(found, "value", found)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Kind, parsed
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, ObjectKind, parsed
 from enmasse.kubernetes.watch import View
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -38,11 +38,11 @@ class Cutting:
         self.lists = 0
         self.done = False
 
-    def read_all(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+    def read_all(self, kind: ObjectKind, selector: str) -> tuple[list[dict[str, Any]], str]:
         self.lists += 1
         return [config_map("z", 1)], "1"
 
-    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
+    def events(self, kind: ObjectKind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
         since = [e for e in HISTORY if int(e[1]["metadata"]["resourceVersion"]) > int(version)]
         data = b"".join(line(*event) for event in since)
         cut, self._cut = self._cut, None
@@ -78,11 +78,11 @@ class Refusing:
         self._error: ApiError | None = error
         self.lists = 0
 
-    def read_all(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+    def read_all(self, kind: ObjectKind, selector: str) -> tuple[list[dict[str, Any]], str]:
         self.lists += 1
         return [config_map(name, 1) for name in ("a", "b")[: 3 - self.lists]], str(self.lists)
 
-    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
+    def events(self, kind: ObjectKind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -107,13 +107,13 @@ class Away:
     def __init__(self) -> None:
         self.asked = 0
 
-    def read_all(self, kind: Kind, selector: str) -> tuple[list[dict[str, Any]], str]:
+    def read_all(self, kind: ObjectKind, selector: str) -> tuple[list[dict[str, Any]], str]:
         self.asked += 1
         if self.asked < 4:
             raise ApiError(0, "Unreachable", "broke off after the first page")
         return [config_map("a", 1)], "1"
 
-    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
+    def events(self, kind: ObjectKind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
         return iter(())
 
 
@@ -136,7 +136,7 @@ class Late(Cutting):
         super().__init__(0)
         self.may = threading.Event()
 
-    def events(self, kind: Kind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
+    def events(self, kind: ObjectKind, selector: str, version: str, seconds: int) -> Iterator[tuple[str, Any]]:
         self.may.wait()
         return super().events(kind, selector, version, seconds)
 

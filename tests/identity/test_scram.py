@@ -13,7 +13,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.identity.processes.credentials import Credential, PeerEntry, Peers, peers_text
 from enmasse.identity.processes.roles import Peer, Role
-from enmasse.identity.processes.scram import Unknown, of_peers, of_process, scram, verifier
+from enmasse.identity.processes.scram import UnknownUsers, of_peers, of_process, scram, verifier
 
 
 def _peers(folder: Path, **secrets: str) -> Peers:
@@ -69,7 +69,7 @@ def test_users_log_in_by_each_mechanism(mechanism: str) -> None:
 
     known = {"alice": verifier("right", 4096, mechanism)}
     for user, password, expected in (("alice", "right", True), ("alice", "wrong", False), ("bob", "right", False)):
-        server = SaslServer({mechanism: scram(known.get, mechanism, Unknown())})
+        server = SaslServer({mechanism: scram(known.get, mechanism, UnknownUsers())})
         client = ScramClient([mechanism], user, password)
         frames: list[Any] = []
         ended: list[tuple[str | None, bool]] = []
@@ -84,11 +84,13 @@ def test_users_log_in_by_each_mechanism(mechanism: str) -> None:
 
 
 def test_an_unknown_user_has_the_same_salt_each_time_and_another_one_than_others() -> None:
-    unknown = Unknown(15000)
+    unknown = UnknownUsers(15000)
     one = unknown.verifier("bob", "SCRAM-SHA-512")
     assert one == unknown.verifier("bob", "SCRAM-SHA-512")
     assert one.salt != unknown.verifier("bobby", "SCRAM-SHA-512").salt
-    assert one.salt != Unknown(15000).verifier("bob", "SCRAM-SHA-512").salt
-    assert Unknown(15000, b"key").verifier("bob") == Unknown(15000, b"key").verifier("bob"), "of two processes"
+    assert one.salt != UnknownUsers(15000).verifier("bob", "SCRAM-SHA-512").salt
+    assert UnknownUsers(15000, b"key").verifier("bob") == UnknownUsers(15000, b"key").verifier("bob"), (
+        "of two processes"
+    )
     assert (len(one.salt), one.iterations, len(one.stored_key)) == (32, 15000, 64)
     assert len(verifier("right").salt) == 32

@@ -19,7 +19,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
-from enmasse.identity.processes.scram import MOST_ITERATIONS, SCRAM, Unknown, of_process, scram, verifier
+from enmasse.identity.processes.scram import MOST_ITERATIONS, SCRAM, UnknownUsers, of_process, scram, verifier
 
 SECRET = "the secret of alice"
 KNOWN = {"alice": verifier(SECRET)}
@@ -33,7 +33,7 @@ class Server:
     def __init__(self) -> None:
         self.frames: list[Any] = []
         self.outcomes: list[tuple[str | None, bool]] = []
-        self._sasl = SaslServer({SCRAM: scram(KNOWN.get, unknown=Unknown())})
+        self._sasl = SaslServer({SCRAM: scram(KNOWN.get, unknown=UnknownUsers())})
         self._sasl.start(self.frames.append, lambda *outcome: self.outcomes.append(outcome))
         self.frames.clear()
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import proton
 from proton.utils import BlockingConnection
 
-from enmasse.kubernetes.api import Server, connect
+from enmasse.kubernetes.api import ApiServer, connect
 from enmasse.model import edits
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from enmasse.testing import wait_for
 from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
 from tests.kit.waiting import DEADLINE
@@ -305,12 +305,12 @@ def test_an_edit_by_hand_during_a_change_is_not_lost(cluster: Cluster) -> None:
     namespace = cluster.namespace()
     user = grant(cluster, namespace, "configserv", console=True)
     cluster.apply(config_map("enmasse-addresses", "addresses", {"addresses.json": BY_HAND}), namespace=namespace)
-    server = Server(cluster.url, cluster.token(user), str(cluster.authority.file))
+    server = ApiServer(cluster.url, cluster.token(user), str(cluster.authority.file))
     api = connect(namespace=namespace, server=server)
     settings = KubernetesSettings(kind="kubernetes", namespace=namespace, config_maps=CONFIGURED)
     seen: list[bytes] = []
 
-    def edit(sources: Sequence[Source], place: str) -> dict[str, bytes]:
+    def edit(sources: Sequence[FilePart], place: str) -> dict[str, bytes]:
         (source,) = sources
         seen.append(source.data)
         if len(seen) <= 2:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from enmasse.kubernetes.api import connect
-from enmasse.kubernetes.warning_events import Events
+from enmasse.kubernetes.warning_events import WarningEvents
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.testing import free_port, wait_for
 from services.storage_controller import policies
@@ -59,7 +59,9 @@ class House:
         self._patch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", kubeconfig)
         api = connect(namespace=self.namespace)
         found = KubernetesDriver(
-            KubernetesSettings(namespace=self.namespace, templates=str(file), **more), api, Events(api, "test", "test")
+            KubernetesSettings(namespace=self.namespace, templates=str(file), **more),
+            api,
+            WarningEvents(api, "test", "test"),
         )
         await found.start()
         try:

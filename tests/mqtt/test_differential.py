@@ -35,7 +35,7 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from enmasse.mqtt import encode, properties
-from enmasse.mqtt.fields import Cursor
+from enmasse.mqtt.fields import FieldCursor
 from enmasse.mqtt.packets import (
     V5,
     V311,
@@ -187,7 +187,7 @@ def test_paho_makes_properties_that_we_read_and_the_other_way_round(made: Any) -
         ours = replace(ours, maximum_packet_size=properties.BIGGEST_VARINT)
     theirs = to_paho(ours, kind)
     raw = theirs.pack()
-    cursor = Cursor("X", raw, 0, len(raw))
+    cursor = FieldCursor("X", raw, 0, len(raw))
     assert properties.read(cursor, allowed) == ours and cursor.left() == 0
     read, size = PahoProperties(kind).unpack(properties.write(ours, allowed))
     assert read.json() == theirs.json() and size == len(raw)

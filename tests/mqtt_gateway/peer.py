@@ -11,7 +11,7 @@ from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.interfaces import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
-from services.mqtt_gateway.protocol.server_state import Connected, Front
+from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 from tests.mqtt_gateway.toy import ToyBackend, ToySession
 
 P = TypeVar("P")
@@ -25,7 +25,7 @@ class World:
         self.backend = backend or ToyBackend()
         self.now = 1000.0
         self.wall = 1_700_000_000.0
-        self.front = Front(limits or Limits(), self.now, lambda: self.wall, self._open)
+        self.front = ServerState(limits or Limits(), self.now, lambda: self.wall, self._open)
         self.at_once = True
         self.opening: list[Callable[[], None]] = []
         self.peers: list[Peer] = []

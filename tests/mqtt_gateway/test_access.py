@@ -21,7 +21,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
+from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.session import without_address
 from services.mqtt_gateway.interfaces import Refused, Request
@@ -48,8 +48,8 @@ def granted(*addresses: str, credentials: str = "1", effect: Any = "allow") -> G
     return GrantedUser(permissions=(permission,), credentials=credentials)
 
 
-def of(*addresses: str) -> Access:
-    access = Access(enabled=True)
+def of(*addresses: str) -> ClientAccess:
+    access = ClientAccess(enabled=True)
     access.users.take(feeds.PermissionChanges(users={"alice": granted(*addresses)}))
     return access
 
@@ -177,7 +177,7 @@ def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> No
 
 
 def test_who_may_stay() -> None:
-    access = Access(enabled=True)
+    access = ClientAccess(enabled=True)
     assert not access.users.known
     token = Login(Principal("carol", ("staff",)))
     access.users.take(feeds.PermissionChanges(anonymous=True))
@@ -195,7 +195,7 @@ def test_who_may_stay() -> None:
 
 
 def test_certificates_name_users() -> None:
-    access = Access(enabled=True)
+    access = ClientAccess(enabled=True)
     access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#"), "@staff": granted("t")}))
     login = access.users.by_certificate("alice")
     assert login == Login(Principal("alice", ALICE.principal.groups), certified=True)
@@ -208,7 +208,7 @@ def test_certificates_name_users() -> None:
 
 def test_a_token_expires() -> None:
     now = 1000.0
-    access = Access(enabled=True)
+    access = ClientAccess(enabled=True)
     access.users.today = lambda: now
     access.users.take(feeds.PermissionChanges(users={"alice": granted("t/#")}))
     logins = ALICE._replace(expires=2000), Login(Principal("carol"), None, 2000)

@@ -9,8 +9,8 @@ from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
-from services.mqtt_gateway.amqp.filters import Filters, Match
-from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.filters import Match, SessionFilters
+from services.mqtt_gateway.amqp.mapping import MessageReader, Route
 from services.mqtt_gateway.amqp.publishing import Publishing
 
 TOPICS = TopicMap(
@@ -23,16 +23,16 @@ TOPICS = TopicMap(
 )
 
 
-def match(filters: Filters, topic: str, publisher: str | None = None) -> Match | None:
+def match(filters: SessionFilters, topic: str, publisher: str | None = None) -> Match | None:
     route = Route.find(topic, TOPICS)
     assert route is not None
     data = route.full(Publish(topic), TOPICS, 0.0, publisher)
-    front, _ = Reader(TOPICS).read(data)
+    front, _ = MessageReader(TOPICS).read(data)
     return filters.match(front, front.spellings)
 
 
-def of(*subscriptions: Subscription, client: str = "me") -> Filters:
-    return Filters(client, TOPICS, subscriptions)
+def of(*subscriptions: Subscription, client: str = "me") -> SessionFilters:
+    return SessionFilters(client, TOPICS, subscriptions)
 
 
 def test_overlapping_subscriptions_give_one_message_with_the_highest_qos_and_all_identifiers() -> None:
@@ -94,7 +94,7 @@ def test_a_message_for_one_subscription_has_its_options_only() -> None:
     filters = of(
         Subscription(filter="t/#", qos=2, identifier=1), Subscription(filter="$share/g/t/+", qos=1, identifier=2)
     )
-    front, _ = Reader(TOPICS).read(Route("t", "topic", None, "t/x").plain(1, False, b""))
+    front, _ = MessageReader(TOPICS).read(Route("t", "topic", None, "t/x").plain(1, False, b""))
     shared = filters.only("$share/g/t/+", front, front.spellings)
     assert shared is not None
     assert (shared.qos, shared.properties.subscription_ids) == (1, (2,))

@@ -17,10 +17,10 @@ from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscrip
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
-from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
-from services.mqtt_gateway.amqp.mapping import Reader, Route
-from services.mqtt_gateway.amqp.session_service import Control, Verdict
+from services.mqtt_gateway.amqp.mapping import MessageReader, Route
+from services.mqtt_gateway.amqp.session_service import Control, PacketIdOutcome
 from services.mqtt_gateway.amqp.sources import SessionSource
 from services.mqtt_gateway.network.wire import Flusher
 from tests.mqtt_gateway.peer import World
@@ -67,10 +67,10 @@ def test_a_delivery_that_fails_ends_its_client() -> None:
     class Session:
         arrived = staticmethod(_fault)
         rejected = expired = unmatched = delivered = 0
-        reader = Reader(topics)
+        reader = MessageReader(topics)
 
     session = cast(Any, Session())
-    interest = Filters("c", topics, [Subscription(filter="#", qos=1)])
+    interest = SessionFilters("c", topics, [Subscription(filter="#", qos=1)])
     source = SessionSource(session, session, interest, "q", window=5, v5=False, failed=errors.append, final=False)
     message = route.full(Publish("t", b"x"), topics, 0.0)
     source.deliver(cast(Any, None), 1, True, message, b"", 0)
@@ -100,7 +100,7 @@ def test_answers_of_a_batch_reach_the_other_clients() -> None:
 
 def test_a_request_that_is_repeated_after_its_delivery_was_lost_is_late() -> None:
     sent: list[Packets] = []
-    verdicts: list[Verdict] = []
+    verdicts: list[PacketIdOutcome] = []
 
     async def run() -> None:
         control = Control("g", unused, unused, unused, unused, unused)
@@ -121,7 +121,7 @@ def test_a_request_that_is_repeated_after_its_delivery_was_lost_is_late() -> Non
     assert [[change.late for change in each.changes] for each in sent] == [
         [False, False, False], [False, True, False], [False, False, False], [False, False, False],
     ]  # fmt: skip
-    assert verdicts == [Verdict.LATE, Verdict.DONE, Verdict.DONE, Verdict.DONE]
+    assert verdicts == [PacketIdOutcome.LATE, PacketIdOutcome.DONE, PacketIdOutcome.DONE, PacketIdOutcome.DONE]
 
 
 def test_a_deadline_that_fails_leaves_those_of_others() -> None:

@@ -22,7 +22,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from services.broker.core.messages.front_sections import read_front
-from services.mqtt_gateway.amqp.mapping import Reader, Route, reply_address
+from services.mqtt_gateway.amqp.mapping import MessageReader, Route, reply_address
 from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 
 TOPICS = TopicMap(
@@ -64,7 +64,7 @@ def test_a_plain_publish_comes_back_and_is_what_proton_reads(
     topic: str, payload: bytes, qos: int, retain: bool
 ) -> None:
     data = route(topic).plain(qos, retain, payload)
-    reader = Reader(TOPICS)
+    reader = MessageReader(TOPICS)
     for _ in range(2):  # the second time it is known by its bytes
         front, body = reader.read(data)
         assert body == payload
@@ -84,7 +84,7 @@ def test_properties_reach_other_mqtt_clients_unaltered(topic: str, payload: byte
     """v5 MQTT-3.3.2-15 to -20: response topic, correlation data, user properties, content type."""
     publish = Publish(topic, payload, qos, packet_id=1, properties=given)
     data = route(topic).full(publish, TOPICS, NOW, "me", "dup" if qos == 2 else "")
-    front, body = Reader(TOPICS).read(data)
+    front, body = MessageReader(TOPICS).read(data)
     assert body == payload
     assert front.publisher == "me"
     assert front.spellings[0] == topic
@@ -130,7 +130,7 @@ BODIES: list[tuple[bytes, bytes, str | None]] = [
 @pytest.mark.parametrize(("body", "payload", "content_type"), BODIES)
 def test_every_kind_of_body_is_a_payload(body: bytes, payload: bytes, content_type: str | None) -> None:
     data = encode(Described(ULong(0x73), [None, None, "telemetry/x"])) + body
-    front, found = Reader(TOPICS).read(data)
+    front, found = MessageReader(TOPICS).read(data)
     assert found == payload
     assert front.properties.content_type == content_type
     assert front.spellings == ("telemetry/x",)
@@ -148,7 +148,7 @@ def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
     body = b"\x00\x53" + kind + value
     footer = b"\x00\x53\x78\xc1\x01\x00"
     front = encode(Described(ULong(0x73), [None, None, "telemetry/x"]))
-    found, payload = Reader(TOPICS).read(front + body + footer)
+    found, payload = MessageReader(TOPICS).read(front + body + footer)
     assert payload == body
     assert (found.spellings, found.properties.content_type) == (("telemetry/x",), "application/octet-stream")
 
@@ -168,7 +168,7 @@ def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
 def test_what_brokers_let_through_and_mqtt_cannot_read_is_rejected(payload: bytes) -> None:
     read_front(payload)
     with pytest.raises(AmqpError) as caught:
-        Reader(TOPICS).read(payload)
+        MessageReader(TOPICS).read(payload)
     assert caught.value.condition == "amqp:decode-error"
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
     time = Timestamp(int((NOW - behind + 5) * 1000))
     for ttl, expires in ((5000, NOW + 5), (None, NOW - behind + 5)):
         message = Message(b"hello", ttl=ttl, absolute_expiry_time=time, to="telemetry/x")
-        front, _ = Reader(TOPICS).read(message.encode())
+        front, _ = MessageReader(TOPICS).read(message.encode())
         assert front.expires_at(NOW) == expires
 
 
@@ -186,7 +186,7 @@ def test_a_wrong_clock_of_an_amqp_client_changes_no_expiry(behind: int) -> None:
 def test_a_time_that_is_not_above_0_is_no_expiry(time: int) -> None:
     """For the broker and for the gateway."""
     message = Message(b"hello", absolute_expiry_time=Timestamp(time), to="telemetry/x").encode()
-    front, _ = Reader(TOPICS).read(message)
+    front, _ = MessageReader(TOPICS).read(message)
     assert front.expires_at(NOW) == read_front(message).absolute_expiry == 0
 
 
@@ -209,7 +209,7 @@ def test_what_an_amqp_client_sends() -> None:
             "_AMQ_DUPL_ID": "d",
         },
     )
-    front, body = Reader(TOPICS).read(message.encode())
+    front, body = MessageReader(TOPICS).read(message.encode())
     assert body == b"hello"
     assert (front.qos, front.retain) == (1, False)
     assert front.expires_at(NOW) == NOW + 5
@@ -291,7 +291,7 @@ def test_no_bytes_break_the_reader(wrong: bytes | tuple[int, int]) -> None:
         at, byte = wrong
         data = good[: at % len(good)] + bytes((byte,)) + good[at % len(good) + 1 :]
     try:
-        front, payload = Reader(TOPICS).read(data)
+        front, payload = MessageReader(TOPICS).read(data)
     except AmqpError as error:
         assert error.condition
         return
@@ -315,7 +315,7 @@ def test_no_bytes_break_the_reader(wrong: bytes | tuple[int, int]) -> None:
 def test_any_value_has_a_text_and_is_json(value: Any) -> None:
     assert isinstance(text_of(value), str)
     data = encode(Described(ULong(0x77), value))
-    front, payload = Reader(TOPICS).read(data)
+    front, payload = MessageReader(TOPICS).read(data)
     if front.properties.content_type:
         json.loads(payload)
 
@@ -339,7 +339,7 @@ def test_trace_context_of_annotations_reaches_mqtt_clients(
 ) -> None:
     message = Message(body=b"x", application_properties=properties)
     message.annotations = {Symbol(name): value for name, value in annotations.items()}
-    front, payload = Reader(TOPICS).read(message.encode())
+    front, payload = MessageReader(TOPICS).read(message.encode())
     assert payload == b"x" and (front.properties.user_properties or ()) == expected
 
 
@@ -357,6 +357,6 @@ def test_ids_and_annotations_of_strangers_are_not_believed() -> None:
             Symbol("x-opt-mqtt-payload-format"): UByte(9),
         },
     )
-    front, _ = Reader(TOPICS).read(message.encode())
+    front, _ = MessageReader(TOPICS).read(message.encode())
     assert (front.qos, front.retain, front.publisher) == (0, False, None)
     assert front.properties == NONE

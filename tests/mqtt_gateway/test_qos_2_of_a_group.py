@@ -12,9 +12,9 @@ from msgspec import structs
 
 from enmasse.model.sessions import Outgoing, PacketChange
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.amqp.session_service import Op, Verdict
+from services.mqtt_gateway.amqp.session_service import Op, PacketIdOutcome
 from services.mqtt_gateway.interfaces import Delivery
-from services.subserv.sessions.qos2_owners import Given
+from services.subserv.sessions.qos2_owners import Qos2Owners
 from services.subserv.sessions.sessions import PacketTable
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
@@ -34,7 +34,7 @@ class Queue:
 
 
 class Member(MqttHalf):
-    def __init__(self, name: str, queue: Queue, service: Given, room: bool) -> None:
+    def __init__(self, name: str, queue: Queue, service: Qos2Owners, room: bool) -> None:
         self.name, self.queue, self.service, self.room = name, queue, service, room
         self.records = PacketTable(service)
         self.messages: dict[int, bytes] = {}  # held, by packet id
@@ -51,7 +51,7 @@ class Member(MqttHalf):
         self.exchanges = Exchanges(cast(Any, self), sent)
         self.exchanges.start(self)
         self.flying: dict[int, Delivery | None] = {each.pid: None for each in sent}
-        self.pending: list[tuple[PacketChange, Callable[[Verdict], None] | None]] = []
+        self.pending: list[tuple[PacketChange, Callable[[PacketIdOutcome], None] | None]] = []
         self.link: Link | None = None
         self.client: set[int] = getattr(self, "client", set())
         self.to_client = [("pubrel", each.pid, "") for each in sent if each.state == "released"]
@@ -87,7 +87,7 @@ class Member(MqttHalf):
         packet_id: int,
         key: str | None,
         source: str,
-        done: Callable[[Verdict], None] | None,
+        done: Callable[[PacketIdOutcome], None] | None,
         message: bytes = b"",
     ) -> None:
         self.pending.append((PacketChange(self.name, 1, op, packet_id, key, source, message), done))
@@ -105,15 +105,15 @@ class Member(MqttHalf):
             if done is not None:
                 done(verdict)
 
-    def stored(self, change: PacketChange) -> Verdict:
-        verdict = Verdict.DONE
+    def stored(self, change: PacketChange) -> PacketIdOutcome:
+        verdict = PacketIdOutcome.DONE
         if change.op == "out":
             if self.service.is_taken(self.name, SOURCE, change.key):
-                return Verdict.TAKEN
+                return PacketIdOutcome.TAKEN
             if change.late:
-                return Verdict.LATE  # nothing is stored twice here
+                return PacketIdOutcome.LATE  # nothing is stored twice here
             if not self.room:
-                verdict = Verdict.LEFT
+                verdict = PacketIdOutcome.LEFT
                 change = PacketChange(self.name, 1, "out", change.pid, change.key, SOURCE)
             else:
                 self.messages[change.pid] = change.message
@@ -204,7 +204,7 @@ endings = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([*EVENTS, "end"]
 class World:
     def __init__(self, messages: int, room: bool = True) -> None:
         self.wanted = [f"{n:016x}" for n in range(messages)]
-        self.queue, self.service = Queue(list(self.wanted)), Given()
+        self.queue, self.service = Queue(list(self.wanted)), Qos2Owners()
         self.members = [Member(name, self.queue, self.service, room) for name in "ab"]
 
     def happen(self, who: int, event: str, read: bool) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from enmasse.model.sessions import Outgoing
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.amqp.session_service import Op, Verdict
+from services.mqtt_gateway.amqp.session_service import Op, PacketIdOutcome
 from services.mqtt_gateway.interfaces import Delivery
 from tests.mqtt_gateway.exchange_model import Link, MqttHalf
 
@@ -25,7 +25,7 @@ class World(MqttHalf):
         self.second = second
         self.queue = [f"{n:016x}" for n in range(messages)]
         self.records: dict[int, tuple[str, str]] = {}  # stored: packet id → identity, state
-        self.pending: list[tuple[Op, int, str | None, Callable[[Verdict], None] | None]] = []
+        self.pending: list[tuple[Op, int, str | None, Callable[[PacketIdOutcome], None] | None]] = []
         self.delivered: list[str] = []  # to the application behind the client
         self.client: dict[int, None] = {}  # packet ids the client has received and that are not released
         self.to_client: list[tuple[str, int, str]] = []
@@ -60,7 +60,7 @@ class World(MqttHalf):
         packet_id: int,
         key: str | None,
         source: str,
-        done: Callable[[Verdict], None] | None,
+        done: Callable[[PacketIdOutcome], None] | None,
         message: bytes = b"",
     ) -> None:
         self.pending.append((op, packet_id, key, done))
@@ -76,11 +76,11 @@ class World(MqttHalf):
             return
         done = self.stored(*self.pending.pop(0))
         if done is not None:
-            done(Verdict.DONE)
+            done(PacketIdOutcome.DONE)
 
     def stored(
-        self, op: Op, pid: int, key: str | None, done: Callable[[Verdict], None] | None
-    ) -> Callable[[Verdict], None] | None:
+        self, op: Op, pid: int, key: str | None, done: Callable[[PacketIdOutcome], None] | None
+    ) -> Callable[[PacketIdOutcome], None] | None:
         if op == "out":
             assert pid not in self.records
             self.records[pid] = (key or "", "published")

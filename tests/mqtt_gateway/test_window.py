@@ -12,8 +12,8 @@ from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import Publish
-from services.mqtt_gateway.amqp.filters import Filters
-from services.mqtt_gateway.amqp.mapping import Reader, Route
+from services.mqtt_gateway.amqp.filters import SessionFilters
+from services.mqtt_gateway.amqp.mapping import MessageReader, Route
 from services.mqtt_gateway.amqp.sources import FULL, SMALL, WIDER, SessionSource
 from services.mqtt_gateway.interfaces import Delivery
 
@@ -34,8 +34,8 @@ class Rig:
     rejected = expired = unmatched = delivered = 0
 
     def __init__(self, window: int, final: bool = False) -> None:
-        self.reader = Reader(TOPICS)
-        self.interest = Filters("c", TOPICS, [Subscription(filter="#", qos=1)])
+        self.reader = MessageReader(TOPICS)
+        self.interest = SessionFilters("c", TOPICS, [Subscription(filter="#", qos=1)])
         self.source = SessionSource(
             cast(Any, self), cast(Any, self), self.interest, "q", window=window, v5=False, failed=_raise, final=final
         )

@@ -16,7 +16,7 @@ from enmasse.model.topic_map import TopicMap
 from services.mqtt_lwt import will_publisher as publishers
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
-from services.mqtt_lwt.will_publisher import MAX_LANES, Publisher
+from services.mqtt_lwt.will_publisher import MAX_LANES, WillPublisher
 from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -71,7 +71,7 @@ class Store:
 async def test_idle_addresses_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "PATIENCE", 0.01)
     book = WillBook(0.0)
-    made = Publisher(book, cast(Records, Store()), without_users(), lambda _: None)
+    made = WillPublisher(book, cast(Records, Store()), without_users(), lambda _: None)
     made.addresses(TopicMap({AddressName(name): Address(type="anycast") for name in (*IDLE, "busy")}))
     made.connected(cast(ControlConnection, Connection()))
     wills = [Will(name, name, name, 1, 0, 1) for name in (*IDLE, "busy")]

@@ -18,7 +18,7 @@ from services.mqtt_lwt import will_publisher as publishers
 from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.records import Records
 from services.mqtt_lwt.requests import Request
-from services.mqtt_lwt.will_publisher import Publisher
+from services.mqtt_lwt.will_publisher import WillPublisher
 from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
@@ -49,7 +49,7 @@ class Store:
 async def test_a_request_that_fails_unexpectedly_is_not_answered_and_the_wills_are_read_again(at_once: bool) -> None:
     failures: list[Exception] = []
     book, records = WillBook(5), Records(cast(Any, Store(at_once=at_once)))
-    publisher = Publisher(book, records, without_users(), failures.append)
+    publisher = WillPublisher(book, records, without_users(), failures.append)
     keeper = Keeper(book, records, publisher, failures.append, asyncio.get_running_loop())
     refused = False
     try:
@@ -69,7 +69,7 @@ async def test_a_will_whose_message_cannot_be_read_is_tried_again(monkeypatch: p
 
     monkeypatch.setattr(publishers, "Backoff", Soon)
     store = Store()
-    publisher = Publisher(WillBook(5), Records(cast(Any, store)), without_users(), lambda _: None)
+    publisher = WillPublisher(WillBook(5), Records(cast(Any, store)), without_users(), lambda _: None)
     publisher.addresses(TopicMap({AddressName("q"): Address(type="queue", flavor="f")}))
     publisher.add([Will("1", "client:c", "q", 1, 0, 10)])
     publisher.connected(cast(Any, Connection()))

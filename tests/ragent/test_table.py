@@ -18,7 +18,7 @@ from services.ragent.table import (
     DIFFERENT,
     PRESENT,
     EntityOperation,
-    EntityTable,
+    OwnEntities,
     Scan,
     columns,
     difference,
@@ -38,7 +38,7 @@ def row(entity: Entity, **more: Any) -> dict[str, Any]:
 
 
 def test_status_follows_what_is_read() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     key = LINK.type, LINK.name
     assert table.status(key) is None
     assert table.read(AUTO_LINK, row(LINK, operStatus="failed", lastError="no such queue"), LINK)
@@ -53,7 +53,7 @@ def test_status_follows_what_is_read() -> None:
 
 
 def test_a_router_that_shows_no_value_where_none_was_wanted_is_right() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     table.read(
         ADDRESS, {"name": ANY.name, "prefix": "", "pattern": "a", "distribution": "balanced", "waypoint": None}, ANY
     )
@@ -61,7 +61,7 @@ def test_a_router_that_shows_no_value_where_none_was_wanted_is_right() -> None:
 
 
 def test_difference_creates_deletes_and_replaces() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     table.set((ADDRESS, ANY.name), DIFFERENT)
     table.set((ADDRESS, "ragent-address/old"), PRESENT)
     operations = difference(table, [LINK, ANY], [(ADDRESS, "ragent-address/old"), (ADDRESS, "ragent-address/gone")])
@@ -74,7 +74,7 @@ def test_difference_creates_deletes_and_replaces() -> None:
 
 
 def test_connectors_are_made_before_links_and_deleted_after_them_and_listeners_last() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     connector, listener = (
         entities.connector("b", BrokerEndpoint(host="h", port=1)),
         entities.listeners([entities.ClientListener("l", "h", 2)])[0],
@@ -94,7 +94,7 @@ def pages(rows: list[dict[str, Any]], type_: str, size: int) -> Iterable[tuple[l
 
 
 def test_a_scan_finds_what_differs_and_leaves_others_alone() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     table.set((ADDRESS, "ragent-address/lost"), PRESENT)
     scan = Scan(table, ADDRESS, expected)
     found = [row(ANY, waypoint=True), {"name": "ragent-address/unwanted"}, {"name": "override.mine"}, {"name": None}]
@@ -108,7 +108,7 @@ def test_a_scan_finds_what_differs_and_leaves_others_alone() -> None:
 
 
 def test_what_was_touched_during_a_scan_is_not_judged_by_it() -> None:
-    table = EntityTable()
+    table = OwnEntities()
     scan = Scan(table, ADDRESS, expected)
     table.set((ADDRESS, ANY.name), CREATED)
     scan.touch(ANY.name)
@@ -124,7 +124,7 @@ KEYS = st.sampled_from([(ADDRESS, f"ragent-address/{x}") for x in "abcd"])
 def test_difference_brings_about_what_is_wanted(
     has: dict[tuple[str, str], str], wanted: set[tuple[str, str]], unwanted: set[tuple[str, str]]
 ) -> None:
-    table = EntityTable()
+    table = OwnEntities()
     for key, status in has.items():
         table.set(key, status)
     operations = difference(table, [Entity(*key, {"pattern": "x"}) for key in wanted], unwanted - wanted)
@@ -154,7 +154,7 @@ def test_a_topic_that_moves_is_never_without_a_route() -> None:
     before, after = (
         entities.of_address(name, entities.work_for("topic", [Placement(broker=broker)])) for broker in ("b1", "b2")
     )
-    table = EntityTable()
+    table = OwnEntities()
     for entity in (*before, LINK):
         table.set((entity.type, entity.name), "active")
     old = [(entity.type, entity.name) for entity in before]

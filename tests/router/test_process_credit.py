@@ -7,7 +7,7 @@ import pytest
 
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Listener, Role
 from services.router.routing.links.in_link import FURTHER
 from services.router.routing.peers import PeerRights
@@ -35,7 +35,7 @@ class Sending(World):
         self.sender.detach()
         self.pump()
         if process:
-            admission = Admission(Listener.SERVICES, None, "", {"subject": ((("commonName", f"{Role.GATEWAY}/g"),),)})
+            admission = PeerCheck(Listener.SERVICES, None, "", {"subject": ((("commonName", f"{Role.GATEWAY}/g"),),)})
             admission.certified()
             self.record.rights = PeerRights(admission, "r", 0)
         self.sender = self.client.begin().attach_sender("g", Source(), Target(address="a"))

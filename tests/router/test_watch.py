@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from services.router.routing.periodic_checks import STUCK, Held
+from services.router.routing.periodic_checks import STUCK, UnsettledByAge
 from tests.router.harness import PREFIX, Management, RouterProcess, outcome_of, post, pump, wait_for
 from tests.router.world import World
 
@@ -97,7 +97,7 @@ def test_credit_does_not_wait_for_what_is_held() -> None:
 
 
 def test_ids_that_wrap_around_are_still_in_order() -> None:
-    held = Held()
+    held = UnsettledByAge()
     records: dict[int, Any] = {}
 
     def record_of(value: int) -> Any:
@@ -112,7 +112,7 @@ def test_ids_that_wrap_around_are_still_in_order() -> None:
 
 def test_many_that_wait_are_looked_at_once_each() -> None:
     """A look costs what crosses a threshold, however many have crossed it before."""
-    held = Held()
+    held = UnsettledByAge()
     asked = []
     waiting = {i: i for i in range(50_000)}
 

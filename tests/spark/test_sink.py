@@ -22,7 +22,7 @@ from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
 from enmasse.spark.options import OptionError
 from enmasse.spark.server_options import FileError
-from enmasse.spark.sink.encoding import DUPLICATE_ID, ColumnError, Ids, Outgoing, outgoing
+from enmasse.spark.sink.encoding import DUPLICATE_ID, ColumnError, Ids, RowMessage, outgoing
 from enmasse.spark.sink.sink import Sent, Sink, SinkError
 from enmasse.spark.source.browse import AmqpReader, selector_of
 from enmasse.testing import wait_for
@@ -46,7 +46,7 @@ ROWS = st.lists(
 )
 
 
-def messages(batch: pa.RecordBatch, prefix: str = "0-0", query: str = "q", **how: bool) -> list[Outgoing]:
+def messages(batch: pa.RecordBatch, prefix: str = "0-0", query: str = "q", **how: bool) -> list[RowMessage]:
     return list(outgoing(batch, Ids(prefix, query), **{"routed": False, "duplicate_id": False, **how}))
 
 

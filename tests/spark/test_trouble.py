@@ -32,7 +32,7 @@ from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.spark.receiver import receivers
 from enmasse.spark.receiver.account import OwnAccount
 from enmasse.spark.receiver.outage import Outage, Patience, Phase
-from enmasse.spark.receiver.receiver import Intake
+from enmasse.spark.receiver.receiver import SpoolIntake
 from enmasse.spark.receiver.receivers import ReceiverError, ReceiverProcess
 from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
 from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
@@ -296,7 +296,7 @@ def test_a_spool_that_cannot_be_written_is_named_and_accepts_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     spool = SpoolWriter(tmp_path)
-    intake: Any = Intake(spool, OwnAccount(Unsettled(tmp_path, [0], 1)))
+    intake: Any = SpoolIntake(spool, OwnAccount(Unsettled(tmp_path, [0], 1)))
     monkeypatch.setattr(os, "fdatasync", full)
     with pytest.raises(OSError, match=f"the spool cannot be written, No space left on device: .*{tmp_path.name}"):
         asyncio.run(intake.take([Arrived()]))
@@ -332,7 +332,7 @@ def test_what_is_decided_while_a_group_is_stored_is_stored_after_it(
 
     async def arrive() -> None:
         loop, account = asyncio.get_running_loop(), Deciding(Unsettled(tmp_path, [0], 1))
-        intake: Any = Intake(spool, account)
+        intake: Any = SpoolIntake(spool, account)
 
         def decide(*ids: int) -> None:
             for each in ids:
@@ -372,7 +372,7 @@ def test_what_is_decided_when_its_link_is_lost_is_not_stored(tmp_path: Path) -> 
 
     async def arrive() -> None:
         account = Deciding(Unsettled(tmp_path, [0], 1))
-        intake: Any = Intake(spool, account)
+        intake: Any = SpoolIntake(spool, account)
         await intake.take([Late(0, outcomes, spool)])
         async with intake._writing:
             account.decided(0, FRESH)

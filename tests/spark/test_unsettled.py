@@ -22,7 +22,7 @@ from enmasse.amqp.link import FIRST
 from enmasse.amqp.messages.message import AmqpSequence, Message
 from enmasse.spark.receiver import unsettled as window
 from enmasse.spark.receiver.account import OwnAccount
-from enmasse.spark.receiver.receiver import Intake
+from enmasse.spark.receiver.receiver import SpoolIntake
 from enmasse.spark.receiver.unsettled import Unsettled, key_of
 from enmasse.spark.spool import spool as spooling
 from enmasse.spark.spool.segment import SpoolError, read_spool, segments
@@ -36,8 +36,8 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spooling, "SEGMENT_BYTES", 600)
 
 
-def intake_of(spool: SpoolWriter, unsure: int, *, told: bool) -> Intake:
-    intake = Intake(spool, OwnAccount(Unsettled(spool.folder, [spool.count], unsure)))
+def intake_of(spool: SpoolWriter, unsure: int, *, told: bool) -> SpoolIntake:
+    intake = SpoolIntake(spool, OwnAccount(Unsettled(spool.folder, [spool.count], unsure)))
     intake.connected(told)
     return intake
 
@@ -48,7 +48,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> None:
         work.send(None)
 
 
-def forget(intake: Intake, end: int) -> None:
+def forget(intake: SpoolIntake, end: int) -> None:
     gone = intake.spool.forgettable(end)
     if gone:
         at_once(intake.account.keep(gone[-1].end))
@@ -219,12 +219,12 @@ def test_every_message_is_one_row(
     assert address.finish() == wanted
 
 
-def delivered(intake: Intake, *payloads: bytes, first: int = 0, settled: bool = False) -> None:
+def delivered(intake: SpoolIntake, *payloads: bytes, first: int = 0, settled: bool = False) -> None:
     group = [Arrived(first + i, payload, lambda _: None, settled) for i, payload in enumerate(payloads)]
     at_once(intake.take(group))  # type: ignore[arg-type]  # a double with what the intake uses
 
 
-def opened(folder: Path, *, told: bool = True, unsure: int = UNSURE) -> Intake:
+def opened(folder: Path, *, told: bool = True, unsure: int = UNSURE) -> SpoolIntake:
     spool = SpoolWriter(folder)
     return intake_of(spool, unsure, told=told)
 

@@ -155,7 +155,7 @@ class Supervisor:
 
     def _artemis(self, name: str, settings: dict[str, Any]) -> list[str]:
         spec = Spec(name, artemis.NAME, {**settings, "log_level": "error"}, engine=artemis.NAME)
-        return artemis.Artemis(*distribution.ready()).prepare(spec, self._folder / "run")
+        return artemis.ArtemisProgram(*distribution.ready()).prepare(spec, self._folder / "run")
 
     async def _end(self, name: str) -> None:
         process = self.processes.pop(name)

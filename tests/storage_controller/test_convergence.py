@@ -13,7 +13,7 @@ from enmasse.model.feeds import BoundChanges
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet
-from services.storage_controller.brokers.broker_contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
 from services.storage_controller.placement import Placer
 
 A, B, C, D = (AddressName(name) for name in "abcd")
@@ -179,7 +179,7 @@ class Convergence(RuleBasedStateMachine):
             for name, each in self.brokers[broker].items()
         }
         known.marked.update(name for name, each in self.brokers[broker].items() if each.kind == "topic")
-        self.placer.set_contents(known, Contents(held, sum(each.messages for each in held.values()), 0))
+        self.placer.set_contents(known, BrokerContents(held, sum(each.messages for each in held.values()), 0))
 
     @invariant()
     def the_load_is_what_lies_there(self) -> None:

@@ -13,8 +13,8 @@ from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.broker_contents import Contents, Holding
-from services.storage_controller.placement import Decision, Placer
+from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
+from services.storage_controller.placement import PlacementDecision, Placer
 
 
 def flavor(kind: str = "queue", brokers: int = 1, dedicated: bool = False) -> Flavor:
@@ -66,7 +66,7 @@ def look(found: Placer, broker: str, held: dict[AddressName, Holding]) -> set[Ad
     known = found.inventory.brokers[broker]
     known.settled.update({name: found.desired.addresses[name] for name in held if name in found.desired.addresses})
     stored = sum(each.messages for each in held.values())
-    return found.set_contents(found.inventory.brokers[broker], Contents(dict(held), stored, 0))
+    return found.set_contents(found.inventory.brokers[broker], BrokerContents(dict(held), stored, 0))
 
 
 def made(found: Placer, broker: str, name: AddressName, held: Holding) -> None:
@@ -83,7 +83,7 @@ def bind(found: Placer, name: AddressName) -> set[AddressName]:
     return found.preparations.take(BoundChanges(addresses={name: epochs}, binders=["subserv"]))
 
 
-def states(decision: Decision) -> list[tuple[str, str, str | None]]:
+def states(decision: PlacementDecision) -> list[tuple[str, str, str | None]]:
     return [(entry.broker, entry.state, entry.type) for entry in decision.entries]
 
 
@@ -193,7 +193,7 @@ def test_an_address_that_is_removed_drains() -> None:
     assert states(decision) == [("f-0", "draining", "queue")]
     assert "2 messages on broker" in decision.message
     look(found, "f-0", {})
-    assert found.decide(Q) == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(Q) == PlacementDecision(None, (), (), (), False, "", None, None)
 
 
 @pytest.mark.parametrize("ours", [None, False])
@@ -442,7 +442,7 @@ def test_a_broker_that_is_given_up_is_forgotten() -> None:
     found = placer({}, {"f-0": {X: Holding("queue", False)}})
     found.inventory.remove("f-0")
     assert "f-0" not in found.inventory.brokers
-    assert found.decide(X) == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(X) == PlacementDecision(None, (), (), (), False, "", None, None)
     assert isinstance(found.inventory.add("f-0", "f", EMBEDDED), ManagedBroker)
 
 
@@ -458,7 +458,7 @@ def test_what_nobody_knows_any_more_goes_on_as_it_lies() -> None:
     assert states(decision) == [("f-0", "active", "queue")]
     assert "until the entry is corrected" in decision.message
     assert states(found.decide(T)) == [("t-0", "active", "topic")] and found.decide(T).retire == ()
-    assert found.decide(NEW) == Decision(None, (), (), (), False, "", None, None)
+    assert found.decide(NEW) == PlacementDecision(None, (), (), (), False, "", None, None)
     assert found.decide(GONE).retire == ("f-0",)
     assert found.set_addresses({}, [], []) >= {"q", "t"}
     assert found.decide(Q).retire == ("f-0",)

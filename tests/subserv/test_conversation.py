@@ -12,9 +12,9 @@ from enmasse.amqp.messages.message import Message
 from enmasse.control import ConnectionLost, Reply
 from services.subserv.brokers import binding, conversation
 from services.subserv.brokers.binding import while_it_answers
-from services.subserv.brokers.broker_requests import Listing
+from services.subserv.brokers.broker_requests import BrokerListing
 from services.subserv.brokers.brokers import Broker
-from services.subserv.brokers.conversation import OPERATIONS, BrokerConversation, Claim, Want
+from services.subserv.brokers.conversation import OPERATIONS, BrokerConversation, QueueOwner, Want
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
@@ -58,8 +58,8 @@ class Management:
 
     async def configure(self) -> None: ...
 
-    async def listing(self) -> Listing:
-        return Listing([], [])
+    async def listing(self) -> BrokerListing:
+        return BrokerListing([], [])
 
     def close(self) -> None: ...
 
@@ -88,8 +88,8 @@ class Owner:
     suite = ""
     has_earlier = False
 
-    def claim(self, broker: str, id: str, created: int | None) -> Claim:
-        return Claim.OURS
+    def claim(self, broker: str, id: str, created: int | None) -> QueueOwner:
+        return QueueOwner.OURS
 
     def is_known(self, created: int) -> bool:
         return True
@@ -150,11 +150,11 @@ class SlowManagement(Management):
 
     slow = True
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> BrokerListing:
         self.asked.append(("list", ""))
         if self.slow:
             await asyncio.Event().wait()
-        return Listing([], [])
+        return BrokerListing([], [])
 
 
 @pytest.mark.parametrize("slow", [True, False], ids=["reading", "binding"])

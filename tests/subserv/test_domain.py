@@ -20,7 +20,7 @@ from services.subserv import broker_names as names
 from services.subserv import records
 from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.retained.tree import Retained, RetainedIndex
-from services.subserv.sessions.qos2_owners import Given
+from services.subserv.sessions.qos2_owners import Qos2Owners
 from services.subserv.sessions.sessions import PacketTable, Sessions, undone
 from services.subserv.subscription_placement import Desired, Subscriber
 
@@ -86,7 +86,7 @@ OPERATIONS = st.tuples(
 def test_packet_ids_are_in_the_store_as_in_memory(
     stored: list[tuple[Any, int, str, str, bytes]], failed: list[tuple[Any, int, str, str, bytes]]
 ) -> None:
-    given = Given()
+    given = Qos2Owners()
     table, store = PacketTable(given), dict[tuple[str, str], bytes]()
     for each in stored:
         for change in table.change("c", packet_change(*each), []):
@@ -100,7 +100,7 @@ def test_packet_ids_are_in_the_store_as_in_memory(
         table.change("c", packet_change(*each), undo)
     undone(undo)
     assert (dict(table.received), table.messages(), table.held(), state(given)) == before
-    again, held = Given(), set[int]()
+    again, held = Qos2Owners(), set[int]()
     recovered = PacketTable(again)
     for (name, key), value in store.items():
         if name == records.HELD:
@@ -119,7 +119,7 @@ def packet_change(op: Any, pid: int, key: str, source: str, message: bytes) -> P
     return PacketChange("c", 1, op, pid, f"{key}{pid}", source, message if op == "out" else b"")
 
 
-def state(given: Given) -> Any:
+def state(given: Qos2Owners) -> Any:
     return dict(given.owners), dict(given.ended), given.bytes
 
 

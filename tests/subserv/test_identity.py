@@ -13,7 +13,7 @@ from enmasse.model.sessions import Subscription
 from enmasse.stores import Change, SqliteSettings
 from services.subserv import broker_names, records
 from services.subserv.records import SessionRecord
-from services.subserv.suite_queues import MAX_LIVES, Identity
+from services.subserv.suite_queues import MAX_LIVES, SuiteIdentity
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.stores.opened import opened
@@ -203,16 +203,16 @@ async def test_queues_of_earlier_versions_are_taken_over(tmp_path: Path) -> None
 
 
 def test_numbers_of_other_timelines_are_not_known() -> None:
-    first = Identity()
+    first = SuiteIdentity()
     first.begin("s", (), 0, (), 1000)
     given = [first.next() for _ in range(5)]
-    restored, later = Identity(), Identity()
+    restored, later = SuiteIdentity(), SuiteIdentity()
     restored.begin("s", [(1000, 1000)], given[1], (), 9000)
     assert [restored.is_known(number) for number in given] == [True, True, False, False, False]
     later.begin("s", [(1000, given[1]), (9000, 9000)], restored.next(), (), 500)
     assert [later.is_known(number) for number in given] == [True, True, False, False, False]
     assert later.next() > 9001, "a clock that was set back changes nothing"
     assert not later.is_known(0) and not later.has_earlier
-    many = Identity()
+    many = SuiteIdentity()
     many.begin("s", [(each, each) for each in range(10, 10 * MAX_LIVES + 10, 10)], 0, (), 10**9)
     assert many.is_known(15) and not many.is_known(25)

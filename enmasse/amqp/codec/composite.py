@@ -24,7 +24,7 @@ from enmasse.amqp.codec.errors import AmqpError, malformed
 from enmasse.amqp.codec.types import TYPE_OF_CODE, Array, Buffer, Symbol, ULong
 
 
-class Kind(NamedTuple):
+class FieldKind(NamedTuple):
     """How a field is read (from its constructor on) and written. Reading raises AmqpError if the type is another."""
 
     decode: Decoder
@@ -46,7 +46,7 @@ def _unexpected(name: str, code: int) -> AmqpError:
     return malformed(f"{name} expected, {f'0x{code:02x}' if found is None else found.__name__.lower()} found")
 
 
-def checked(kind: Kind, check: Callable[[Any], bool], name: str) -> Kind:
+def checked(kind: FieldKind, check: Callable[[Any], bool], name: str) -> FieldKind:
     """`kind`, with the values that pass `check` only; `name` names it in the error."""
 
     def decode_checked(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
@@ -55,15 +55,15 @@ def checked(kind: Kind, check: Callable[[Any], bool], name: str) -> Kind:
             raise malformed(f"{name} expected, {value!r} found")
         return value, pos
 
-    return Kind(decode_checked, kind.encode)
+    return FieldKind(decode_checked, kind.encode)
 
 
-def at_most(kind: Kind, highest: int) -> Kind:
+def at_most(kind: FieldKind, highest: int) -> FieldKind:
     """Return a number with the choices 0 to `highest`."""
     return checked(kind, lambda value: value <= highest, f"a number of 0 to {highest}")
 
 
-def choice(kind: Kind, *values: str) -> Kind:
+def choice(kind: FieldKind, *values: str) -> FieldKind:
     """Return a symbol out of `values`."""
     return checked(kind, lambda value: value in values, f"one of {', '.join(values)}")
 
@@ -118,23 +118,23 @@ def _of(*codes: int) -> dict[int, Decoder]:
 _BYTE, _ZERO = fixed(">B"), constant(0)
 _map = _one_of("a map", _of(0xC1, 0xD1))
 
-BOOLEAN = Kind(_one_of("a boolean", _of(0x41, 0x42, 0x56)), encoder.encode_boolean)
-UBYTE = Kind(_one_of("a ubyte", {0x50: _BYTE}), encoder.encode_ubyte)
-USHORT = Kind(_one_of("a ushort", {0x60: fixed(">H")}), encoder.encode_ushort)
-UINT = Kind(_one_of("a uint", {0x43: _ZERO, 0x52: _BYTE, 0x70: fixed(">I")}), encoder.encode_uint)
-ULONG = Kind(_one_of("a ulong", {0x44: _ZERO, 0x53: _BYTE, 0x80: fixed(">Q")}), encoder.encode_ulong)
-TIMESTAMP = Kind(_one_of("a timestamp", {0x83: fixed(">q")}), encoder.encode_timestamp)
-STRING = Kind(_one_of("a string", _of(0xA1, 0xB1)), encoder.encode_string)
-SYMBOL = Kind(_one_of("a symbol", _of(0xA3, 0xB3)), encoder.encode_symbol)
-SYMBOLS = Kind(_symbols, _encode_symbols)
-BINARY = Kind(_one_of("a binary", _of(0xA0, 0xB0)), encoder.encode_binary)
-FIELDS = Kind(_fields, encode_fields)
-VALUE = Kind(_any_value, encoder.encode)
+BOOLEAN = FieldKind(_one_of("a boolean", _of(0x41, 0x42, 0x56)), encoder.encode_boolean)
+UBYTE = FieldKind(_one_of("a ubyte", {0x50: _BYTE}), encoder.encode_ubyte)
+USHORT = FieldKind(_one_of("a ushort", {0x60: fixed(">H")}), encoder.encode_ushort)
+UINT = FieldKind(_one_of("a uint", {0x43: _ZERO, 0x52: _BYTE, 0x70: fixed(">I")}), encoder.encode_uint)
+ULONG = FieldKind(_one_of("a ulong", {0x44: _ZERO, 0x53: _BYTE, 0x80: fixed(">Q")}), encoder.encode_ulong)
+TIMESTAMP = FieldKind(_one_of("a timestamp", {0x83: fixed(">q")}), encoder.encode_timestamp)
+STRING = FieldKind(_one_of("a string", _of(0xA1, 0xB1)), encoder.encode_string)
+SYMBOL = FieldKind(_one_of("a symbol", _of(0xA3, 0xB3)), encoder.encode_symbol)
+SYMBOLS = FieldKind(_symbols, _encode_symbols)
+BINARY = FieldKind(_one_of("a binary", _of(0xA0, 0xB0)), encoder.encode_binary)
+FIELDS = FieldKind(_fields, encode_fields)
+VALUE = FieldKind(_any_value, encoder.encode)
 # An address is of any type by the letter, a string in every terminus there is.
 ADDRESS = STRING
 
 
-def field(kind: Kind, *, default: Any = None, mandatory: bool = False) -> Any:
+def field(kind: FieldKind, *, default: Any = None, mandatory: bool = False) -> Any:
     """Return a field of a composite type. Those with several symbols and those with a map are never None."""
     metadata = {"kind": kind, "mandatory": mandatory}
     if mandatory:
@@ -146,7 +146,7 @@ def field(kind: Kind, *, default: Any = None, mandatory: bool = False) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-class Table(NamedTuple):
+class FieldTable(NamedTuple):
     """Description of a composite type for the codec."""
 
     cls: Any
@@ -156,7 +156,7 @@ class Table(NamedTuple):
     mandatory: frozenset[str]
 
 
-_TABLES: dict[ULong | Symbol, Table] = {}
+_TABLES: dict[ULong | Symbol, FieldTable] = {}
 _T = TypeVar("_T")
 
 
@@ -169,7 +169,7 @@ def composite(code: int, descriptor: str) -> Callable[[type[_T]], type[_T]]:
         made: Any = dataclasses.dataclass(slots=True, kw_only=True, eq="__eq__" not in cls.__dict__)(cls)
         columns = dataclasses.fields(made)
         kinds = [column.metadata["kind"] for column in columns]
-        table = Table(
+        table = FieldTable(
             made,
             descriptor.split(":")[1],
             tuple(column.name for column in columns),
@@ -183,7 +183,7 @@ def composite(code: int, descriptor: str) -> Callable[[type[_T]], type[_T]]:
     return register
 
 
-def _encoder_of(code: int, table: Table, columns: tuple[Any, ...], kinds: list[Kind]) -> Encoder:
+def _encoder_of(code: int, table: FieldTable, columns: tuple[Any, ...], kinds: list[FieldKind]) -> Encoder:
     head = bytes((0x00, 0x53, code))
     rows = [
         (column.name, kind.encode, {} if column.default_factory is dict else column.default)
@@ -247,7 +247,7 @@ def decode_composite(buf: Buffer, pos: int, end: int, depth: int = MAX_DEPTH) ->
     return decode_fields(table, buf, pos, stop, count, depth - 1), stop
 
 
-def decode_fields(table: Table, buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Any:
+def decode_fields(table: FieldTable, buf: Buffer, pos: int, stop: int, count: int, depth: int) -> Any:
     """Return an instance from the `count` fields that fill the bytes from `pos` to `stop`.
 
     Raises AmqpError(amqp:decode-error).
@@ -275,7 +275,7 @@ def decode_fields(table: Table, buf: Buffer, pos: int, stop: int, count: int, de
     return cls(**values)
 
 
-def instance(name: str, *classes: type) -> Kind:
+def instance(name: str, *classes: type) -> FieldKind:
     """A field that holds an instance of one of these composite types."""
 
     def decode_instance(buf: Buffer, pos: int, end: int, depth: int) -> tuple[Any, int]:
@@ -289,10 +289,10 @@ def instance(name: str, *classes: type) -> Kind:
             raise ValueError(f"{name} expected, not {value!r}")
         return ENCODERS[type(value)](value)
 
-    return Kind(decode_instance, encode_instance)
+    return FieldKind(decode_instance, encode_instance)
 
 
-def map_of(key: Kind, value: Kind) -> Kind:
+def map_of(key: FieldKind, value: FieldKind) -> FieldKind:
     """Return a map whose keys and values (null allowed) are of these kinds."""
 
     def decode_map(buf: Buffer, pos: int, end: int, depth: int) -> tuple[dict[Any, Any], int]:
@@ -328,4 +328,4 @@ def map_of(key: Kind, value: Kind) -> Kind:
             elements.append(NULL if item is None else value.encode(item))
         return encoder.encoded_map(elements)
 
-    return Kind(decode_map, encode_map)
+    return FieldKind(decode_map, encode_map)

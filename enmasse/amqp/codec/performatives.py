@@ -20,7 +20,7 @@ from enmasse.amqp.codec.composite import (
     UINT,
     ULONG,
     USHORT,
-    Kind,
+    FieldKind,
     at_most,
     checked,
     choice,
@@ -246,7 +246,7 @@ class Discharge:
 
 SOURCE: Final = instance("a source", Source)
 TARGET: Final = instance("a target", Target, Coordinator)
-UNSETTLED: Final[Kind] = map_of(_DELIVERY_TAG, STATE)
+UNSETTLED: Final[FieldKind] = map_of(_DELIVERY_TAG, STATE)
 
 
 # --- performatives (2.7) ----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from enmasse.amqp.codec.composite import (
     TIMESTAMP,
     UBYTE,
     UINT,
-    Kind,
+    FieldKind,
     encode_fields,
 )
 from enmasse.amqp.codec.encoder import NULL, encode_string
@@ -119,11 +119,11 @@ def _encode_user_id(value: bytes | str) -> bytes:
     return encoder.encode_binary(value.encode() if isinstance(value, str) else value)
 
 
-ID: Final = Kind(_decode_id, _encode_id)
+ID: Final = FieldKind(_decode_id, _encode_id)
 _HEADER_KINDS = (BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
 _PROPERTIES_KINDS = (
     ID,
-    Kind(BINARY.decode, _encode_user_id),
+    FieldKind(BINARY.decode, _encode_user_id),
     ADDRESS,
     STRING,
     ADDRESS,
@@ -187,7 +187,7 @@ def encode_header(header: Header) -> bytes:
     return b"\x00\x53\x70" + encoder.encoded_list(elements) if elements else b""
 
 
-def _encode_field(section: str, name: str, kind: Kind, value: Any) -> bytes:
+def _encode_field(section: str, name: str, kind: FieldKind, value: Any) -> bytes:
     try:
         return kind.encode(value)
     except (TypeError, ValueError, AttributeError) as error:
@@ -377,7 +377,7 @@ class Sections:
         found: MessageId | None = self._field(0, ID) if self._properties is None else self._properties.message_id
         return found
 
-    def _field(self, index: int, kind: Kind) -> Any:
+    def _field(self, index: int, kind: FieldKind) -> Any:
         """One field of the properties; what is before it is passed over, what follows is not looked at."""
         pos = self.value_at(PROPERTIES)
         if pos < 0:

@@ -98,13 +98,13 @@ class Installation:
     """Installation in one namespace, as the commands use it. All methods raise Unreachable."""
 
     def __init__(self, place: Place) -> None:
-        from enmasse.kubernetes.api import Server, connect
+        from enmasse.kubernetes.api import ApiServer, connect
         from enmasse.process.runner import Fatal
 
         self.namespace = place.namespace
         server = None
         if place.api is not None:
-            server = Server(place.api, _token(place.token_file or ""), place.authority or "")
+            server = ApiServer(place.api, _token(place.token_file or ""), place.authority or "")
         try:
             self._api = connect(place.context, place.namespace, server=server)
         except Fatal as error:
@@ -278,7 +278,7 @@ def _token(file: str) -> str:
         raise Unreachable(f"{file}: the token cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-class Entries:
+class ClusterEntries:
     """Entries of one kind in the ConfigMaps of an installation (enmasse/cli/configuration/configured.py). `home`: the
     ConfigMap that new ones go to, None: that of the release."""
 
@@ -404,9 +404,9 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     from enmasse.model.configuration import ADDRESSES, FLAVORS
     from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Problem, added
-    from enmasse.model.merged import MergedDocument, Source
+    from enmasse.model.merged import FilePart, MergedDocument
 
-    sources: dict[str, tuple[Source, ...]] = {}
+    sources: dict[str, tuple[FilePart, ...]] = {}
     for file, content in merged(there.configuration()).items():
         sources[file] = content if isinstance(content, tuple) else ()
 
@@ -417,5 +417,5 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
 
     known = problems()
     others = tuple(source for source in sources[part.file] if source.name != str(part))
-    sources[part.file] = (*others, Source(str(part), text.encode()))
+    sources[part.file] = (*others, FilePart(str(part), text.encode()))
     return [str(replace(problem, line=None)) for problem in added(problems(), known)]

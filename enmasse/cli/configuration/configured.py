@@ -52,11 +52,11 @@ class Entries(Protocol):
 def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | None) -> Entries:
     """Return the entries that a command works on. `config`: the folder that the user named."""
     if place is not None:
-        return cluster.Entries(place, kind)
+        return cluster.ClusterEntries(place, kind)
     if (context := in_force()) is not None:
-        return OfContext(kind, offset, str(context))
+        return ContextEntries(kind, offset, str(context))
     folder = edited_folder(config, offset)
-    return Files(kind, folder, offset, None if config is not None else LocalConsole(offset))
+    return FileEntries(kind, folder, offset, None if config is not None else LocalConsole(offset))
 
 
 def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
@@ -71,7 +71,7 @@ def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
         return {}
 
 
-class Files:
+class FileEntries:
     """Entries of a file. `console`: of the suite that may run on it: then it changes the file, through configserv, so
     that a change is in force when the command ends."""
 
@@ -178,7 +178,7 @@ class Files:
             return None
 
 
-class OfContext:
+class ContextEntries:
     """Entries of a suite elsewhere, by its console."""
 
     def __init__(self, kind: Kind, offset: int, where: str) -> None:

@@ -26,7 +26,7 @@ class NotRunning(Exception):
     """No suite answers at this port offset; the text has the reason."""
 
 
-class NotAllowed(NotRunning):
+class SecretUnreadable(NotRunning):
     """A suite runs, but this user cannot read the operator's secret."""
 
 
@@ -64,7 +64,7 @@ def _secret(info: dict[str, Any]) -> str:
     folder = Path(info["data_dir"])
     secret = read_secret(folder)
     if secret is None:
-        raise NotAllowed(
+        raise SecretUnreadable(
             f"EnMasse is running, but this user cannot read {secret_file(folder)}: run the command as the user of "
             "`enmasse up`"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
 from enmasse.cli.contexts import target_server
 from enmasse.cli.contexts.contexts import in_force
-from enmasse.cli.contexts.target_server import LOCAL, Server
+from enmasse.cli.contexts.target_server import LOCAL, TargetServer
 from enmasse.cli.contexts.user_password import logged_in, of_context
 from enmasse.model.names import AddressName, wire_name
 
@@ -17,7 +17,7 @@ _URL = re.compile("(amqp|mqtt)s?://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteAddress(Server):
+class RemoteAddress(TargetServer):
     """`address`, a name on the wire, at a server."""
 
     address: str

@@ -33,7 +33,7 @@ def follow(there: Console, where: str) -> Iterator[tuple[str, Any]]:
         time.sleep(PAUSE)
 
 
-class Merged:
+class MergedRows:
     """The rows of a stream, by `key`."""
 
     def __init__(self, key: str) -> None:

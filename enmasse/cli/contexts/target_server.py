@@ -15,7 +15,7 @@ LOCAL = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class TargetServer:
     """A server and how to connect to it. `scheme`: of its URL; one that ends in `s` stands for TLS, verified.
 
     `offset`: of the suite on this machine; None for a server that the user named.
@@ -66,8 +66,8 @@ class Server:
 
 
 def parse(url: str, ports: dict[str, int]) -> tuple[dict[str, Any], str]:
-    """Return the fields of a `Server` from `[scheme://][user:password@][host][:port]…`, and what follows, with its
-    slash. `ports`: scheme → default port; the first is the default scheme. Raises ValueError.
+    """Return the fields of a `TargetServer` from `[scheme://][user:password@][host][:port]…`, and what follows, with
+    its slash. `ports`: scheme → default port; the first is the default scheme. Raises ValueError.
     """
     scheme, found, rest = url.partition("://")
     if not found or not scheme.isalpha():  # what is before "://" is part of a password

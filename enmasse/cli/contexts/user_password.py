@@ -11,13 +11,13 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
 from enmasse.cli.contexts.contexts import Context, readable_by_others, url_of
-from enmasse.cli.contexts.target_server import Server, parse
+from enmasse.cli.contexts.target_server import TargetServer, parse
 
 USER, PASSWORD_FILE = "ENMASSE_USER", "ENMASSE_PASSWORD_FILE"
 HOW_TO_LOG_IN = f"Set {USER} and {PASSWORD_FILE}, or write user:password@ in the URL"
 MAX_PASSWORD_FILE = 65536
 
-S = TypeVar("S", bound=Server)
+S = TypeVar("S", bound=TargetServer)
 
 
 def logged_in(server: S) -> S:
@@ -98,8 +98,8 @@ def _password(context: Context, user: str | None) -> str | None:
 
 
 def of_context(context: Context, kind: str, ports: dict[str, int]) -> dict[str, Any]:
-    """Return the fields of a `Server` for a listener of a context, `amqp` or `mqtt`, with user and password. Ends the
-    command if the context has no such listener."""
+    """Return the fields of a `TargetServer` for a listener of a context, `amqp` or `mqtt`, with user and password. Ends
+    the command if the context has no such listener."""
     fields, _ = parse(url_of(context, kind), ports)
     user, password = login_of(context)
     return {**fields, "user": user, "password": password, "files": TlsFiles(context.ca)}

@@ -13,7 +13,7 @@ from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Se
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
-from enmasse.cli.contexts.target_server import LOCAL, Server, parse
+from enmasse.cli.contexts.target_server import LOCAL, TargetServer, parse
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN, logged_in, of_context
 from enmasse.errors import marked
 
@@ -65,20 +65,20 @@ class Expiry(Seconds):
         return NEVER if value == NEVER else super().convert(value, param, ctx)
 
 
-def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Server:
+def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> TargetServer:
     """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None and (context := in_force()) is not None:
-        server = Server(**of_context(context, "mqtt", PORTS))
+        server = TargetServer(**of_context(context, "mqtt", PORTS))
         return replace(server, files=server.files.over(tls))
     if url is None:
-        return logged_in(Server(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
+        return logged_in(TargetServer(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
     try:
         fields, path = parse(url, PORTS)
         if path not in ("", "/"):
             raise ValueError("a server has no path; the topic is an argument of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    return logged_in(Server(**fields, files=tls))
+    return logged_in(TargetServer(**fields, files=tls))
 
 
 def will_from(
@@ -108,7 +108,7 @@ class Session:
     """
 
     def __init__(
-        self, server: Server, version: str, client_id: str | None, will: Will | None, *, clean: bool = False,
+        self, server: TargetServer, version: str, client_id: str | None, will: Will | None, *, clean: bool = False,
         expiry: int | None = None, receive_maximum: int,
     ) -> None:  # fmt: skip
         if clean and client_id is None:
@@ -172,7 +172,9 @@ class Session:
         await opened(self.client.open, self._server.port, self._server.offset)
 
 
-def _client_for(server: Server, version: str, client_id: str | None, will: Will | None, receive_maximum: int) -> Client:
+def _client_for(
+    server: TargetServer, version: str, client_id: str | None, will: Will | None, receive_maximum: int
+) -> Client:
     """Return a client that acknowledges only what it is asked to; it is not connected yet."""
     from enmasse.aio.mqtt import connect
     from enmasse.mqtt.packets import V5, V311, Properties
@@ -192,7 +194,7 @@ def _client_for(server: Server, version: str, client_id: str | None, will: Will 
     )
 
 
-def run(work: Coroutine[Any, Any, int], server: Server) -> int:
+def run(work: Coroutine[Any, Any, int], server: TargetServer) -> int:
     """Return the exit status of `work`; an exception becomes a line on stderr and a status."""
     from enmasse.aio.mqtt import Refused
     from enmasse.mqtt import reasons
@@ -212,7 +214,7 @@ def run(work: Coroutine[Any, Any, int], server: Server) -> int:
         return INTERRUPTED
 
 
-def failure(error: OSError, server: Server) -> str:
+def failure(error: OSError, server: TargetServer) -> str:
     """Return the error, a remedy and the id."""
     from enmasse.aio.mqtt import Disconnected
     from enmasse.mqtt import reasons
@@ -235,7 +237,7 @@ def failure(error: OSError, server: Server) -> str:
     return marked("server.connection.failed", text)
 
 
-def explain(error: OSError, server: Server) -> str:
+def explain(error: OSError, server: TargetServer) -> str:
     """Return the error, the server, and a remedy."""
     from enmasse.aio.mqtt import Disconnected
 

@@ -15,7 +15,7 @@ class Unprinted(Exception):
     """Standard output cannot be written; the cause has the reason."""
 
 
-class Attempts:
+class Reconnects:
     """Repeated connections to `peer`. `timeout`: seconds without a message after which the command ends."""
 
     def __init__(self, peer: object, timeout: float | None) -> None:

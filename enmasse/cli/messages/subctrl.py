@@ -12,7 +12,7 @@ from enmasse.amqp.codec.performatives import Rejected
 from enmasse.amqp.messages.jsonform import plain
 from enmasse.amqp.messages.message import Message
 from enmasse.cli.common import UNREACHABLE, end
-from enmasse.cli.contexts.http import NotAllowed, operator_credential
+from enmasse.cli.contexts.http import SecretUnreadable, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress, at_operators
 from enmasse.cli.messages.amqp import connected, explain
 from enmasse.identity.processes.credentials import Credential
@@ -57,7 +57,7 @@ def request(offset: int, subject: str, body: Any, reply: type[R], timeout: float
     try:
         text = asyncio.run(_request(remote, operator_credential(offset, timeout), subject, body, timeout))
         return msgspec.json.decode(text, type=reply)
-    except NotAllowed as error:
+    except SecretUnreadable as error:
         raise NoAnswer(str(error)) from None
     except msgspec.MsgspecError as error:
         raise NoAnswer(f"{remote}: unexpected answer to {subject!r}: {error}") from None

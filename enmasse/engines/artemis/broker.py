@@ -20,7 +20,7 @@ HOME = "/opt/artemis"
 MIB = instance.MIB
 
 
-class Artemis:
+class ArtemisProgram:
     """Runs children of the engine `artemis`. Their settings are those of services/broker (docs/contracts.md) that
     Artemis has."""
 
@@ -57,7 +57,7 @@ def _find(service: Program) -> Program:
     """Return Artemis with its distribution, fetched if missing, and a Java that runs it. Raises Unavailable."""
     from enmasse.engines.artemis import distribution
 
-    return Artemis(*distribution.ready())
+    return ArtemisProgram(*distribution.ready())
 
 
 def _instance(spec: Spec, own: Path) -> instance.Instance:

@@ -41,14 +41,14 @@ class Listed(NamedTuple):
     producers: ListingPage[ProducerRow]
 
 
-class Clients:
+class ClientListings:
     """Asks the broker `name` for connections and links. Answers that cannot be used concern nothing else: it has
     management links of its own. `inside`: only processes of the suite can connect to this broker."""
 
     def __init__(self, connection: ControlConnection, name: str, *, inside: bool) -> None:
         self._connection = connection
         self._name = name
-        self._table = Table(inside=inside)
+        self._table = ClientTable(inside=inside)
         self._node: Artemis | None = None
         self._part = 1
         """Pages are smaller by this factor than CONNECTIONS and LINKS."""
@@ -91,7 +91,7 @@ class Clients:
             log.get(broker=self._name).warning("live.connections.unknown", reason=str(error)[:MAX_TEXT])
 
 
-class Table:
+class ClientTable:
     """Rows from listings. Keeps what connections have carried. Pure."""
 
     def __init__(self, *, inside: bool) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.engines.artemis.class_archive import class_archive
-from enmasse.engines.engine import Unavailable
+from enmasse.engines.engine import EngineUnavailable
 from enmasse.engines.maven import Distribution
 
 VERSION = "2.56.0"
@@ -55,7 +55,7 @@ def java() -> str:
     at_home = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else None
     found = str(at_home) if at_home is not None and os.access(at_home, os.X_OK) else shutil.which("java")
     if found is None:
-        raise Unavailable(
+        raise EngineUnavailable(
             f"java is not on PATH: Artemis {VERSION} runs on Java {JAVA} or newer. Install it"
             " (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
         )
@@ -77,9 +77,11 @@ def check_java() -> str:
     version = re.search(r'version "(?:1\.)?([0-9]+)', told)
     if version is None:
         line = told.strip().splitlines()[0] if told.strip() else "no answer"
-        raise Unavailable(f"{program} does not show its version ({line}): Artemis {VERSION} needs Java {JAVA} or newer")
+        raise EngineUnavailable(
+            f"{program} does not show its version ({line}): Artemis {VERSION} needs Java {JAVA} or newer"
+        )
     if int(version[1]) < JAVA:
-        raise Unavailable(
+        raise EngineUnavailable(
             f"{program} is Java {version[1]}: Artemis {VERSION} needs Java {JAVA} or newer. Install it"
             " (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME."
         )

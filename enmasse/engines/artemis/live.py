@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.errors import DECODE_ERROR
 from enmasse.control.listings import AddressRow, QueueRow, number, read_rows
-from enmasse.engines.artemis.client_rows import MAX_TEXT, NOTHING, Clients, Rows
+from enmasse.engines.artemis.client_rows import MAX_TEXT, NOTHING, ClientListings, Rows
 from enmasse.live_state import Row
 from enmasse.logs import log
 
@@ -29,7 +29,7 @@ async def poll_broker(connection: ControlConnection, name: str, take: Callable[[
     """Ask the broker `name` until the connection is lost. `take` gets messages of live state, the first one full.
     `inside`: only processes of the suite can connect to this broker. Raises ControlError."""
     node = await Artemis(connection).opened()
-    state, clients = State(name), Clients(connection, name, inside=inside)
+    state, clients = ReportedState(name), ClientListings(connection, name, inside=inside)
     loop = asyncio.get_running_loop()
     try:
         while True:
@@ -63,7 +63,7 @@ def _above_0(column: str) -> str:
     )
 
 
-class State:
+class ReportedState:
     """The rows of a broker that were reported last, and the times of the oldest messages."""
 
     def __init__(self, name: str) -> None:

@@ -16,7 +16,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.scan import front_end
 from enmasse.control import Artemis, RequestFailed
 from enmasse.control.errors import MESSAGE_SIZE, LinkClosed
-from enmasse.engines.messages.product import Order, Progress, Waiting
+from enmasse.engines.messages.product import Order, Progress, WaitingMessage
 from enmasse.engines.messages.selector import both, origin_is, translated
 
 LISTED = 200
@@ -47,7 +47,7 @@ class StockArtemis:
 
     async def browse(
         self, management: Artemis, queue: str, after: int, limit: int, most: int
-    ) -> tuple[list[Waiting], bool]:
+    ) -> tuple[list[WaitingMessage], bool]:
         """Return messages in the order of delivery. Raises RequestFailed behind the last that is listed."""
         rows: list[Row] = []
         contents: dict[int, Content] = {}
@@ -200,11 +200,11 @@ def distinct(rows: Iterable[Row], contents: Iterable[Content]) -> dict[int, Cont
     }
 
 
-def _waiting(row: Row, content: Content | None) -> Waiting:
+def _waiting(row: Row, content: Content | None) -> WaitingMessage:
     known = row.id, None if content is None else content.size, row.durable, row.priority, row.expires
     if content is None:
-        return Waiting(*known, message_id=row.message_id, created=row.created)
-    return Waiting(*known, content.attempts, content.payload, content.body, content.cut)
+        return WaitingMessage(*known, message_id=row.message_id, created=row.created)
+    return WaitingMessage(*known, content.attempts, content.payload, content.body, content.cut)
 
 
 # -- work --------------------------------------------------------------------------------------------------------------

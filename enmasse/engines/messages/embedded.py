@@ -7,7 +7,7 @@ import base64
 import msgspec
 
 from enmasse.control import Artemis
-from enmasse.engines.messages.product import Order, Progress, Waiting
+from enmasse.engines.messages.product import Order, Progress, WaitingMessage
 
 IDS = 200
 """Messages by id in one request."""
@@ -42,7 +42,7 @@ class Embedded:
 
     async def browse(
         self, management: Artemis, queue: str, after: int, limit: int, most: int
-    ) -> tuple[list[Waiting], bool]:
+    ) -> tuple[list[WaitingMessage], bool]:
         """Return messages, oldest first."""
         text = await management.invoke(f"queue.{queue}", "browseMessages", after, limit, most)
         found = msgspec.json.decode(text, type=_Browsed)
@@ -66,8 +66,8 @@ class Embedded:
                 break
 
 
-def _waiting(row: _Row) -> Waiting:
-    return Waiting(
+def _waiting(row: _Row) -> WaitingMessage:
+    return WaitingMessage(
         row.id, row.size, row.durable, row.priority, row.expires, row.attempts,
         base64.b64decode(row.payload), row.body, row.cut,
     )  # fmt: skip

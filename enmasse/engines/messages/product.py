@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 from enmasse.control import Artemis
 
 
-class Waiting(NamedTuple):
+class WaitingMessage(NamedTuple):
     """A waiting message. `size`: bytes, None if that is not known; `expires`: milliseconds since 1970, 0: never.
 
     `payload`: the message, which is `cut` if its body, which begins at `body`, has more than the bytes asked for; None:
@@ -63,7 +63,7 @@ class Product(Protocol):
 
     async def browse(
         self, management: Artemis, queue: str, after: int, limit: int, most: int
-    ) -> tuple[list[Waiting], bool]:
+    ) -> tuple[list[WaitingMessage], bool]:
         """Return up to `limit` waiting messages behind the one with the id `after`, in the order in which the broker
         shows them, and whether there are more. `most`: bytes of a body. Raises ControlError."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from enmasse.engines.engine import Entities, RouterEngine, Unavailable
+from enmasse.engines.engine import EngineUnavailable, Entities, RouterEngine
 from enmasse.engines.program import HealthProbe, LazyProbe, Program, Spec, foreign
 from enmasse.identity.processes.roles import Listener
 from enmasse.storage.files import write_changed_json
@@ -30,18 +30,18 @@ def find() -> str:
     """Return the path of qdrouterd. Raises Unavailable if it is not on PATH, or too old."""
     path = shutil.which(PROGRAM)
     if path is None:
-        raise Unavailable(f"no program {PROGRAM} is on PATH. {_REMEDY}")
+        raise EngineUnavailable(f"no program {PROGRAM} is on PATH. {_REMEDY}")
     try:
         shown = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"{path} --version failed: {error}. {_REMEDY}") from None
+        raise EngineUnavailable(f"{path} --version failed: {error}. {_REMEDY}") from None
     version = re.match(r"\s*(\d+)\.(\d+)", shown.stdout)
     if shown.returncode != 0 or version is None:
-        raise Unavailable(f"{path} --version does not show a version. {_REMEDY}")
+        raise EngineUnavailable(f"{path} --version does not show a version. {_REMEDY}")
     if (int(version[1]), int(version[2])) < OLDEST:
-        raise Unavailable(f"{path} is version {shown.stdout.strip()[:40]}. {_REMEDY}")
+        raise EngineUnavailable(f"{path} is version {shown.stdout.strip()[:40]}. {_REMEDY}")
     return path
 
 

@@ -23,7 +23,7 @@ _MOST_LOGGED = 100
 """Refusals of one connection that are logged; the same one is logged once."""
 
 
-class Admission:
+class PeerCheck:
     """Authenticates the peer of one connection, and checks what it asks for. Refusals are logged."""
 
     def __init__(

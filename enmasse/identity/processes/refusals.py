@@ -7,9 +7,9 @@ import time
 
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
-from enmasse.logs.audit import Repeats
+from enmasse.logs.audit import RepeatedEvents
 
-_refused: Repeats[tuple[Peer | None, str, str]] = Repeats(time.monotonic)
+_refused: RepeatedEvents[tuple[Peer | None, str, str]] = RepeatedEvents(time.monotonic)
 
 
 def log_refusal(peer: Peer | None, address: str, reason: str, *, claimed: str = "") -> None:

@@ -43,7 +43,7 @@ def proves(secret: str, known: Verifier) -> bool:
     return hmac.compare_digest(stored_key, known.stored_key)
 
 
-class Unknown:
+class UnknownUsers:
     """Verifiers of unknown users: for each name always the same salt, and keys that no password has.
 
     Their exchange differs from that of a wrong password in nothing. `iterations`: as many as known users have.
@@ -69,13 +69,13 @@ class Unknown:
         )
 
 
-_UNKNOWN_PEERS = Unknown()
+_UNKNOWN_PEERS = UnknownUsers()
 
 
 class _Server(ClientFirst):
     """The server's side of one exchange. `find`: user → verifier, None for an unknown user."""
 
-    def __init__(self, find: Callable[[str], Verifier | None], mechanism: str, unknown: Unknown) -> None:
+    def __init__(self, find: Callable[[str], Verifier | None], mechanism: str, unknown: UnknownUsers) -> None:
         self._find = find
         self._mechanism = mechanism
         self._unknown = unknown
@@ -110,7 +110,7 @@ class _Server(ClientFirst):
 
 
 def scram(
-    find: Callable[[str], Verifier | None], mechanism: str = SCRAM, unknown: Unknown = _UNKNOWN_PEERS
+    find: Callable[[str], Verifier | None], mechanism: str = SCRAM, unknown: UnknownUsers = _UNKNOWN_PEERS
 ) -> Callable[[], _Server]:
     """Return a SCRAM mechanism for SaslServer. `find`: user → verifier for it, None for an unknown user."""
     return lambda: _Server(find, mechanism, unknown)

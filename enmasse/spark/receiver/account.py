@@ -94,14 +94,14 @@ class OwnAccount:
         self._unsettled.keep(self._receiver, end)
 
 
-class Frames:
+class SocketFrames:
     """Frames over one end of a socket pair."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def over(cls, file: int) -> Frames:
+    async def over(cls, file: int) -> SocketFrames:
         """Return the frames over a socket that was inherited."""
         return cls(*await asyncio.open_connection(sock=socket.socket(fileno=file)))
 
@@ -132,7 +132,7 @@ class SharedAccount:
 
     compares = True
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: SocketFrames) -> None:
         self._frames = frames
         self._replies: deque[asyncio.Future[Any]] = deque()
         self.decided: Decided = lambda delivery_id, verdict: None
@@ -197,7 +197,7 @@ class SharedAccount:
         return await reply
 
 
-async def serve(unsettled: Unsettled, receiver: int, frames: Frames) -> None:
+async def serve(unsettled: Unsettled, receiver: int, frames: SocketFrames) -> None:
     """Keep the account for another receiver until it ends in good order. Raises AccountError if it ends otherwise."""
     frames.send("ready")
     while True:
@@ -218,7 +218,7 @@ async def serve(unsettled: Unsettled, receiver: int, frames: Frames) -> None:
             getattr(unsettled, what)(receiver, *values)
 
 
-async def serve_all(unsettled: Unsettled, own: OwnAccount, sockets: Sequence[Frames]) -> None:
+async def serve_all(unsettled: Unsettled, own: OwnAccount, sockets: Sequence[SocketFrames]) -> None:
     """Keep the account for this receiver and the others until these have ended in good order. Raises AccountError if
     one ends otherwise."""
 

@@ -37,10 +37,10 @@ from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
 from enmasse.spark.errors import QueryError
-from enmasse.spark.receiver.account import Account, Frames, OwnAccount, SharedAccount, serve_all
+from enmasse.spark.receiver.account import Account, OwnAccount, SharedAccount, SocketFrames, serve_all
 from enmasse.spark.receiver.outage import Outage, Patience, Phase, words
 from enmasse.spark.receiver.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
-from enmasse.spark.server_options import FileError, Login
+from enmasse.spark.server_options import FileError, ServerLogin
 from enmasse.spark.spool.bucket import bucket_of, mirror_partitions
 from enmasse.spark.spool.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool.spool import SpoolInUseError, SpoolWriter
@@ -98,16 +98,18 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert_file: str = ""
     key_file: str = ""
 
-    def login(self) -> Login:
+    def login(self) -> ServerLogin:
         """Return where to connect to, and as which user."""
-        return Login("source", self.url, self.user, self.password_file, self.ca_file, self.cert_file, self.key_file)
+        return ServerLogin(
+            "source", self.url, self.user, self.password_file, self.ca_file, self.cert_file, self.key_file
+        )
 
 
 class ReceiverFailed(Exception):
     """Trying again does not help: the text names the option and what to do."""
 
 
-class Intake:
+class SpoolIntake:
     """Way of deliveries into the spool, in groups: claim, append, one sync, accept (never in another order)."""
 
     def __init__(self, spool: SpoolWriter, account: Account) -> None:
@@ -306,7 +308,9 @@ def separate() -> None:
 class Reception:
     """Connections, one after the other, over which messages are received."""
 
-    def __init__(self, settings: ReceiverSettings, intake: Intake, outage: Outage, drain_asked: asyncio.Event) -> None:
+    def __init__(
+        self, settings: ReceiverSettings, intake: SpoolIntake, outage: Outage, drain_asked: asyncio.Event
+    ) -> None:
         self._settings, self._intake, self._outage = settings, intake, outage
         self._drain_asked = drain_asked
         self._phase = Phase.CONNECT
@@ -392,7 +396,7 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
     return receiver
 
 
-async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
+async def take_all(settings: ReceiverSettings, intake: SpoolIntake, receiver: ClientReceiver) -> None:
     """Move messages from the address into the spool until the link ends. Raises OSError or AmqpError: why it ended."""
     try:
         await take_groups(settings, intake, receiver)
@@ -407,7 +411,7 @@ async def take_all(settings: ReceiverSettings, intake: Intake, receiver: ClientR
                 await receiver.detach(timeout=1)
 
 
-async def take_groups(settings: ReceiverSettings, intake: Intake, receiver: ClientReceiver) -> None:
+async def take_groups(settings: ReceiverSettings, intake: SpoolIntake, receiver: ClientReceiver) -> None:
     """Store what comes, in groups, until the link ends. Raises OSError or AmqpError."""
     try:
         while True:
@@ -533,7 +537,7 @@ async def opened_all(settings: ReceiverSettings) -> tuple[Partitions, Account, l
         except OSError as error:
             raise unusable(settings, error, folder) from None
     writers = {own: await opened(settings, own)}
-    sockets = [await Frames.over(file) for file in settings.account]
+    sockets = [await SocketFrames.over(file) for file in settings.account]
     if own:
         shared = SharedAccount(sockets[0])
         await shared.opened(writers[own].count)
@@ -556,7 +560,7 @@ async def receive(
     the query has ended."""
     partitions, account, beside = await opened_all(settings)
     report("opened")
-    intake = Intake(partitions.writers[settings.partition], account)
+    intake = SpoolIntake(partitions.writers[settings.partition], account)
     loop = asyncio.get_running_loop()
     outage = Outage(settings.url, settings.address, settings.patience, loop.time(), settings.user)
     reception = Reception(settings, intake, outage, drain_asked)
@@ -595,7 +599,7 @@ async def ended(work: asyncio.Task[None]) -> None:
     await asyncio.wait([work])
 
 
-async def keep_doubt(intake: Intake) -> None:
+async def keep_doubt(intake: SpoolIntake) -> None:
     """After a connection, return when the messages in doubt are on disk, and there is room for those that could not be
     written; both are tried again each second. Without room a next connection would only count up redeliveries."""
     kept, told = False, False

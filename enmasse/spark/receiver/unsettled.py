@@ -93,7 +93,7 @@ class Claim:
         self.fresh = self.settled = False
 
 
-class Held:
+class Repeated:
     """Message of a receiver that waits for the fate of an equal one, `since` a time in seconds."""
 
     __slots__ = ("delivery_id", "receiver", "since")
@@ -154,7 +154,7 @@ class Unsettled:
         self._now = 0.0
         self._known: dict[bytes, list[Claim]] = defaultdict(list)  # of several receivers: open, or settled lately
         self._late: deque[Claim] = deque()  # those that are settled, in order
-        self._held: dict[bytes, list[Held]] = {}
+        self._held: dict[bytes, list[Repeated]] = {}
         found = self._found()
         self._save(dict(self._newest(found)))
         for each in self._receivers:
@@ -198,7 +198,7 @@ class Unsettled:
             return COPY
         if self._several and (verdict := self._compared(receiver, mine, key, late)) is not None:
             if verdict == LATER:
-                self._held.setdefault(key, []).append(Held(receiver, delivery_id, self._now))
+                self._held.setdefault(key, []).append(Repeated(receiver, delivery_id, self._now))
             else:
                 mine.released[delivery_id] = self._number
             return verdict
@@ -300,7 +300,7 @@ class Unsettled:
                 self._hold(key, [each for each in held if each not in late])
                 self._judge_again(key, late, late=True)
 
-    def _hold(self, key: bytes, held: list[Held]) -> None:
+    def _hold(self, key: bytes, held: list[Repeated]) -> None:
         if held:
             self._held[key] = held
         else:
@@ -312,7 +312,7 @@ class Unsettled:
             if held := self._held.pop(key, None):
                 self._judge_again(key, held)
 
-    def _judge_again(self, key: bytes, held: list[Held], late: bool = False) -> None:
+    def _judge_again(self, key: bytes, held: list[Repeated], late: bool = False) -> None:
         for each in held:
             self._number += 1
             verdict = self._judge(each.receiver, each.delivery_id, key, late)

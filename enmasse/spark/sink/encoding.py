@@ -41,7 +41,7 @@ class RowError(Exception):
     """A row cannot be sent as a message: the text gives the reason."""
 
 
-class Outgoing(NamedTuple):
+class RowMessage(NamedTuple):
     """Message of a row. `address`: unless the sink's option names it; `error`: why it cannot be sent."""
 
     payload: bytes
@@ -153,7 +153,7 @@ def _application_properties(pairs: list[tuple[str, Any]]) -> bytes:
     return b"\x00\x53\x74" + encoder.encoded_map(elements) if elements else b""
 
 
-def outgoing(batch: pa.RecordBatch, ids: Ids, *, routed: bool, duplicate_id: bool) -> Iterator[Outgoing]:
+def outgoing(batch: pa.RecordBatch, ids: Ids, *, routed: bool, duplicate_id: bool) -> Iterator[RowMessage]:
     """Yield the rows of a batch as messages.
 
     `routed`: the column `address` names the address of each message. `duplicate_id`: messages carry their id as
@@ -185,7 +185,7 @@ def outgoing(batch: pa.RecordBatch, ids: Ids, *, routed: bool, duplicate_id: boo
             yield _message(ids, duplicate_id, key, body, message_id, _target(address) if routed else None, *rest)
         except (RowError, ValueError, TypeError, OverflowError) as error:
             body = body if isinstance(body, bytes) else str(body).encode("utf-8", "replace")
-            yield Outgoing(_bare(body), message_id or "", None, str(error))
+            yield RowMessage(_bare(body), message_id or "", None, str(error))
 
 
 def _message(
@@ -202,7 +202,7 @@ def _message(
     priority: int | None,
     ttl: int | None,
     pairs: list[tuple[str, Any]] | None,
-) -> Outgoing:
+) -> RowMessage:
     fields = _properties(address, subject, reply_to, correlation_id, content_type)
     if priority is not None or ttl is not None:
         for name, value in (("priority", priority), ("ttl", ttl)):
@@ -220,7 +220,7 @@ def _message(
     section = b"\x00\x53\x73" + encoder.encoded_list([encode_string(message_id), *fields])
     if duplicate_id:
         properties = _application_properties([*(pairs or ()), (DUPLICATE_ID, message_id)])
-    return Outgoing(b"".join((header, section, properties, data)), message_id, address)
+    return RowMessage(b"".join((header, section, properties, data)), message_id, address)
 
 
 def _target(address: str | None) -> str:

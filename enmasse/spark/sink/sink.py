@@ -30,7 +30,7 @@ from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import OptionError, choice, required
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.server_options import login_of
-from enmasse.spark.sink.encoding import KEY, Ids, Outgoing, outgoing
+from enmasse.spark.sink.encoding import KEY, Ids, RowMessage, outgoing
 
 WINDOW = 1000
 """Most messages of a task whose outcome is not known yet."""
@@ -58,14 +58,14 @@ class Flying:
     partition being counted from 0; `size`: bytes."""
 
     row: int
-    messages: list[Outgoing]
+    messages: list[RowMessage]
     run: SentRun
     size: int
 
 
-def runs(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+def runs(messages: Iterable[RowMessage]) -> Iterator[list[RowMessage]]:
     """Yield messages that are to be sent together; one that cannot be sent is alone."""
-    run: list[Outgoing] = []
+    run: list[RowMessage] = []
     size = 0
     for message in messages:
         if run and (message.error or len(run) == RUN or size >= RUN_BYTES):
@@ -184,7 +184,7 @@ class Sending:
             await self._settle()
         return self.sent
 
-    async def _send(self, row: int, messages: list[Outgoing]) -> None:
+    async def _send(self, row: int, messages: list[RowMessage]) -> None:
         if messages[0].error:
             return await self._rejected(row, messages[0], messages[0].error)
         while messages:
@@ -212,7 +212,7 @@ class Sending:
         for place, outcome in sorted(one.run.others.items(), key=itemgetter(0)):
             await self._refused(one.row + place, one.messages[place], outcome)
 
-    async def _refused(self, row: int, message: Outgoing, outcome: Any) -> None:
+    async def _refused(self, row: int, message: RowMessage, outcome: Any) -> None:
         if not isinstance(outcome, Rejected):
             name = "released it" if outcome is not None else "gave no outcome"
             if outcome is not None and type(outcome).__name__ == "Modified":
@@ -230,7 +230,7 @@ class Sending:
             )
         await self._rejected(row, message, reason)
 
-    async def _rejected(self, row: int, message: Outgoing, reason: str) -> None:
+    async def _rejected(self, row: int, message: RowMessage, reason: str) -> None:
         """Send a row that will never be accepted to the dead-letter address. Raises SinkError without one."""
         sink = self.sink
         if not sink.dead_letter:
@@ -254,17 +254,17 @@ class Sending:
             )
         self.sent.dead += 1
 
-    def _where(self, message: Outgoing) -> str:
+    def _where(self, message: RowMessage) -> str:
         return repr(message.address or self.sink.address or "its address")
 
-    def _named(self, row: int, message: Outgoing) -> str:
+    def _named(self, row: int, message: RowMessage) -> str:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         known = f" (message-id {message.message_id!r})" if message.message_id else ""
         return f"row {row} of partition {partition}{known}"
 
 
-def dead_letter(message: Outgoing, address: str, reason: str) -> bytes:
+def dead_letter(message: RowMessage, address: str, reason: str) -> bytes:
     """Return the message with the application properties DeadLetterReason and DeadLetterSource, its other parts
     unchanged."""
     dead = Message.decode(message.payload)

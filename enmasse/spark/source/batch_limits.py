@@ -16,7 +16,7 @@ DELAY = "15m"
 
 
 @dataclass
-class Admission:
+class BatchLimits:
     """Limits of a batch, 0: none. max_bytes: of records as the spool stores them. delay: seconds for which min_rows are
     waited for."""
 
@@ -64,7 +64,7 @@ def shares(most: int, wanted: Sequence[int]) -> list[int]:
     return found
 
 
-def admission_of(options: Mapping[str, str]) -> Admission:
+def admission_of(options: Mapping[str, str]) -> BatchLimits:
     """Return the limits that options set, by their names in lower case. Raises OptionError."""
 
     def limit(name: str) -> int:
@@ -76,7 +76,7 @@ def admission_of(options: Mapping[str, str]) -> Admission:
     if "maxtriggerdelay" in options and not least:
         raise OptionError('amqp source: the option "maxTriggerDelay" needs the option "minRowsPerTrigger"')
     delay = seconds(options, "maxTriggerDelay", DELAY)
-    return Admission(most, limit("maxBytesPerTrigger"), least, delay)
+    return BatchLimits(most, limit("maxBytesPerTrigger"), least, delay)
 
 
 def seconds(options: Mapping[str, str], name: str, default: str) -> float:

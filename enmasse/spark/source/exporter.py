@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 
-class Exporter:
+class MetricsExporter:
     """Server of the metrics of one source, from its construction on until `close`."""
 
     def __init__(

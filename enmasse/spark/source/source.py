@@ -29,7 +29,7 @@ from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.value_column import PARTITION, PARTITIONED, Values
 from enmasse.spark.server_options import login_of
 from enmasse.spark.source.batch_limits import admission_of, seconds
-from enmasse.spark.source.exporter import HOST, Exporter
+from enmasse.spark.source.exporter import HOST, MetricsExporter
 from enmasse.spark.source.flight import Endpoint, SpoolServer, fetched
 from enmasse.spark.source.lag import Lag
 from enmasse.spark.spool.bucket import connected, is_bucket, prefix_of
@@ -146,7 +146,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.flight = flight_of(options)
         self.server: SpoolServer | None = None
         self.metrics_port = number(options, "metricsPort", 1, 65535) if "metricsport" in options else 0
-        self.exporter: Exporter | None = None
+        self.exporter: MetricsExporter | None = None
         self.receivers: Receivers | None = None
         self.available_now = False
         self.target: list[int] | None = None  # with available-now: the end of the query, once it is known
@@ -177,10 +177,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.receivers.check()
         return self.receivers
 
-    def _exporter(self, receivers: Receivers) -> Exporter:
+    def _exporter(self, receivers: Receivers) -> MetricsExporter:
         firsts = receivers.firsts()
         try:
-            return Exporter(self.metrics_port, self._named(), self.spool(), receivers, lambda: self.processed or firsts)
+            return MetricsExporter(
+                self.metrics_port, self._named(), self.spool(), receivers, lambda: self.processed or firsts
+            )
         except OSError as error:
             raise OptionError(
                 f'amqp source: option "metricsPort": cannot listen on {HOST}:{self.metrics_port} ({error.strerror}). '

@@ -71,7 +71,7 @@ CLAIMS = 200
 CLAIM_SECONDS = 0.1
 
 
-class Found(NamedTuple):
+class FoundObject(NamedTuple):
     """Object of the store: its content, the version of it that a put can ask for, and its attributes."""
 
     content: bytes
@@ -123,7 +123,7 @@ class Objects:
         except BaseError as error:
             raise OSError(errno.EIO, f"the object store: {short(error)}") from None
 
-    def get(self, name: str) -> Found | None:
+    def get(self, name: str) -> FoundObject | None:
         """Return the object of this name; None if it is absent."""
         with self._plain():
             try:
@@ -132,7 +132,7 @@ class Objects:
                 return None
             content = bytes(answer.bytes())
             version = {key: answer.meta[key] for key in ("e_tag", "version") if answer.meta.get(key)}
-            return Found(content, version, dict(answer.attributes))
+            return FoundObject(content, version, dict(answer.attributes))
 
     def put(
         self, name: str, content: bytes, attributes: dict[str, str], version: dict[str, str] | None
@@ -346,7 +346,7 @@ class Copy:
             (self._folder / "settled").write_bytes(self.settled.to_bytes(8, "big"))
         return True
 
-    def _take(self, name: str, found: Found) -> None:
+    def _take(self, name: str, found: FoundObject) -> None:
         first = int(name.removesuffix(".seg"))
         if self.claim is not None or (self._last and first != self.end):
             raise SpoolError(

@@ -23,7 +23,7 @@ _RELAYING = (Role.ROUTER, *GATEWAYS, Role.AUTHSERV)
 """Roles that state to the authentication service for which client they ask, and the service itself."""
 
 
-class Issuer:
+class CredentialIssuer:
     """Writes its files into the folder `run`, which has space reserved for them. Raises OSError if that fails."""
 
     def __init__(self, run: Path, files: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]) -> None:

@@ -18,7 +18,7 @@ from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.messages.front_sections import is_sealed
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.selector_values import property_lookup
@@ -82,7 +82,7 @@ class Broker:
         self.store = store
         self.identity = uuid.uuid4().hex if store is None else store.identity
         """With it, ids of messages are unique among all brokers and their starts."""
-        self.ledger = Ledger(
+        self.ledger = BrokerTotals(
             global_max_size=limits.global_max_size, capacity=limits.capacity, memory_limit=memory_limit
         )
         self.catalogue = Catalogue(self, store, defaults, limits)

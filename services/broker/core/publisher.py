@@ -13,7 +13,7 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.front_sections import (
     DUPLICATE_MARKS,
-    Front,
+    FrontSections,
     annotated,
     duplicate_key,
     read_front,
@@ -28,7 +28,7 @@ from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdi
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.routes import Route
 from services.broker.core.shares import LIGHT, LIGHT_SIZE
-from services.broker.core.sorting import Held
+from services.broker.core.sorting import WaitingForTurn
 from services.broker.keys import key_of
 
 _MOVER = b"v"
@@ -156,7 +156,7 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
 def _publish_with_care(
     broker: Broker,
     route: Route,
-    front: Front,
+    front: FrontSections,
     payload: bytes,
     waiting: Waiting | None,
     delivery_id: int,
@@ -194,7 +194,7 @@ def _publish_with_care(
 def _enter(
     broker: Broker,
     route: Route,
-    front: Front,
+    front: FrontSections,
     payload: bytes,
     message: StoredMessage,
     due: int,
@@ -226,7 +226,7 @@ def _is_heavy(route: Route, payload: bytes) -> bool:
 def _sort(
     broker: Broker,
     route: Route,
-    front: Front,
+    front: FrontSections,
     payload: bytes,
     message: StoredMessage,
     due: int,
@@ -261,7 +261,7 @@ def _sort(
             waiting.not_taken(delivery_id, None)
 
     lookup = property_lookup(payload, message, broker.to_wall)
-    if not broker.sorting.add(Held(route, lookup, origin, len(payload), finish)):
+    if not broker.sorting.add(WaitingForTurn(route, lookup, origin, len(payload), finish)):
         return RELEASE
     return WAIT
 
@@ -280,7 +280,7 @@ def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:
     return broker.store is not None and bool(owner.id) and broker.store.seen(owner.id, key)
 
 
-def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: Front) -> Verdict:
+def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: FrontSections) -> Verdict:
     owner.count_unrouted()
     if owner.settings.send_to_dla_on_no_route and broker.dead_letters.unrouted(
         owner, payload, durable=front.durable, priority=front.priority

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.messages.condition import Condition
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, STORED, StoredMessage
 from services.broker.core.persistence import FoundReference, FoundRun, MessageStore, Progress
@@ -24,7 +24,7 @@ _FLAGS = STORED | DURABLE | REWRITE  # of every message found; what stood in its
 
 
 def recover(
-    catalogue: Catalogue, ledger: Ledger, store: MessageStore, from_wall: Callable[[int], int], progress: Progress
+    catalogue: Catalogue, ledger: BrokerTotals, store: MessageStore, from_wall: Callable[[int], int], progress: Progress
 ) -> set[int]:
     """Make again what the store holds: settings, addresses, queues with their messages (payloads stay on disk).
     `from_wall`: from milliseconds since 1970 to the broker's clock. Returns the ids of queues whose
@@ -139,7 +139,7 @@ def _recover_divert(catalogue: Catalogue, id: int, value: dict[str, Any]) -> boo
     return True
 
 
-def _recover_run(ledger: Ledger, queue: Queue, run: FoundRun) -> None:
+def _recover_run(ledger: BrokerTotals, queue: Queue, run: FoundRun) -> None:
     """Straight into the backlog."""
     owner = queue.address.root
     size = sum(run.sizes)
@@ -148,7 +148,7 @@ def _recover_run(ledger: Ledger, queue: Queue, run: FoundRun) -> None:
 
 
 def _recover_message(
-    ledger: Ledger,
+    ledger: BrokerTotals,
     from_wall: Callable[[int], int],
     queue: Queue,
     ref: FoundReference,

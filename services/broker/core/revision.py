@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from services.broker.core.legal_names import ANYCAST
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.stalls import Stalls
 
@@ -15,7 +15,7 @@ class Revision:
     """Counts changes of queues and addresses, other than temporary queues, such as those for replies. `followed`:
     whether the live state looks at what was touched, once a second."""
 
-    def __init__(self, ledger: Ledger, stalls: Stalls) -> None:
+    def __init__(self, ledger: BrokerTotals, stalls: Stalls) -> None:
         self.followed: Callable[[], bool] = lambda: False
         self._ledger = ledger
         self._stalls = stalls

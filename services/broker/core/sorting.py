@@ -24,7 +24,7 @@ MOST_IN_ALL = 64 << 20
 MOST = 1000
 
 
-class Held(NamedTuple):
+class WaitingForTurn(NamedTuple):
     """A message that waits for its turn, from container `origin`. `finish` gets its queues, or the exception."""
 
     route: Route
@@ -45,7 +45,7 @@ class _Topic:
     __slots__ = ("held", "octets")
 
     def __init__(self) -> None:
-        self.held: deque[Held] = deque()
+        self.held: deque[WaitingForTurn] = deque()
         self.octets = 0
 
 
@@ -57,7 +57,7 @@ class Sorting:
         self._topics: dict[BrokerAddress, _Topic] = {}
         self._octets = 0
 
-    def add(self, held: Held) -> bool:
+    def add(self, held: WaitingForTurn) -> bool:
         """Let a message wait. Return False if too many bytes wait already."""
         owner = held.route.owner
         topic = self._topics.get(owner)

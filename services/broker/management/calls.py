@@ -26,7 +26,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 @dataclass
-class Context:
+class CallContext:
     """`user`: of the connection; it becomes the `user` of queues that are made without one."""
 
     broker: Broker

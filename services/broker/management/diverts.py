@@ -8,7 +8,7 @@ from typing import Any
 from services.broker.core.errors import BrokerError
 from services.broker.core.routing.bindings import Divert
 from services.broker.management import rows
-from services.broker.management.calls import Context, Operations
+from services.broker.management.calls import CallContext, Operations
 from services.broker.management.configurations import json_object
 
 broker = Operations()
@@ -28,7 +28,7 @@ _KEYS: dict[str, type] = {
 
 
 def _create(
-    c: Context,
+    c: CallContext,
     name: str | None,
     routing_name: str | None,
     address: str | None,
@@ -63,7 +63,7 @@ broker.add("createDivert", "SSSSBSS")(_create)
 broker.add("createDivert", "SSSSBSSS")(_create)
 
 
-def _create_9(c: Context, *values: Any) -> None:
+def _create_9(c: CallContext, *values: Any) -> None:
     """The properties of the transformer come before the routing type."""
     name, routing_name, address, forwarding, exclusive, filter, transformer, _, routing_type = values
     _create(c, name, routing_name, address, forwarding, exclusive, filter, transformer, routing_type)
@@ -87,7 +87,7 @@ def _configuration(given: str) -> dict[str, Any]:
 
 
 @broker.add("createDivert", "s")
-def create_divert_json(c: Context, configuration: str) -> None:
+def create_divert_json(c: CallContext, configuration: str) -> None:
     """Create a divert from JSON. Raises BrokerError if a field is wrong or the destination does not exist."""
     value = _configuration(configuration).get
     _create(
@@ -104,7 +104,7 @@ def create_divert_json(c: Context, configuration: str) -> None:
 
 
 def _update(
-    c: Context,
+    c: CallContext,
     name: str | None,
     forwarding: str | None,
     filter: str | None,
@@ -120,7 +120,7 @@ broker.add("updateDivert", "SSSSOS")(_update)
 
 
 @broker.add("updateDivert", "s")
-def update_divert_json(c: Context, configuration: str) -> None:
+def update_divert_json(c: CallContext, configuration: str) -> None:
     """Change a divert from JSON. Raises BrokerError if a field is wrong or the divert does not exist."""
     value = _configuration(configuration).get
     _update(
@@ -135,19 +135,19 @@ def update_divert_json(c: Context, configuration: str) -> None:
 
 
 @broker.add("destroyDivert", "s")
-def destroy_divert(c: Context, name: str) -> None:
+def destroy_divert(c: CallContext, name: str) -> None:
     """Remove a divert. Raises BrokerError if it does not exist."""
     c.broker.catalogue.diverts.destroy(name)
 
 
 @broker.add("getDivertNames listDivertNames")
-def get_divert_names(c: Context) -> list[str]:
+def get_divert_names(c: CallContext) -> list[str]:
     """Return the names of all diverts."""
     return list(c.broker.catalogue.diverts.by_name)
 
 
 @broker.add("listDiverts", "Sii")
-def list_diverts(c: Context, options: str | None, page: int, page_size: int) -> str:
+def list_diverts(c: CallContext, options: str | None, page: int, page_size: int) -> str:
     """This broker's own. Those of one forwarding address cost no look at the others."""
     every: Collection[Divert] = c.broker.catalogue.diverts.by_name.values()
     wanted = rows.equals(options)

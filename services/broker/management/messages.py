@@ -20,11 +20,11 @@ from services.broker.core.jobs import FILTERED, MANY, PORTION, Work
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.messages.front_sections import readable, sections_of
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
-from services.broker.core.queues.dispatcher import Unreadable
+from services.broker.core.queues.dispatcher import ReadFailure
 from services.broker.core.queues.order import anyone
 from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.stalls import remedy
-from services.broker.management.calls import Context, Operations
+from services.broker.management.calls import CallContext, Operations
 from services.broker.selector import SelectorError, compile_selector
 
 T = TypeVar("T")
@@ -80,19 +80,19 @@ def _counted(q: Queue, takes: Callable[[StoredMessage], bool]) -> Work[int]:
 
 
 @one.add("countMessages", "S")
-def count_messages(c: Context, q: Queue, filter: str | None) -> int | Work[int]:
+def count_messages(c: CallContext, q: Queue, filter: str | None) -> int | Work[int]:
     """Return the number of messages; with a filter, of waiting ones that match."""
     return _finished(q, _counted(q, chosen(c.broker, q, filter))) if filter else q.count
 
 
 @one.add("removeAllMessages purge")
-def remove_all(c: Context, q: Queue) -> Work[int]:
+def remove_all(c: CallContext, q: Queue) -> Work[int]:
     """Remove all waiting messages; return how many."""
     return remove_messages(c, q, None)
 
 
 @one.add("removeMessages", "S")
-def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+def remove_messages(c: CallContext, q: Queue, filter: str | None) -> Work[int]:
     """Remove waiting messages that match; return how many."""
     count = yield from _finished(q, q.disposal.remove(chosen(c.broker, q, filter)))
     c.broker.ask_commit(True)
@@ -100,7 +100,7 @@ def remove_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
 
 
 @one.add("removeMessage", "i")
-def remove_message(c: Context, q: Queue, id: int) -> bool:
+def remove_message(c: CallContext, q: Queue, id: int) -> bool:
     """Remove a waiting message; return False if no message has this id."""
     message = q.take_one(id)
     if message is None:
@@ -112,7 +112,7 @@ def remove_message(c: Context, q: Queue, id: int) -> bool:
 
 
 @one.add("moveMessages", "Ss")
-def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work[int]:
+def move_messages(c: CallContext, q: Queue, filter: str | None, target: str) -> Work[int]:
     """Move waiting messages that match to another queue; return how many. Raises BrokerError if that does not exist."""
     other = c.broker.catalogue.queues.get(target)
     if other is None:
@@ -120,11 +120,11 @@ def move_messages(c: Context, q: Queue, filter: str | None, target: str) -> Work
     return _finished(q, q.disposal.dispose(partial(_move, c, other), chosen(c.broker, q, filter)))
 
 
-def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
+def _move(c: CallContext, other: Queue, q: Queue, message: StoredMessage) -> bool:
     """To just this queue. False: it could not be read, or was not taken there, and is back in its place; or it is gone
     for good."""
     payload = q.dispatcher.read(message)
-    if isinstance(payload, Unreadable):
+    if isinstance(payload, ReadFailure):
         return False
     if other.deleted:
         raise errors.no_queue(other.name)
@@ -135,35 +135,35 @@ def _move(c: Context, other: Queue, q: Queue, message: StoredMessage) -> bool:
     return True
 
 
-def _kill(c: Context, q: Queue, message: StoredMessage) -> bool:
+def _kill(c: CallContext, q: Queue, message: StoredMessage) -> bool:
     return c.broker.dead_letters.kill(q, message, Death(Reason.BY_ORDER))
 
 
 @one.add("sendMessagesToDeadLetterAddress", "S")
-def send_to_dead_letters(c: Context, q: Queue, filter: str | None) -> Work[int]:
+def send_to_dead_letters(c: CallContext, q: Queue, filter: str | None) -> Work[int]:
     """Move waiting messages that match to the dead-letter address; return how many."""
     return _finished(q, q.disposal.dispose(partial(_kill, c), chosen(c.broker, q, filter)))
 
 
 @one.add("sendMessageToDeadLetterAddress", "i")
-def send_one_to_dead_letters(c: Context, q: Queue, id: int) -> bool:
+def send_one_to_dead_letters(c: CallContext, q: Queue, id: int) -> bool:
     """Move a waiting message to the dead-letter address; return False if no message has this id."""
     return _ended(c, q, id, partial(_kill, c))
 
 
 @one.add("expireMessages", "S")
-def expire_messages(c: Context, q: Queue, filter: str | None) -> Work[int]:
+def expire_messages(c: CallContext, q: Queue, filter: str | None) -> Work[int]:
     """Treat waiting messages that match as expired; return how many."""
     return _finished(q, q.disposal.dispose(c.broker.dead_letters.expire, chosen(c.broker, q, filter)))
 
 
 @one.add("expireMessage", "i")
-def expire_message(c: Context, q: Queue, id: int) -> bool:
+def expire_message(c: CallContext, q: Queue, id: int) -> bool:
     """Treat a waiting message as expired; return False if no message has this id."""
     return _ended(c, q, id, c.broker.dead_letters.expire)
 
 
-def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], bool]) -> bool:
+def _ended(c: CallContext, q: Queue, id: int, how: Callable[[Queue, StoredMessage], bool]) -> bool:
     message = None if q.dispatcher.stalled else q.take_one(id)
     done = message is not None and how(q, message)
     c.broker.removed_some()
@@ -171,7 +171,7 @@ def _ended(c: Context, q: Queue, id: int, how: Callable[[Queue, StoredMessage], 
 
 
 @one.add("retryMessages")
-def retry_messages(c: Context, q: Queue) -> Work[int]:
+def retry_messages(c: CallContext, q: Queue) -> Work[int]:
     """Dead letters go back to the queue they came from, if it still exists and sends them here."""
     back = partial(_back, c)
     return _finished(q, q.disposal.dispose(back, lambda message: _home(c, q, message) is not None))
@@ -192,7 +192,7 @@ def origin(broker: Broker, q: Queue, message: StoredMessage) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
+def _home(c: CallContext, q: Queue, message: StoredMessage) -> Queue | None:
     """Return the queue that a dead letter came from; None: it is not here, or does not send its dead letters or expired
     messages to this address."""
     name = origin(c.broker, q, message)
@@ -202,7 +202,7 @@ def _home(c: Context, q: Queue, message: StoredMessage) -> Queue | None:
     return home
 
 
-def _back(c: Context, q: Queue, message: StoredMessage) -> bool:
+def _back(c: CallContext, q: Queue, message: StoredMessage) -> bool:
     queue = _home(c, q, message)
     return queue is not None and queue is not q and _move(c, queue, q, message)
 
@@ -224,14 +224,14 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @one.add("workOnMessages", "o")
-def work_on_messages(c: Context, q: Queue, order: dict[str, Any]) -> Work[list[Any]]:
+def work_on_messages(c: CallContext, q: Queue, order: dict[str, Any]) -> Work[list[Any]]:
     """Remove, move or redrive messages (`Portion`). Return how many, and the cursor with which the work continues;
     null: this was the last portion."""
     portion = msgspec.convert(order, Portion)
     return _finished(q, _several(c, q, portion, _how(c, q, portion), chosen(c.broker, q, portion.filter)))
 
 
-def _how(c: Context, q: Queue, portion: Portion) -> Callable[[Queue, StoredMessage], bool]:
+def _how(c: CallContext, q: Queue, portion: Portion) -> Callable[[Queue, StoredMessage], bool]:
     if portion.operation == "redrive":
         return partial(_back, c)
     if portion.operation == "remove":
@@ -250,7 +250,7 @@ def _end(q: Queue, message: StoredMessage) -> bool:
 
 
 def _several(
-    c: Context,
+    c: CallContext,
     q: Queue,
     portion: Portion,
     how: Callable[[Queue, StoredMessage], bool],
@@ -331,7 +331,7 @@ def _message_json(broker: Broker, q: Queue, message: StoredMessage) -> dict[str,
     }
 
 
-def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int = MAX_LISTED) -> Work[str]:
+def _listed(c: CallContext, q: Queue, filter: str | None, skip: int = 0, most: int = MAX_LISTED) -> Work[str]:
     """Return the first `most` messages that pass the filter, behind `skip` others."""
     takes = chosen(c.broker, q, filter)
     found: list[dict[str, Any]] = []
@@ -347,26 +347,26 @@ def _listed(c: Context, q: Queue, filter: str | None, skip: int = 0, most: int =
 
 
 @one.add("listMessagesAsJSON listMessages", "S")
-def list_messages(c: Context, q: Queue, filter: str | None) -> Work[str]:
+def list_messages(c: CallContext, q: Queue, filter: str | None) -> Work[str]:
     """Return the first waiting messages that match, MAX_LISTED at most."""
     return _finished(q, _listed(c, q, filter))
 
 
 @one.add("browse")
-def browse(c: Context, q: Queue) -> Work[str]:
+def browse(c: CallContext, q: Queue) -> Work[str]:
     """Return the first waiting messages, MAX_LISTED at most."""
     return _finished(q, _listed(c, q, None))
 
 
 @one.add("browse", "ii")
-def browse_page(c: Context, q: Queue, page: int, page_size: int) -> Work[str]:
+def browse_page(c: CallContext, q: Queue, page: int, page_size: int) -> Work[str]:
     """Return a page of waiting messages; pages count from 1."""
     size = max(1, min(page_size, MAX_LISTED))
     return _finished(q, _listed(c, q, None, max(0, page - 1) * size, size))
 
 
 @one.add("browseMessages", "iii")
-def browse_messages(c: Context, q: Queue, after: int, limit: int, most: int) -> Work[str]:
+def browse_messages(c: CallContext, q: Queue, after: int, limit: int, most: int) -> Work[str]:
     """Return waiting messages in the order of arrival, those with ids above `after`: {"messages", "more"}. `most`:
     bytes of a body; longer ones are cut."""
     return _finished(q, _browsed(c.broker, q, after, max(1, min(limit, MAX_LISTED)), max(0, most)))

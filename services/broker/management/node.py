@@ -21,7 +21,7 @@ from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import SUBSCRIPTIONS
 from services.broker.management import addresses, connections, diverts, messages, queues, settings
-from services.broker.management.calls import Context, Operations
+from services.broker.management.calls import CallContext, Operations
 from services.broker.selector import SelectorError
 
 _log = log.get()
@@ -86,7 +86,7 @@ class ManagementNode:
         self._behind: dict[str, deque[_Request]] = {}  # by address for replies, while work for that is under way
         self._held = 0  # requests in there
         self._waiting: deque[_Request] = deque()  # for the disk, or behind one that does
-        self.context = Context(broker, clients)
+        self.context = CallContext(broker, clients)
 
     def handle(self, payload: bytes, client: ConnectionInfo) -> None:
         """Answer one request to its reply-to, if it has one. Raises AmqpError if the payload is no message."""

@@ -10,7 +10,7 @@ from services.broker.core import errors
 from services.broker.core.errors import BrokerError
 from services.broker.core.queues.queue import Queue
 from services.broker.management import rows
-from services.broker.management.calls import Context, Operations
+from services.broker.management.calls import CallContext, Operations
 from services.broker.management.configurations import json_object
 from services.broker.management.routing_types import routing_type
 
@@ -19,7 +19,7 @@ one = Operations()
 
 
 # -- the queues of the broker ------------------------------------------------------------------------------------------
-def _make(c: Context, address: str, name: str, kind: str | None, **attributes: Any) -> Queue:
+def _make(c: CallContext, address: str, name: str, kind: str | None, **attributes: Any) -> Queue:
     if not address or address == name:
         address = name  # one string: most queues have an address of their own
     return c.broker.catalogue.create_queue(
@@ -32,7 +32,7 @@ def _make(c: Context, address: str, name: str, kind: str | None, **attributes: A
 
 @broker.add("createQueue", "SSSSBIBB")
 def create_queue(
-    c: Context,
+    c: CallContext,
     address: str,
     kind: str | None,
     name: str,
@@ -132,13 +132,13 @@ def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @broker.add("createQueue", "s")
-def create_queue_json(c: Context, configuration: str) -> str:
+def create_queue_json(c: CallContext, configuration: str) -> str:
     """Create a queue from JSON. Raises BrokerError if a field is wrong or it exists."""
     return create_queue_json_ignore(c, configuration, False)
 
 
 @broker.add("createQueue", "sb")
-def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: bool) -> str:
+def create_queue_json_ignore(c: CallContext, configuration: str, ignore_if_exists: bool) -> str:
     """Create a queue from JSON, or with `ignore_if_exists` return the existing one. Raises BrokerError."""
     value, attributes = _configuration(configuration)
     existing = c.broker.catalogue.queues.get(value["name"])
@@ -151,7 +151,7 @@ def create_queue_json_ignore(c: Context, configuration: str, ignore_if_exists: b
 
 
 @broker.add("updateQueue", "s")
-def update_queue(c: Context, configuration: str) -> str:
+def update_queue(c: CallContext, configuration: str) -> str:
     """Change a queue from JSON. Raises BrokerError if it does not exist or a field cannot be changed."""
     value, attributes = _configuration(configuration)
     queue = c.broker.catalogue.queues.get(value["name"])
@@ -168,37 +168,37 @@ def update_queue(c: Context, configuration: str) -> str:
 
 
 @broker.add("destroyQueue", "s")
-def destroy_queue(c: Context, name: str) -> None:
+def destroy_queue(c: CallContext, name: str) -> None:
     """Delete a queue. Raises BrokerError if it has consumers or does not exist."""
     c.broker.catalogue.destroy_queue(name)
 
 
 @broker.add("destroyQueue", "sb")
-def destroy_queue_2(c: Context, name: str, remove_consumers: bool) -> None:
+def destroy_queue_2(c: CallContext, name: str, remove_consumers: bool) -> None:
     """Delete a queue, with `remove_consumers` those as well. Raises BrokerError."""
     c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers)
 
 
 @broker.add("destroyQueue", "sbb")
-def destroy_queue_3(c: Context, name: str, remove_consumers: bool, auto_delete_address: bool) -> None:
+def destroy_queue_3(c: CallContext, name: str, remove_consumers: bool, auto_delete_address: bool) -> None:
     """Delete a queue, with `auto_delete_address` also an address that was created by itself. Raises BrokerError."""
     c.broker.catalogue.destroy_queue(name, remove_consumers=remove_consumers, auto_delete_address=auto_delete_address)
 
 
 @broker.add("getQueueNames")
-def get_queue_names(c: Context) -> list[str]:
+def get_queue_names(c: CallContext) -> list[str]:
     """Return the names of all queues."""
     return list(c.broker.catalogue.queues)
 
 
 @broker.add("getRevision")
-def get_revision(c: Context) -> str:
+def get_revision(c: CallContext) -> str:
     """Return the revision of the listings of queues and addresses (`Revision.text`), which Artemis does not have."""
     return c.broker.revision.text()
 
 
 @broker.add("listQueues", "Sii")
-def list_queues(c: Context, options: str | None, page: int, page_size: int) -> str:
+def list_queues(c: CallContext, options: str | None, page: int, page_size: int) -> str:
     """Return a page of queues as JSON, with filter and order as Artemis reads them in `options`."""
     return rows.list_rows(c.broker.catalogue.queues.values(), rows.queue_row, options, page, page_size)
 
@@ -234,12 +234,12 @@ _attribute("getExpiryAddress", lambda q: q.address.settings.expiry_address)
 
 
 @one.add("pause")
-def pause(c: Context, q: Queue) -> None:
+def pause(c: CallContext, q: Queue) -> None:
     """Stop delivery from a queue."""
     c.broker.catalogue.pause_queue(q, True)
 
 
 @one.add("resume")
-def resume(c: Context, q: Queue) -> None:
+def resume(c: CallContext, q: Queue) -> None:
     """Deliver again from a queue."""
     c.broker.catalogue.pause_queue(q, False)

@@ -8,13 +8,13 @@ from typing import Any
 from enmasse.storage.decoding import decode_any
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.settings import FIELDS, SettingsError, check, from_parameters
-from services.broker.management.calls import Context, Operations
+from services.broker.management.calls import CallContext, Operations
 
 broker = Operations()
 
 
 @broker.add("getAddressSettingsAsJSON", "s")
-def get_address_settings(c: Context, match: str) -> str:
+def get_address_settings(c: CallContext, match: str) -> str:
     """Return the settings in force for an address, as JSON."""
     merged = c.broker.catalogue.settings.merged(match)
     return json.dumps({key: value for key, value in merged.items() if value is not None})
@@ -24,7 +24,7 @@ _SETTING_KINDS = {"string": "S", "integer": "I", "real": "D", "boolean": "B"}
 
 
 @broker.add("addAddressSettings", "s" + "".join(_SETTING_KINDS[field.type] for field in FIELDS))
-def add_address_settings(c: Context, match: str, *values: Any) -> None:
+def add_address_settings(c: CallContext, match: str, *values: Any) -> None:
     """Set the settings of a match by position, as Artemis' operation. Raises BrokerError if one is wrong."""
     try:
         c.broker.catalogue.put_settings(match, from_parameters(list(values)))
@@ -33,7 +33,7 @@ def add_address_settings(c: Context, match: str, *values: Any) -> None:
 
 
 @broker.add("addAddressSettings", "ss")
-def add_address_settings_json(c: Context, match: str, given: str) -> str:
+def add_address_settings_json(c: CallContext, match: str, given: str) -> str:
     """Set the settings of a match from JSON. Raises BrokerError if one is wrong."""
     try:
         value = decode_any(given)
@@ -46,6 +46,6 @@ def add_address_settings_json(c: Context, match: str, given: str) -> str:
 
 
 @broker.add("removeAddressSettings", "s")
-def remove_address_settings(c: Context, match: str) -> None:
+def remove_address_settings(c: CallContext, match: str) -> None:
     """Remove the settings of a match."""
     c.broker.catalogue.remove_settings(match)

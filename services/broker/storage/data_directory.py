@@ -11,12 +11,12 @@ from enmasse.logs import log as logs
 from enmasse.storage.decoding import decode_any
 from services.broker.storage import ids
 from services.broker.storage.format import StoreError, check_format
-from services.broker.storage.journal.definitions import Catalogue
+from services.broker.storage.journal.definitions import StoredDefinitions
 from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import REPEATED
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 from services.broker.storage.recovered import Progress, Recovered
 from services.broker.storage.recovery import Recovery
 from services.broker.storage.writer import Writer
@@ -30,7 +30,7 @@ class Opened:
 
     lock: int
     journal: Journal
-    live: Live
+    live: LiveRecords
     writer: Writer
     losses: Losses
     recovered: Recovered
@@ -77,10 +77,10 @@ def _replay(
     progress: Progress,
 ) -> Opened:
     check_format(directory, files)
-    catalogue = Catalogue(directory, files)
+    catalogue = StoredDefinitions(directory, files)
     catalogue.read()
     segments = sum(name.endswith(".journal") for name in files.list(directory))
-    live = Live()
+    live = LiveRecords()
     recovery = Recovery(live, max(1, segments), progress)
     journal = Journal.open(
         directory,
@@ -111,7 +111,7 @@ def _agree(
     directory: Path,
     recovery: Recovery,
     journal: Journal,
-    live: Live,
+    live: LiveRecords,
     writer: Writer,
     losses: Losses,
 ) -> Recovered:

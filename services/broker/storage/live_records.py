@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from services.broker.keys import LIMIT, Keys
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, NO_QUEUES, ORPHAN, Block, Index
-from services.broker.storage.journal.records import KEY_COST, STATE_COST, State
+from services.broker.storage.journal.records import KEY_COST, STATE_COST, ReferenceState
 
 
 class Usage:
@@ -47,7 +47,7 @@ def _always(_: int) -> bool:
     return True
 
 
-class Live:
+class LiveRecords:
     """The tables (see the module). Other classes read them; only these methods change them.
 
     Ids (messages, queues, addresses, caches alike) are positive integers from one counter, never used again.
@@ -56,7 +56,7 @@ class Live:
     def __init__(self) -> None:
         self.last_id = 0
         self.index = Index()
-        self.states: dict[tuple[int, int], State] = {}  # by message and queue
+        self.states: dict[tuple[int, int], ReferenceState] = {}  # by message and queue
         self.definitions: dict[int, Definition] = {}
         self.keys: dict[int, Keys[tuple[int, int]]] = {}  # by cache: message, location
         self.usages: dict[int, Usage] = {}
@@ -319,16 +319,16 @@ class Live:
                 self.states[message, queue] = state._replace(location=new)
 
     # -- states of references ------------------------------------------------------------------------------------------
-    def set_state(self, message: int, queue: int, state: State) -> None:
+    def set_state(self, message: int, queue: int, state: ReferenceState) -> None:
         """Enter the state of a reference that has a record of its own."""
         self.usage(state.location >> 32).live += STATE_COST
         self.states[message, queue] = state
 
-    def set_state_of_copy(self, message: int, queue: int, state: State) -> None:
+    def set_state_of_copy(self, message: int, queue: int, state: ReferenceState) -> None:
         """Enter the state of a reference that is part of the message's record."""
         self.states[message, queue] = state
 
-    def drop_state(self, message: int, queue: int, root: int) -> State | None:
+    def drop_state(self, message: int, queue: int, root: int) -> ReferenceState | None:
         """Remove the state of a reference. `root`: location of the message's record, whose bytes are counted
         already."""
         state = self.states.pop((message, queue), None)

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, Index
-from services.broker.storage.journal.records import META1, State
+from services.broker.storage.journal.records import META1, ReferenceState
 from services.broker.storage.journal.segment import HEAD_SIZE
 
 Progress = Callable[[float], None]
@@ -68,7 +68,7 @@ class Recovered:
         self.unknown: dict[int, int] = {}  # number of kept references to each undefined id
         self.order: dict[int, array[int]] = {}  # messages of each queue
         self.facts: dict[int, Facts] = {}  # by number of the block
-        self.states: dict[tuple[int, int], State] = {}
+        self.states: dict[tuple[int, int], ReferenceState] = {}
         self._index = index or Index()
 
     def references(self, queue: int) -> Iterator[Reference]:

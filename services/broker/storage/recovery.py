@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Container, Iterable, Sequence
 
 from services.broker.storage.index import BLOCK_BITS, BLOCK_MASK, MANY, ORPHAN
-from services.broker.storage.journal.definitions import Catalogue
+from services.broker.storage.journal.definitions import StoredDefinitions
 from services.broker.storage.journal.mending import Range, guess
 from services.broker.storage.journal.records import (
     COPY,
@@ -25,14 +25,14 @@ from services.broker.storage.journal.records import (
     REMOVES,
     UNDEFINE,
     UNDEFINE_S,
-    State,
+    ReferenceState,
     decode_removes,
     decode_roots,
     parse_message,
 )
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.summary import Summary
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 from services.broker.storage.recovered import FRONT, Facts, Progress, Recovered, unreported
 
 
@@ -49,7 +49,7 @@ class _All:
 class Recovery:
     """`replay` takes the journal's records in order, `finish` drops references and keys without a definition."""
 
-    def __init__(self, live: Live, segments: int, progress: Progress = unreported) -> None:
+    def __init__(self, live: LiveRecords, segments: int, progress: Progress = unreported) -> None:
         """`progress` is called after each of `segments` segments."""
         self._live = live
         self._segments = segments
@@ -98,12 +98,12 @@ class Recovery:
         elif kind == REF:
             message, queue, order, not_before, count = REF_S.unpack(payload)
             live.met(message, queue, order)
-            self._set_state(message, queue, State(location, order, not_before, count))
+            self._set_state(message, queue, ReferenceState(location, order, not_before, count))
         elif kind == MOVE:
             message, source, target, order = MOVE_S.unpack_from(payload)
             self._removal(payload, MOVE_S.size, location)
             live.met(message, target, order)
-            self._set_state(message, target, State(location, order, 0, 0))
+            self._set_state(message, target, ReferenceState(location, order, 0, 0))
             self._discard(message, source)
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
@@ -135,7 +135,7 @@ class Recovery:
         message = stored.message
         live.put_again(message, location, HEAD_SIZE + len(payload), stored.queues)
         for queue, order, before, count in stored.states:
-            live.set_state_of_copy(message, queue, State(location, order, before, count))
+            live.set_state_of_copy(message, queue, ReferenceState(location, order, before, count))
             if order != message:
                 self._moved.add(queue)
                 live.met(order)
@@ -157,7 +157,7 @@ class Recovery:
         facts.expiry[i] = expiry
         facts.not_before[i] = not_before
 
-    def _set_state(self, message: int, queue: int, state: State) -> None:
+    def _set_state(self, message: int, queue: int, state: ReferenceState) -> None:
         live = self._live
         found = live.index.find(message)
         if found is None:
@@ -207,7 +207,7 @@ class Recovery:
         return lost
 
     # -- when all is read ----------------------------------------------------------------------------------------------
-    def merge(self, catalogue: Catalogue) -> tuple[dict[int, bytes], dict[int, tuple[int, ...]]]:
+    def merge(self, catalogue: StoredDefinitions) -> tuple[dict[int, bytes], dict[int, tuple[int, ...]]]:
         """Merge the catalogue. Return the definitions of which only the catalogue has the newest value, and those that
         it records as deleted, with the segments that mention them; the latter are dropped."""
         live = self._live

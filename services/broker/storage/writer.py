@@ -21,7 +21,7 @@ from services.broker.storage.journal.records import (
     REMOVES,
     UNDEFINE,
     UNDEFINE_S,
-    State,
+    ReferenceState,
     decode_removes,
     decode_roots,
     encode_copy,
@@ -30,13 +30,13 @@ from services.broker.storage.journal.records import (
     parse_message,
 )
 from services.broker.storage.journal.segment import HEAD_SIZE
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 
 
 class Writer:
-    """Changes of messages, references and definitions: written to the journal, and in force in `Live`."""
+    """Changes of messages, references and definitions: written to the journal, and in force in `LiveRecords`."""
 
-    def __init__(self, journal: Journal, live: Live) -> None:
+    def __init__(self, journal: Journal, live: LiveRecords) -> None:
         self._journal = journal
         self._live = live
 
@@ -62,19 +62,21 @@ class Writer:
     def state(self, message: int, queue: int, order: int, not_before: int, delivery_count: int) -> None:
         """Write the place, delay and delivery count of a reference."""
         location = self._journal.append(REF, REF_S.pack(message, queue, order, not_before, delivery_count))
-        self._live.set_state(message, queue, State(location, order, not_before, delivery_count))
+        self._live.set_state(message, queue, ReferenceState(location, order, not_before, delivery_count))
 
     def moved(self, message: int, source: int, target: int, order: int, root: int) -> None:
         """Write that a reference is another queue's."""
         location = self.removal(MOVE, MOVE_S.pack(message, source, target, order), self._live.roots(message, root))
-        self._live.set_state(message, target, State(location, order, 0, 0))
+        self._live.set_state(message, target, ReferenceState(location, order, 0, 0))
 
     def message(self, message: int, *parts: bytes | memoryview) -> None:
         """`parts`: of the COPY that takes the place of the message's record."""
         location = self._journal.append(COPY, *parts)
         self._live.restated(message, location, HEAD_SIZE + sum(map(len, parts)))
 
-    def split(self, message: int, queue: int, states: Sequence[tuple[int, State]], *parts: bytes | memoryview) -> None:
+    def split(
+        self, message: int, queue: int, states: Sequence[tuple[int, ReferenceState]], *parts: bytes | memoryview
+    ) -> None:
         """A new message by a COPY: unlike a new one of a producer, it is written again after a failed commit."""
         location = self._journal.append(COPY, *parts)
         self._live.put_again(message, location, HEAD_SIZE + sum(map(len, parts)), (queue,))
@@ -137,7 +139,7 @@ class Writer:
             if roots := self._existing(payload, MOVE_S.size):
                 new = self.removal(MOVE, bytes(payload[: MOVE_S.size]), roots)
                 if self._drop_state(message, target, location):
-                    live.set_state(message, target, State(new, order, 0, 0))
+                    live.set_state(message, target, ReferenceState(new, order, 0, 0))
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
             if id in live.definitions and live.definitions[id].location == location:

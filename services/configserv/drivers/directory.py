@@ -14,7 +14,7 @@ from pathlib import Path
 
 from enmasse.model.configuration import FILES, USERS, Content, Unreadable
 from enmasse.model.jsonfile import MAX_BYTES
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
@@ -61,7 +61,7 @@ class FilesDriver:
         def change(before: bytes | None) -> bytes:
             if before is None and file != USERS:
                 raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
-            sources = [Source(file, b"{}\n" if before is None else before)]
+            sources = [FilePart(file, b"{}\n" if before is None else before)]
             texts = edit(sources, file)
             if file not in texts:
                 raise _Unchanged  # a check makes no users.json: with that file everyone needs a login

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from enmasse.model.configuration import Content
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 
 Contents = dict[str, Content]
 """File → its content. The three names are the same for all sources."""
 
 
-Edit = Callable[[Sequence[Source], str], dict[str, bytes]]
+Edit = Callable[[Sequence[FilePart], str], dict[str, bytes]]
 """(sources of a file, name of the one for new entries) → new contents of the sources that change. It is called in a
 thread, and again if a source was changed meanwhile."""
 

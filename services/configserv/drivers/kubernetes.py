@@ -14,10 +14,10 @@ import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
 from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
-from enmasse.kubernetes.forced import Order, order
+from enmasse.kubernetes.forced import ForceOrder, order
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
-from enmasse.model.merged import Source
+from enmasse.model.merged import FilePart
 from services.configserv.drivers.directory import Signature, content, signature
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
@@ -65,7 +65,7 @@ class KubernetesDriver:
         self._users = None if settings.users is None else Path(settings.users)
         self._seen: tuple[Signature, Signature] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.on_orders: Callable[[dict[str, Order]], None] = lambda _: None
+        self.on_orders: Callable[[dict[str, ForceOrder]], None] = lambda _: None
         """Called with all orders, by ConfigMap, when they may have changed."""
 
     def start(self, changed: Callable[[Contents], None]) -> None:
@@ -100,7 +100,7 @@ class KubernetesDriver:
             raise NotWritable(f"there is no ConfigMap for {file}")
         place = self._home(file, found, [source.name for source in sources])
         if place not in {source.name for source in sources}:
-            sources = (*sources, Source(place, b"{}"))
+            sources = (*sources, FilePart(place, b"{}"))
         texts = edit(sources, place)
         names = {home(name) for name in texts}
         if len(names) > 1:

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Kind, Object
-from enmasse.kubernetes.forced import Order
+from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Object, ObjectKind
+from enmasse.kubernetes.forced import ForceOrder
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.logs import log
 from enmasse.model.configuration import AppliedState
@@ -75,7 +75,7 @@ class StateMap:
         if self._users:
             self._users_data = ((await self._get(SECRET)).get("data") or {}).get(USERS)
 
-    async def _get(self, kind: Kind) -> Object:
+    async def _get(self, kind: ObjectKind) -> Object:
         try:
             return await asyncio.to_thread(self._api.get, kind, self._name) or {}
         except ApiError as error:
@@ -130,7 +130,9 @@ class StateMap:
         self._forced, self._orders = found.addresses, dict(found.orders)
         return found.addresses
 
-    def carry_out(self, orders: Mapping[str, Order], force: Callable[[str, Iterable[AddressName]], object]) -> None:
+    def carry_out(
+        self, orders: Mapping[str, ForceOrder], force: Callable[[str, Iterable[AddressName]], object]
+    ) -> None:
         """Force the addresses of new orders; the ids of orders that were carried out are saved.
 
         `orders`: of each ConfigMap. `force(ConfigMap, addresses)` saves what is forced.

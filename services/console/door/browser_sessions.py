@@ -24,7 +24,7 @@ RETRY = 5.0
 
 
 @dataclass(slots=True)
-class Session:
+class BrowserSession:
     """A session of a browser. Times by the monotonic clock. `refresh`: by which its login is proved again before that
     expires; None: the session ends with the login. `refreshing`: that is under way; `again`: not before."""
 
@@ -43,20 +43,20 @@ class Session:
         return float("inf") if self.login.expires is None else self.login.expires - time.time()
 
 
-class Sessions:
+class BrowserSessions:
     """Sessions by the digest of their key, the least recently used first; and bearer tokens that were just checked."""
 
     def __init__(self) -> None:
-        self._sessions: dict[bytes, Session] = {}
+        self._sessions: dict[bytes, BrowserSession] = {}
         self._tokens: dict[bytes, tuple[float, Login]] = {}
 
-    def begin(self, login: Login, refresh: Refresh | None = None) -> Session:
+    def begin(self, login: Login, refresh: Refresh | None = None) -> BrowserSession:
         """Make a session."""
         now = time.monotonic()
         ends = now + LIFETIME
         if login.expires is not None and refresh is None:
             ends = min(ends, now + login.expires - time.time())
-        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now, refresh)
+        session = BrowserSession(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now, refresh)
         own = [key for key, each in self._sessions.items() if each.login.principal.name == login.principal.name]
         if len(own) >= SESSIONS_OF_USER:
             del self._sessions[own[0]]
@@ -65,7 +65,7 @@ class Sessions:
         self._sessions[digest(session.key)] = session
         return session
 
-    def find(self, key: str) -> Session | None:
+    def find(self, key: str) -> BrowserSession | None:
         """Return the session of a cookie; None if it has ended."""
         hashed, now = digest(key), time.monotonic()
         session = self._sessions.pop(hashed, None)
@@ -75,7 +75,7 @@ class Sessions:
         self._sessions[hashed] = session
         return session
 
-    def opened(self, key: str) -> Session | None:
+    def opened(self, key: str) -> BrowserSession | None:
         """Return a session that has not ended, without using it."""
         session = self._sessions.get(digest(key))
         return session if session is not None and time.monotonic() <= session.ends else None

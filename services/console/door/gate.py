@@ -17,12 +17,12 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
-from enmasse.logs.audit import Repeats
+from enmasse.logs.audit import RepeatedEvents
 from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.process import runner
 from services.console.door.access import Caller
 from services.console.door.authserv_client import Authserv, Refresh
-from services.console.door.browser_sessions import EARLY, RETRY, Session, Sessions
+from services.console.door.browser_sessions import EARLY, RETRY, BrowserSession, BrowserSessions
 from services.console.errors import RequestError
 
 BASIC = "Basic "
@@ -30,7 +30,7 @@ COOKIE = "enmasse-session"
 CSRF = "X-CSRF-Token"
 SAFE = frozenset({"GET", "HEAD"})
 Ended = Literal["login", "permissions"]
-_refused: Repeats[tuple[str, str]] = Repeats(time.monotonic)
+_refused: RepeatedEvents[tuple[str, str]] = RepeatedEvents(time.monotonic)
 
 
 def token_of(stated: str) -> str | None:
@@ -51,7 +51,7 @@ class Gate:
         *,
         is_tls: bool,
     ) -> None:
-        self.sessions = Sessions()
+        self.sessions = BrowserSessions()
         self.is_tls = is_tls
         self._users = users
         self._authserv = authserv
@@ -116,7 +116,7 @@ class Gate:
             log.audit("audit.login.accepted", who=caller.name, from_=host, what="console", outcome="accepted", count=1)
         return caller
 
-    def of_session(self, session: Session) -> Caller | None:
+    def of_session(self, session: BrowserSession) -> Caller | None:
         """Return the caller of a session; None if its user was removed, or has another password now."""
         return self._known(session.login, session)
 
@@ -140,7 +140,7 @@ class Gate:
             return min(session.left, session.ends - time.monotonic())
         return float("inf") if caller.expires is None else caller.expires - time.time()
 
-    def _renew(self, session: Session) -> asyncio.Task[None] | None:
+    def _renew(self, session: BrowserSession) -> asyncio.Task[None] | None:
         """Have the issuer prove a session again, if that is due; return what is under way."""
         if session.refreshing is None and session.refresh is not None and session.left < EARLY:
             if time.monotonic() < session.again:
@@ -148,7 +148,7 @@ class Gate:
             session.refreshing = runner.spawn(self._prove(session, session.refresh), "session")
         return session.refreshing
 
-    async def _renewed(self, session: Session) -> None:
+    async def _renewed(self, session: BrowserSession) -> None:
         """Have a session proved again, if that is due. Raises RequestError if it has ended by that, or cannot be used
         until the issuer answers."""
         refresh, task = session.refresh, self._renew(session)
@@ -163,7 +163,7 @@ class Gate:
             text = f"the issuer {refresh.issuer} cannot be asked about the session now; try again"
             raise RequestError("console.login.limited", text)
 
-    async def _prove(self, session: Session, refresh: Refresh) -> None:
+    async def _prove(self, session: BrowserSession, refresh: Refresh) -> None:
         try:
             found = await self._authserv.refresh(refresh)
         except RequestError:
@@ -216,7 +216,7 @@ class Gate:
         """Return whether a page of this origin was fetched with TLS, of the console or of a proxy before it."""
         return self.is_tls or (origin is not None and origin.startswith("https://"))
 
-    def _known(self, login: Login, session: Session | None = None) -> Caller | None:
+    def _known(self, login: Login, session: BrowserSession | None = None) -> Caller | None:
         principal = login.principal
         if self._users.loss(login):
             return None

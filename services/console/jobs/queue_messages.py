@@ -19,7 +19,7 @@ from enmasse.amqp.messages.message import Message as AmqpMessage
 from enmasse.api.types import Death, Job, Message, NewMessage
 from enmasse.control import Artemis, ControlError, RequestFailed
 from enmasse.engines.messages import product as engine
-from enmasse.engines.messages.product import Product, Waiting
+from enmasse.engines.messages.product import Product, WaitingMessage
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS, RETAINED_BY
 from enmasse.logs import log
 from enmasse.model.moves import MoveOrder
@@ -39,14 +39,14 @@ EMPTY = b"\x00\x53\x77\x40"
 """A body of null."""
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """A message: its broker, and its id there. As text `ID@BROKER`; 0: before all of the broker."""
 
     broker: str
     id: int
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> MessagePlace:
         """Return the place that a text states. Raises RequestError."""
         id, _, broker = text.partition("@")
         if not id.isascii() or not id.isdigit() or len(id) > 18 or not broker:
@@ -63,7 +63,7 @@ class Order(NamedTuple):
 
     address: str
     operation: Literal["purge", "remove", "move", "redrive"]
-    ids: Sequence[Place] | None = None
+    ids: Sequence[MessagePlace] | None = None
     selector: str = ""
     limit: int | None = None
     to: str = ""
@@ -100,7 +100,7 @@ def _failed(broker: str, error: ControlError) -> RequestError:
 
 # -- looking -----------------------------------------------------------------------------------------------------------
 async def browse(
-    live: Live, address: str, brokers: Sequence[str], after: Place | None, limit: int, most: int, *, bodies: bool
+    live: Live, address: str, brokers: Sequence[str], after: MessagePlace | None, limit: int, most: int, *, bodies: bool
 ) -> tuple[list[Message], str | None]:
     """Return up to `limit` waiting messages, oldest first of each broker, and where the next page begins; None: this
     is the last one. `most`: bytes of a body that are shown. Raises RequestError."""
@@ -115,11 +115,11 @@ async def browse(
         if more:
             return found, found[-1].id if found else None
         if len(found) >= limit and number + 1 < len(brokers):
-            return found, str(Place(brokers[number + 1], 0))
+            return found, str(MessagePlace(brokers[number + 1], 0))
     return found, None
 
 
-def shown(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
+def shown(broker: str, row: WaitingMessage, most: int, *, bodies: bool) -> Message:
     """Return how a waiting message is shown; `most`: bytes of its body. Seals of publishers are left out."""
     try:
         front = AmqpMessage.decode((row.payload or b"")[: row.body] + EMPTY)
@@ -132,7 +132,7 @@ def shown(broker: str, row: Waiting, most: int, *, bodies: bool) -> Message:
     death = front.annotations.get(DEATH)
     created = row.created if row.payload is None else front.creation_time
     return Message(
-        id=str(Place(broker, row.id)),
+        id=str(MessagePlace(broker, row.id)),
         size=row.size,
         durable=row.durable,
         priority=row.priority,
@@ -210,7 +210,7 @@ def plain(value: Any) -> Any:
     return plain(value.value) if isinstance(value, Described) else str(value)
 
 
-def _body(payload: bytes, row: Waiting, most: int) -> tuple[Encoding, str, bool]:
+def _body(payload: bytes, row: WaitingMessage, most: int) -> tuple[Encoding, str, bool]:
     """Return encoding and text of a body, and whether it is cut."""
     cut = row.cut
     if not cut:

@@ -8,12 +8,12 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.redaction import shown_address
 from services.console.rest import writing
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     rows = parts.configuration.addresses
     listing: Listing[Address] = Listing(

@@ -25,7 +25,7 @@ from services.console.rest import (
     users,
     wills,
 )
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.openapi import document
 from services.console.rest.operations import PREFIX, Call, Operation
 
@@ -54,10 +54,10 @@ _HTTP: dict[int, Callable[[str], RequestError]] = {
 """Status of aiohttp's own errors → problem."""
 
 
-class Api:
+class RestApi:
     """Answers the requests below `/api/v1`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Components) -> None:
         self._parts = parts
         self._operations = [each for module in MODULES for each in module.operations(parts)]
         self._document = msgspec.json.encode(document(self._operations))

@@ -16,7 +16,7 @@ from services.console.rest.listing import Lists
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """The parts of a running console. `supervisor` None: in a cluster."""
 
     configuration: Configuration

@@ -14,12 +14,12 @@ from services.console.following.closing import close_connection
 from services.console.following.followers import SAMPLE
 from services.console.following.traffic import moment
 from services.console.rest import writing
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     live, traffic = parts.live, parts.live.traffic
 

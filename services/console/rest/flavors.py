@@ -7,12 +7,12 @@ import msgspec
 from enmasse.api.types import Entry, Flavor, Page
 from services.console.errors import unknown
 from services.console.rest import writing
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     rows = parts.configuration.flavors
     listing: Listing[Flavor] = Listing(

@@ -10,12 +10,12 @@ from services.console.errors import unknown
 from services.console.following.followed_process import Node
 from services.console.following.polled import Polled
 from services.console.following.traffic import added, is_inside
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration, live = parts.configuration, parts.live
 

@@ -12,7 +12,7 @@ from services.console.door.access import Caller
 from services.console.door.authserv_client import Refresh
 from services.console.door.browsers import SECONDS, BrowserLogins
 from services.console.errors import RequestError, unknown
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.operations import PREFIX, Answer, Call, Operation, Parameter
 
 COOKIE = "enmasse-login"
@@ -24,7 +24,7 @@ Failure = Literal["denied", "refused", "stale", "unavailable"]
 """Why a login has failed; the page has texts for them."""
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     gate, authserv, configuration = parts.gate, parts.authserv, parts.configuration
     begun = BrowserLogins(time.monotonic)

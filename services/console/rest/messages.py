@@ -14,8 +14,8 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
-from services.console.jobs.queue_messages import Order, Place
-from services.console.rest.components import Parts
+from services.console.jobs.queue_messages import MessagePlace, Order
+from services.console.rest.components import Components
 from services.console.rest.operations import Answer, Call, Operation, Parameter
 
 S = TypeVar("S", bound=Selected)
@@ -26,7 +26,7 @@ IDS = 10_000
 Kind = Literal["purge", "remove", "move", "redrive"]
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration, live = parts.configuration, parts.live
 
@@ -53,7 +53,7 @@ def operations(parts: Parts) -> list[Operation]:
     async def browse(call: Call) -> Answer:
         given = call.parameters()
         row, brokers = queue(call.caller, call.name())
-        after = Place.read(given["after"]) if "after" in given else None
+        after = MessagePlace.read(given["after"]) if "after" in given else None
         with parts.browses.held(call.caller):
             items, following = await queue_messages.browse(
                 live, row.name, brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
@@ -94,9 +94,8 @@ def operations(parts: Parts) -> list[Operation]:
         if kind == "purge" and (wanted.ids or wanted.selector or wanted.limit):
             raise RequestError("console.request.invalid", "the body: purge removes everything; use `remove`")
         homes = origins(call.caller, row.name) if kind == "redrive" else []
-        order = Order(
-            row.name, kind, [Place.read(each) for each in wanted.ids] or None, wanted.selector, wanted.limit, to, homes,
-        )  # fmt: skip
+        ids = [MessagePlace.read(each) for each in wanted.ids] or None
+        order = Order(row.name, kind, ids, wanted.selector, wanted.limit, to, homes)
         work = partial(queue_messages.work, live, configuration.nearest, brokers, order)
 
         async def followed(running: Running) -> None:

@@ -7,12 +7,12 @@ from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
 from services.console.following.polled import Polled
 from services.console.following.supervisor import Pipeline
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
 
     async def pipeline() -> Pipeline:

@@ -13,11 +13,11 @@ from services.console.door.access import Caller
 from services.console.door.gate import COOKIE
 from services.console.errors import RequestError
 from services.console.following.configuration import permission
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.operations import Answer, Call, Operation
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     gate, authserv, configuration = parts.gate, parts.authserv, parts.configuration
 

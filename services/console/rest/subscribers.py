@@ -16,7 +16,7 @@ from services.console.door.access import EVERYTHING, Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.polled import Polled
 from services.console.rest import writing
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
@@ -24,7 +24,7 @@ MOST = 10_000
 """Retained messages that are listed: the first ones."""
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     service = parts.subscribers
 

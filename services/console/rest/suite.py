@@ -15,7 +15,7 @@ from services.console.following.redaction import shown_address, shown_faults
 from services.console.following.rows import Rows
 from services.console.following.traffic import added
 from services.console.rest import writing
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
@@ -30,7 +30,7 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[Fault]
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration = parts.configuration
     none: Rows[Component] = Rows(tuple, lambda _: None)

@@ -16,7 +16,7 @@ from enmasse.model import sessions as wire
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.polled import Polled
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
@@ -25,7 +25,7 @@ AWAY = "the last-will service does not answer; try again"
 WINDOW = 10
 
 
-def operations(parts: Parts) -> list[Operation]:
+def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
 
     async def all_wills() -> dict[str, Will]:

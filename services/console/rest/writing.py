@@ -10,7 +10,7 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.redaction import shown_faults
 from services.console.following.rows import Rows
-from services.console.rest.components import Parts
+from services.console.rest.components import Components
 from services.console.rest.operations import Call
 
 SEEN_SECONDS = 5.0
@@ -19,7 +19,7 @@ TARGETS = ("deadletter", "expiry")
 """Keys that name another address, which gets messages of this one."""
 
 
-async def put(parts: Parts, call: Call, kind: Kind, name: str, entry: dict[str, Any], *, exists: bool) -> str:
+async def put(parts: Components, call: Call, kind: Kind, name: str, entry: dict[str, Any], *, exists: bool) -> str:
     """Write an entry, and return its etag when the feeds have it. `exists`: there is one, so If-Match is needed.
     Raises RequestError."""
     change = Change(kind=kind, set={name: entry}, if_={name: _based(call, exists=exists)})
@@ -29,13 +29,13 @@ async def put(parts: Parts, call: Call, kind: Kind, name: str, entry: dict[str, 
     return etag
 
 
-async def remove(parts: Parts, call: Call, kind: Kind, name: str) -> None:
+async def remove(parts: Components, call: Call, kind: Kind, name: str) -> None:
     """Remove an entry. Raises RequestError."""
     await _made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
     await _seen(_rows(parts, kind), name, None)
 
 
-def _rows(parts: Parts, kind: Kind) -> Rows[Any]:
+def _rows(parts: Components, kind: Kind) -> Rows[Any]:
     configuration = parts.configuration
     if kind == "addresses":
         return configuration.addresses
@@ -50,7 +50,7 @@ def _based(call: Call, *, exists: bool) -> str | None:
     return etag
 
 
-async def _made(parts: Parts, call: Call, change: Change) -> ChangeResult:
+async def _made(parts: Components, call: Call, change: Change) -> ChangeResult:
     result = await parts.configuration.configure(change, call.caller, call.host)
     if result.accepted:
         return result

@@ -34,7 +34,7 @@ class NotAllowed(Exception):
     """The client has no permission to publish to the topic."""
 
 
-class Access:
+class ClientAccess:
     """Users, the live logins of clients by their client identifiers, and what was refused. `enabled` False: users are
     not followed, every client may do everything. `review`: called with the identifier of a client whose login or rights
     may be others now."""

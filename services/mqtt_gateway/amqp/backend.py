@@ -41,7 +41,7 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from enmasse.process import runner
 from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.access import NOBODY, Access, may_have_replies, may_send
+from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
 from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
@@ -98,7 +98,7 @@ class AmqpBackend:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._deleted, self._failed)
-        self.access = Access(authserv is not None, self._review)
+        self.access = ClientAccess(authserv is not None, self._review)
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)

@@ -19,7 +19,7 @@ from functools import partial
 
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
 from services.mqtt_gateway.amqp.repeats import Repeats, accept
-from services.mqtt_gateway.amqp.session_service import Op, PacketIds, Verdict
+from services.mqtt_gateway.amqp.session_service import Op, PacketIdOutcome, PacketIds
 from services.mqtt_gateway.interfaces import Deliveries, Delivery
 
 MOST_ENDED = 1024
@@ -156,26 +156,26 @@ class Exchanges:
             if exchange.asked:
                 self._packet_ids.late(exchange.packet_id)
 
-    def _given(self, exchange: _Exchange, held: bool, verdict: Verdict) -> None:
+    def _given(self, exchange: _Exchange, held: bool, verdict: PacketIdOutcome) -> None:
         """Go on with a message of a contended source, or withdraw it if it is, or may be, another session's."""
         if self._client is None:
             return
         packet_id, delivery = exchange.packet_id, exchange.delivery
         exchange.asked = False
-        if verdict is Verdict.LATE and delivery is not None:
+        if verdict is PacketIdOutcome.LATE and delivery is not None:
             source, link, *_ = delivery.handle
             if link is not None and source.holds(link):
                 self.assign(delivery, packet_id)  # the broker has redelivered it
                 return
-        if verdict not in (Verdict.TAKEN, Verdict.LATE):
-            if held and verdict is Verdict.DONE:
+        if verdict not in (PacketIdOutcome.TAKEN, PacketIdOutcome.LATE):
+            if held and verdict is PacketIdOutcome.DONE:
                 self._accept(exchange)
             self._client.assigned(packet_id)
             return
         self._by_id.pop(packet_id, None)
         if exchange.key is not None:
             self._once.pop(exchange.key, None)
-        if delivery is not None and verdict is Verdict.TAKEN:
+        if delivery is not None and verdict is PacketIdOutcome.TAKEN:
             accept(delivery)
         self._client.withdrawn(packet_id)
 
@@ -192,12 +192,12 @@ class Exchanges:
         """As interfaces.Settlements."""
         exchange = self._of(delivery, packet_id)
         if delivery.identity is None:
-            self._received(exchange, Verdict.DONE)
+            self._received(exchange, PacketIdOutcome.DONE)
             return
         received = partial(self._received, exchange)
         self._packet_ids.change("rel", packet_id, delivery.identity, delivery.source, received)
 
-    def _received(self, exchange: _Exchange, verdict: Verdict) -> None:
+    def _received(self, exchange: _Exchange, verdict: PacketIdOutcome) -> None:
         if self._client is not None:
             self._accept(exchange)
             self._client.received(exchange.packet_id)

@@ -10,7 +10,7 @@ from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.name_tries import PatternTrie
-from services.mqtt_gateway.amqp.mapping import Front
+from services.mqtt_gateway.amqp.mapping import MessageFields
 
 MAX_MATCHES: Final = 256
 """Topics whose subscriptions a session remembers."""
@@ -36,7 +36,7 @@ class Match:
         self.properties = Properties(subscription_ids=tuple(ids)) if ids else NONE
 
 
-class Filters:
+class SessionFilters:
     """The subscriptions of one session. `client` is its client id, for No Local."""
 
     __slots__ = ("_client", "_matches", "_topics", "_tree", "subscriptions", "wants_no_local")
@@ -74,7 +74,7 @@ class Filters:
         self._matches.clear()
         self.wants_no_local = any(each.no_local for each in self.subscriptions.values())
 
-    def match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
+    def match(self, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the subscriptions that a message to a topic with these spellings matches; None if it matches none of
         them."""
         if front.publisher == self._client:
@@ -103,7 +103,7 @@ class Filters:
                 return Match(topic, found)
         return None
 
-    def only(self, filter: str, front: Front, spellings: tuple[str, ...]) -> Match | None:
+    def only(self, filter: str, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the match for a message that is for this subscription only: of a shared subscription, or a retained
         one."""
         subscription = self.subscriptions.get(filter)

@@ -11,8 +11,8 @@ from enmasse.amqp.session import Session as AmqpSession
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_gateway.amqp.access import Access
-from services.mqtt_gateway.amqp.mapping import Reader
+from services.mqtt_gateway.amqp.access import ClientAccess
+from services.mqtt_gateway.amqp.mapping import MessageReader
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.session_service import Control
 
@@ -25,7 +25,7 @@ class Shared:
     def __init__(
         self,
         control: Control,
-        access: Access,
+        access: ClientAccess,
         *,
         drops_unauthorized: bool = False,
         refusals: Refusals | None = None,
@@ -35,7 +35,7 @@ class Shared:
         self.drops_unauthorized = drops_unauthorized
         self.refusals = refusals or Refusals(time.monotonic)
         self.topics = TopicMap({})
-        self.reader = Reader(self.topics)
+        self.reader = MessageReader(self.topics)
         self.publishing = Publishing(self.topics)
         self.receiving: AmqpSession | None = None
         self.rejected = 0
@@ -49,7 +49,7 @@ class Shared:
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""
         self.topics = topics
-        self.reader = Reader(topics)
+        self.reader = MessageReader(topics)
         self.publishing.set_topics(topics)
 
     def wall(self) -> float:

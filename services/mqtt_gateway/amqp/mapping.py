@@ -1,8 +1,8 @@
 """An MQTT PUBLISH as an AMQP message, and any AMQP message as what MQTT clients get (docs/mqtt-mapping.md). Bytes to
 values and back; no links, no clock but the one that is given.
 
-What most messages have before their payload is one of few: `Route` holds it encoded for those that leave, `Reader`
-knows those that come by their bytes.
+What most messages have before their payload is one of few: `Route` holds it encoded for those that leave,
+`MessageReader` knows those that come by their bytes.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def _response_topic(reply_to: str, topics: TopicMap) -> str:
 
 
 # -- AMQP to MQTT -----------------------------------------------------------------------------------------------------
-class Front:
+class MessageFields:
     """Meaning of the sections before the body. `name`: the AMQP name under which the message was sent, None if it does
     not say; `spellings`: the topics of this name. Times in milliseconds; `ttl` None: none, `expires` 0: none."""
 
@@ -258,15 +258,15 @@ class Front:
         return 0.0 if self.ttl is None else now + self.ttl / 1000
 
 
-class Reader:
+class MessageReader:
     """Reads messages for one snapshot of the addresses. Raises AmqpError for what is no message, or one that MQTT
     cannot hold."""
 
     def __init__(self, topics: TopicMap) -> None:
         self._topics = topics
-        self._fronts: dict[bytes, Front] = {}
+        self._fronts: dict[bytes, MessageFields] = {}
 
-    def read(self, payload: bytes) -> tuple[Front, bytes]:
+    def read(self, payload: bytes) -> tuple[MessageFields, bytes]:
         """Return the meaning of the sections before the body, and the payload for MQTT. Raises AmqpError."""
         at = front_end(payload)
         head = payload[:at]
@@ -282,10 +282,10 @@ class Reader:
                 return front, payload[size:]
         return self._with_body(front, payload)
 
-    def _decode(self, payload: bytes, head: bytes) -> Front:
+    def _decode(self, payload: bytes, head: bytes) -> MessageFields:
         sections = Sections(payload)
         header, annotations, found = sections.header, sections.annotations, sections.properties
-        front = Front()
+        front = MessageFields()
         name = annotations.get(ORIGINAL_ADDRESS) or found.to
         if isinstance(name, str) and name:
             front.name = name
@@ -344,7 +344,7 @@ class Reader:
             values["user_properties"] = pairs
         return Properties(**values) if values else NONE
 
-    def _with_body(self, front: Front, payload: bytes) -> tuple[Front, bytes]:
+    def _with_body(self, front: MessageFields, payload: bytes) -> tuple[MessageFields, bytes]:
         """A body that is not one section of data."""
         sections = Sections(payload)
         sections.check()
@@ -369,9 +369,9 @@ class Reader:
         return changed, json_of(value).encode("utf-8", "replace")
 
 
-def _with(front: Front, **values: Any) -> Front:
-    found = Front()
-    for field in Front.__slots__:
+def _with(front: MessageFields, **values: Any) -> MessageFields:
+    found = MessageFields()
+    for field in MessageFields.__slots__:
         setattr(found, field, getattr(front, field))
     given = {field: getattr(front.properties, field) for field in front.properties.__struct_fields__}
     found.properties = Properties(**{**given, **values})

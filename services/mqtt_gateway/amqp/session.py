@@ -24,12 +24,12 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
 from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.amqp.filters import Filters
+from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.lanes import Publisher
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.publishing import Way
-from services.mqtt_gateway.amqp.session_service import PacketIds, RequestFailed, Verdict
+from services.mqtt_gateway.amqp.session_service import PacketIdOutcome, PacketIds, RequestFailed
 from services.mqtt_gateway.amqp.sources import SessionSource, held
 from services.mqtt_gateway.interfaces import (
     BRIDGE_STATE,
@@ -111,7 +111,7 @@ class MqttSession(Publisher):
         if self.rights is not None:
             allowed = [each for each in allowed if may_keep(self.rights, shared.topics, each.filter)]
         self._ended = {each.filter for each in reply.subscriptions} - {each.filter for each in allowed}
-        self.interest = Filters(request.client_id, shared.topics, allowed)
+        self.interest = SessionFilters(request.client_id, shared.topics, allowed)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
         self._closed = closed
         self._replies: Replies | None = None
@@ -293,12 +293,12 @@ class MqttSession(Publisher):
         self._once.append(entry)
         self._packet_ids.change("in", packet_id, key, "", lambda verdict: self._begun_once(entry, verdict))
 
-    def _begun_once(self, entry: _Once, verdict: Verdict) -> None:
+    def _begun_once(self, entry: _Once, verdict: PacketIdOutcome) -> None:
         """The packet id is stored, or cannot be. Messages are sent in their order, whichever are stored first."""
         waiting = self._once
         if entry not in waiting:
             return  # withdrawn
-        if verdict is Verdict.REFUSED:
+        if verdict is PacketIdOutcome.REFUSED:
             waiting.remove(entry)
             packet_id = entry.publish.packet_id
             self._duplicates.pop(packet_id, None)

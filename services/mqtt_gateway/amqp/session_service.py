@@ -57,7 +57,7 @@ R = TypeVar("R")
 Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
 
 
-class Verdict(Enum):
+class PacketIdOutcome(Enum):
     """Outcome of a change of a packet id."""
 
     DONE = "done"
@@ -93,7 +93,7 @@ class _Batch:
     def __init__(self) -> None:
         self.key = ""
         self.changes: list[PacketChange] = []
-        self.done: list[Callable[[Verdict], None] | None] = []
+        self.done: list[Callable[[PacketIdOutcome], None] | None] = []
         self.size = 0
 
 
@@ -283,7 +283,7 @@ class Control(LinkUser):
 
         self._ask("close", body).add_done_callback(answered)
 
-    def change(self, change: PacketChange, done: Callable[[Verdict], None] | None) -> None:
+    def change(self, change: PacketChange, done: Callable[[PacketIdOutcome], None] | None) -> None:
         """Store a change of a packet id; `done` is called when it is durable, or was refused."""
         batch = self._batch
         batch.changes.append(change)
@@ -336,9 +336,9 @@ class Control(LinkUser):
             reply = decode(body, PacketsReply)
         stale = set(reply.stale)
         verdicts = {
-            **dict.fromkeys(reply.taken, Verdict.TAKEN),
-            **dict.fromkeys(reply.left, Verdict.LEFT),
-            **dict.fromkeys(reply.late, Verdict.LATE),
+            **dict.fromkeys(reply.taken, PacketIdOutcome.TAKEN),
+            **dict.fromkeys(reply.left, PacketIdOutcome.LEFT),
+            **dict.fromkeys(reply.late, PacketIdOutcome.LATE),
         }
         self._batches.remove(batch)
         for client, epoch in {(change.client, change.epoch) for change in batch.changes if change.client in stale}:
@@ -347,7 +347,7 @@ class Control(LinkUser):
             if change.op == "out":
                 self._lost_deliveries.discard((change.client, change.epoch, change.pid))
             if done is not None and change.client not in stale:
-                verdict = Verdict.REFUSED if full else Verdict.DONE
+                verdict = PacketIdOutcome.REFUSED if full else PacketIdOutcome.DONE
                 if change.op == "out":
                     verdict = verdicts.get((change.client, change.pid), verdict)
                 try:
@@ -443,7 +443,7 @@ class PacketIds:
         packet_id: int,
         key: str | None,
         source: str,
-        done: Callable[[Verdict], None] | None,
+        done: Callable[[PacketIdOutcome], None] | None,
         message: bytes = b"",
     ) -> None:
         """Store a change of a packet id, in order; `done` is called when it is durable, or was refused."""

@@ -19,9 +19,9 @@ from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.network.backoff import SOON_AGAIN, Backoff
 from services.mqtt_gateway.amqp.exchanges import Exchanges
-from services.mqtt_gateway.amqp.filters import Filters, Match
+from services.mqtt_gateway.amqp.filters import Match, SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
-from services.mqtt_gateway.amqp.mapping import Front
+from services.mqtt_gateway.amqp.mapping import MessageFields
 from services.mqtt_gateway.amqp.message_identity import SIZE, of_message
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import Delivery
@@ -78,7 +78,7 @@ class SessionSource(LinkUser):
         self,
         shared: Shared,
         exchanges: Exchanges,
-        interest: Filters,
+        interest: SessionFilters,
         address: str,
         *,
         window: int,
@@ -323,7 +323,7 @@ class SessionSource(LinkUser):
         except Exception as error:  # of one client: the connection is for all
             self._failed(error)
 
-    def spellings(self, front: Front) -> tuple[str, ...]:
+    def spellings(self, front: MessageFields) -> tuple[str, ...]:
         """Return the topics by which filters may match a message of this source, its full name last."""
         address = self.topic_address
         name = front.name
@@ -333,7 +333,7 @@ class SessionSource(LinkUser):
             return front.spellings
         return (address,)
 
-    def match(self, front: Front, spellings: tuple[str, ...]) -> Match | None:
+    def match(self, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the options with which a message goes to the client; None: no subscription matches it."""
         interest = self._interest
         if self.filter is not None:
@@ -370,7 +370,7 @@ def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool)
     )
 
 
-def _spellings(front: Front) -> tuple[str, ...]:
+def _spellings(front: MessageFields) -> tuple[str, ...]:
     if front.name is None:
         raise AmqpError("amqp:not-allowed", "a message that does not say to which topic it was sent")
     return front.spellings
@@ -384,7 +384,7 @@ def _digest(payload: bytes) -> str:
     return blake2b(memoryview(payload)[at:], digest_size=8).hexdigest()
 
 
-def _properties(front: Front, match: Match) -> Properties:
+def _properties(front: MessageFields, match: Match) -> Properties:
     if front.properties is NONE:
         return match.properties
     if match.properties is NONE:

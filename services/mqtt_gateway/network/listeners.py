@@ -18,7 +18,7 @@ from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process.allocator import trim
 from enmasse.text import endpoint
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 from services.mqtt_gateway.protocol.timetable import STEP
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Listeners:
     gateway listens there, else a number: `mqtt-2`. `allowed_origins`: of pages that may connect by WebSocket, beside
     those of the gateway's own host."""
 
-    def __init__(self, front: Front, allowed_origins: Collection[str] = ()) -> None:
+    def __init__(self, front: ServerState, allowed_origins: Collection[str] = ()) -> None:
         self._allowed_origins = allowed_origins
         self._loop = asyncio.get_running_loop()
         self._front = front

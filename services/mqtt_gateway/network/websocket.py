@@ -18,7 +18,7 @@ from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 
 log = logs.get(part="mqtt")
 
@@ -49,7 +49,7 @@ class _Guest:
 
     __slots__ = ("_front", "done", "due", "protocol")
 
-    def __init__(self, front: Front, protocol: asyncio.Protocol, done: Callable[[], None]) -> None:
+    def __init__(self, front: ServerState, protocol: asyncio.Protocol, done: Callable[[], None]) -> None:
         self._front = front
         self.protocol = protocol
         self.done = done
@@ -155,7 +155,7 @@ def is_allowed(origin: str, host: str, allowed: Collection[str], local: str) -> 
 class WebSocketServer:
     """Makes the protocol of an accepted socket (`guest`). `allowed_origins`: see `is_allowed`."""
 
-    def __init__(self, front: Front, flusher: Flusher, allowed_origins: Collection[str]) -> None:
+    def __init__(self, front: ServerState, flusher: Flusher, allowed_origins: Collection[str]) -> None:
         self._front = front
         self._flusher = flusher
         self._allowed_origins = allowed_origins
@@ -234,7 +234,7 @@ class WebSocketWire:
 
     def __init__(
         self,
-        front: Front,
+        front: ServerState,
         flusher: Flusher,
         socket: web.WebSocketResponse,
         protocol: _Protocol,

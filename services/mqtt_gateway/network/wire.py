@@ -12,7 +12,7 @@ from enmasse.logs import log as logs
 from enmasse.network.acceptor import receive_much
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 
 log = logs.get(part="mqtt")
 
@@ -67,7 +67,7 @@ class TcpWire(asyncio.Protocol):
 
     __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_lingering", "_transport")
 
-    def __init__(self, front: Front, flusher: Flusher, done: Callable[[], None]) -> None:
+    def __init__(self, front: ServerState, flusher: Flusher, done: Callable[[], None]) -> None:
         self._front = front
         self._flusher = flusher
         self._done: Callable[[], None] | None = done

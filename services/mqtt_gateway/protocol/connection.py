@@ -42,7 +42,7 @@ from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.intake import Handlers, Intake
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.server_state import Front, Wire
+from services.mqtt_gateway.protocol.server_state import ServerState, Wire
 from services.mqtt_gateway.protocol.subscribing import Subscribing
 from services.mqtt_gateway.protocol.timetable import STEP
 
@@ -82,7 +82,7 @@ class Connection:
         "peer",
     )
 
-    def __init__(self, front: Front, wire: Wire, peer: str, certificate: Certified | None = None) -> None:
+    def __init__(self, front: ServerState, wire: Wire, peer: str, certificate: Certified | None = None) -> None:
         self._front = front
         self._wire = wire
         self.peer = peer

@@ -16,7 +16,7 @@ from services.mqtt_gateway.protocol.connecting import is_utf8
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.ordered_answers import InOrder
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 from services.mqtt_gateway.protocol.unanswered import REST
 
 # states of a packet id of the client
@@ -53,7 +53,7 @@ class Inbound:
         "messages",
     )
 
-    def __init__(self, front: Front, host: Host, output: Output, session: Session, version: int) -> None:
+    def __init__(self, front: ServerState, host: Host, output: Output, session: Session, version: int) -> None:
         limits = front.limits
         self._front = front
         self._host = host

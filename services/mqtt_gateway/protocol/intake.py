@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
-from services.mqtt_gateway.protocol.memory import Holder
-from services.mqtt_gateway.protocol.server_state import Front, Wire
+from services.mqtt_gateway.protocol.memory import MemoryHolder
+from services.mqtt_gateway.protocol.server_state import ServerState, Wire
 from services.mqtt_gateway.protocol.unanswered import Waiter
 
 # why nothing is read or processed: bits of what holds it up
@@ -48,7 +48,7 @@ Handlers = Mapping[type[Packet], tuple[int, int, Callable[[Any, Any], None]]]
 """By class of packet: its number (2.2.1), the part of the connection that processes it, and that part's method."""
 
 
-class Host(Holder, Waiter, Protocol):
+class Host(MemoryHolder, Waiter, Protocol):
     """A connection, as its parts see it."""
 
     intake: Intake
@@ -89,7 +89,7 @@ class Intake:
         "since",
     )
 
-    def __init__(self, front: Front, wire: Wire, host: Host, handlers: Handlers) -> None:
+    def __init__(self, front: ServerState, wire: Wire, host: Host, handlers: Handlers) -> None:
         self._front = front
         self._wire = wire
         self._host = host

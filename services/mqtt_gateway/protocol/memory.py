@@ -10,7 +10,7 @@ LITTLE: Final = 64 * 1024
 """Bytes that a client may keep waiting regardless of the limit: closing it would free next to nothing."""
 
 
-class Holder(Protocol):
+class MemoryHolder(Protocol):
     """A connection, as the memory that it holds sees it."""
 
     kept: int
@@ -37,10 +37,10 @@ class Memory:
         self.total = 0
         self.highest = 0
         """Highest total since `fallen` returned True last."""
-        self._large: dict[Holder, None] = {}  # those with more than LITTLE, the oldest first
+        self._large: dict[MemoryHolder, None] = {}  # those with more than LITTLE, the oldest first
         self._making_room = False
 
-    def change(self, holder: Holder, more: int) -> None:
+    def change(self, holder: MemoryHolder, more: int) -> None:
         """Count `more` bytes for a connection; negative: they were freed. Beyond the limit, the connections that have
         held most for longest give way, which may be this one."""
         before = holder.kept
@@ -74,7 +74,7 @@ class Memory:
         return True
 
 
-def _cost(holder: Holder) -> float:
+def _cost(holder: MemoryHolder) -> float:
     """Return bytes times seconds: of two connections that hold as much, the one that has held it longer is closed
     first."""
     return holder.kept * (holder.waited() + STEP)

@@ -21,7 +21,7 @@ from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.ordered_answers import InOrder
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 
 # where a QoS 2 exchange is
 _ASSIGNING: Final = 0
@@ -95,7 +95,7 @@ class Outbound:
         "subscribing",
     )
 
-    def __init__(self, front: Front, host: Host, output: Output, session: Session, terms: Terms) -> None:
+    def __init__(self, front: ServerState, host: Host, output: Output, session: Session, terms: Terms) -> None:
         self._front = front
         self._host = host
         self._output = output

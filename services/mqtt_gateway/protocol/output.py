@@ -8,7 +8,7 @@ from typing import Final
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, PubRec, PubRel, SubAck, UnsubAck
 from enmasse.mqtt.reader import BIGGEST
-from services.mqtt_gateway.protocol.server_state import Front, Wire
+from services.mqtt_gateway.protocol.server_state import ServerState, Wire
 
 LONGEST_REASON: Final = 1000
 """Characters."""
@@ -21,7 +21,7 @@ class Output:
 
     __slots__ = ("_counts", "_parts", "_wire", "bytes", "largest", "messages", "packets", "problems", "v5")
 
-    def __init__(self, front: Front, wire: Wire) -> None:
+    def __init__(self, front: ServerState, wire: Wire) -> None:
         self._wire = wire
         self._counts = front.packets_out
         self._parts: list[bytes] = []

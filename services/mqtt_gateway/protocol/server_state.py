@@ -81,7 +81,7 @@ class Connected(Client, Protocol):
         """Close at once after an unexpected error of this connection; other clients stay."""
 
 
-class Front:
+class ServerState:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
     seconds since the epoch; `times` has the coarse time for deadlines."""
 

@@ -18,7 +18,7 @@ from services.mqtt_gateway.protocol.inbound import Inbound
 from services.mqtt_gateway.protocol.intake import Host
 from services.mqtt_gateway.protocol.outbound import Outbound
 from services.mqtt_gateway.protocol.output import Output
-from services.mqtt_gateway.protocol.server_state import Front
+from services.mqtt_gateway.protocol.server_state import ServerState
 
 MOST_WAITING: Final = 16
 """Packets that wait for the one before; then nothing is read."""
@@ -54,7 +54,7 @@ class Subscribing:
 
     def __init__(
         self,
-        front: Front,
+        front: ServerState,
         host: Host,
         output: Output,
         session: Session,

@@ -29,7 +29,7 @@ _LOADS: Final = {
 """Topic below `$SYS/broker/load` → counter whose increase a minute it has, as a moving average."""
 
 
-class Reader(Protocol):
+class SystemReader(Protocol):
     """A client with subscriptions below `$SYS/`."""
 
     def system(self, topics: Mapping[str, bytes]) -> None:
@@ -41,7 +41,7 @@ class System:
 
     def __init__(self) -> None:
         self.topics: dict[str, bytes] = {}
-        self.readers: set[Reader] = set()
+        self.readers: set[SystemReader] = set()
         self._most = 0
         self._before: Mapping[str, int] | None = None
         self._loads: dict[tuple[str, int], float] = {}

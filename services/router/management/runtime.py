@@ -81,7 +81,7 @@ def _status(record: Any) -> str:
     return "up" if record.link.attached else "down"
 
 
-class LinkTable(Table):
+class LinkEntityTable(Table):
     """The links of all connections."""
 
     def __init__(self, router: Router) -> None:
@@ -331,7 +331,7 @@ def core_tables(router: Router, config: dict[str, Any]) -> list[Table]:
         link_routes(router),
         auto_links(router),
         AddressTable(router),
-        LinkTable(router),
+        LinkEntityTable(router),
         ConnectionTable(router),
         RouterTable(router, config),
         NodeTable(router),

@@ -13,7 +13,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.login import Login
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener as PeersListener
 from enmasse.identity.proofs.certificates import certified
@@ -109,7 +109,7 @@ class Listener:
         """Return the SASL layer of a process of the suite, which gets the rights of its role."""
         router = self._maker.router
         peers = None if EXTERNAL in self.config.sasl_mechanisms else self._maker.peers
-        admission = Admission(access, peers, record.host, peer.certificate)
+        admission = PeerCheck(access, peers, record.host, peer.certificate)
 
         def admit(user: str) -> PeerRights:
             admission.opened(user)

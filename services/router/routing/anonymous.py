@@ -15,7 +15,7 @@ from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
 from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
-from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, Copies, rejected
+from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, DeliveryCopies, rejected
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.link_routes import LinkRoutes
 from services.router.routing.brokers.relay import RelayOut, Relays, relays
@@ -113,7 +113,7 @@ class AnonymousInLink(InLink):
         elif address.treatment == MULTICAST and len(address.outs) > 1:
             if settled:
                 self.presettled += 1
-            token = None if settled else (Copies(self, delivery_id, len(address.outs)), 0)
+            token = None if settled else (DeliveryCopies(self, delivery_id, len(address.outs)), 0)
             for out in address.outs:
                 out.offer(payload, token, message_format)
         else:

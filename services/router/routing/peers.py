@@ -6,7 +6,7 @@ a link of its own, before that address is remembered.
 
 from __future__ import annotations
 
-from enmasse.identity.processes.peer_check import Admission
+from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
 from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
@@ -17,7 +17,7 @@ class PeerRights:
 
     of_process = True
 
-    def __init__(self, admission: Admission, router_id: str, max_message_size: int) -> None:
+    def __init__(self, admission: PeerCheck, router_id: str, max_message_size: int) -> None:
         self.max_message_size = max_message_size
         self.sender = of_role(admission.role)
         self._admission = admission

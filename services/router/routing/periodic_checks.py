@@ -35,7 +35,7 @@ def _before(delivery_id: int, mark: int) -> bool:
     return bool((delivery_id - mark) & 0x80000000)
 
 
-class Held:
+class UnsettledByAge:
     """The unsettled deliveries of one direction of a session, by age."""
 
     __slots__ = ("_marks", "_slow", "_stuck", "delayed1", "delayed10")
@@ -90,8 +90,8 @@ class _Seen:
     __slots__ = ("moved", "received", "sent")
 
     def __init__(self) -> None:
-        self.received = Held()
-        self.sent = Held()
+        self.received = UnsettledByAge()
+        self.sent = UnsettledByAge()
         self.moved = (-1, 0)  # next incoming and outgoing ids at the last look; initially none
 
 

@@ -6,7 +6,7 @@ from enmasse.engines.engine import BrokerEngine
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.address_metrics import Traffic
-from services.storage_controller.brokers.broker_contents import Contents, Holding
+from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
 
 
 class ManagedBroker:
@@ -40,7 +40,7 @@ class ManagedBroker:
         self.engine = engine
         self.fresh = fresh
         """Requested during this controller's life, so it cannot hold earlier messages."""
-        self.contents: Contents | None = None
+        self.contents: BrokerContents | None = None
         """None until the broker has delivered a complete listing during this controller's life."""
         self.looks = 0
         """Number of listings, or of answers that nothing has changed since the last one."""

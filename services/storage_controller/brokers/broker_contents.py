@@ -42,7 +42,7 @@ class Holding(NamedTuple):
         return "; ".join(parts)
 
 
-class Contents(NamedTuple):
+class BrokerContents(NamedTuple):
     """One complete listing of a broker. `stored`: messages in all durable queues that are not temporary, including
     those of MQTT sessions and those made by others."""
 
@@ -51,11 +51,11 @@ class Contents(NamedTuple):
     durable_subscriptions: int
 
 
-EMPTY = Contents({}, 0, 0)
+EMPTY = BrokerContents({}, 0, 0)
 _SHARED: dict[Holding, Holding] = {}
 
 
-def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Contents:
+def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> BrokerContents:
     """Sum the rows up. Raises ValueError if a count is not a number."""
     addresses = list(addresses)
     held: dict[AddressName, Holding] = {}
@@ -97,7 +97,7 @@ def contents(queues: Iterable[QueueRow], addresses: Iterable[AddressRow]) -> Con
             messages, consumers, durable = sums.get(name, (0, 0, 0))
             of = (full.get(name, ""), lost.get(name, 0), name in stalled)
             held[name] = share(Holding("topic", None, messages, consumers, durable, *of))
-    return Contents(held, stored, subscriptions)
+    return BrokerContents(held, stored, subscriptions)
 
 
 def topics_of(addresses: Iterable[AddressRow]) -> set[AddressName]:

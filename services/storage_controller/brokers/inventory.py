@@ -12,7 +12,7 @@ from collections.abc import KeysView
 from enmasse.engines.engine import BrokerEngine
 from enmasse.model.names import AddressName
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.brokers.broker_contents import EMPTY, Contents, Holding
+from services.storage_controller.brokers.broker_contents import EMPTY, BrokerContents, Holding
 
 
 class Inventory:
@@ -55,7 +55,7 @@ class Inventory:
         broker.disconnect(detail)
         return self.on(broker.name)
 
-    def set_contents(self, broker: ManagedBroker, contents: Contents) -> set[AddressName]:
+    def set_contents(self, broker: ManagedBroker, contents: BrokerContents) -> set[AddressName]:
         """Take a complete listing of a broker. Return the addresses whose contents there have changed."""
         changed = self._index(broker.name, broker.contents or EMPTY, contents)
         broker.contents = contents
@@ -107,7 +107,7 @@ class Inventory:
             found.append((broker, held))
         return found
 
-    def _index(self, broker: str, old: Contents, new: Contents) -> set[AddressName]:
+    def _index(self, broker: str, old: BrokerContents, new: BrokerContents) -> set[AddressName]:
         changed = set()
         for name, held in new.held.items():
             before = old.held.get(name)

@@ -26,11 +26,11 @@ from enmasse.kubernetes.api import (
     STATEFUL_SET,
     Api,
     ApiError,
-    Kind,
     Object,
+    ObjectKind,
 )
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, MESH
-from enmasse.kubernetes.warning_events import Events
+from enmasse.kubernetes.warning_events import WarningEvents
 from enmasse.kubernetes.watch import View
 from enmasse.logs import log
 from enmasse.process.runner import Fatal
@@ -73,7 +73,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class KubernetesDriver:
     """Brokers in the pods of one namespace (a BrokerDriver)."""
 
-    def __init__(self, settings: KubernetesSettings, api: Api, events: Events) -> None:
+    def __init__(self, settings: KubernetesSettings, api: Api, events: WarningEvents) -> None:
         """Raises process.Fatal if the templates cannot be used."""
         self.engine = choices.broker(settings.engine)
         self._settings = settings
@@ -308,7 +308,7 @@ class KubernetesDriver:
         except ApiError as error:
             raise DriverError(str(error)) from None
 
-    async def _get(self, kind: Kind, name: str) -> Object | None:
+    async def _get(self, kind: ObjectKind, name: str) -> Object | None:
         return await self._call(lambda: self._api.get(kind, name))
 
     async def _owner(self) -> Object:
@@ -322,7 +322,7 @@ class KubernetesDriver:
         labels = found["metadata"].get("labels") or {}
         return bool(labels.get(MANAGED_BY) == MANAGER and labels.get(INSTANCE) == self._settings.release)
 
-    async def _refuse_foreign(self, kind: Kind, name: str) -> None:
+    async def _refuse_foreign(self, kind: ObjectKind, name: str) -> None:
         if name in self._views[kind].objects():
             return
         found = await self._get(kind, name)
@@ -331,7 +331,7 @@ class KubernetesDriver:
             self._events.warn({"apiVersion": kind.version, "kind": kind.name, **found}, "NameTaken", text)
             raise DriverError(text)
 
-    async def _apply(self, kind: Kind, body: Object) -> Object:
+    async def _apply(self, kind: ObjectKind, body: Object) -> Object:
         try:
             return await asyncio.to_thread(self._api.apply, kind, body, MANAGER)
         except ApiError as error:
@@ -350,7 +350,7 @@ class KubernetesDriver:
         self._events.warn(about, "PutBack", f"{fields}, changed by {who}, belongs to {MANAGER} and is put back")
         return await self._call(lambda: self._api.apply(kind, body, MANAGER, force=True))
 
-    async def _delete(self, kind: Kind, found: Object, owner: Object) -> None:
+    async def _delete(self, kind: ObjectKind, found: Object, owner: Object) -> None:
         metadata = found["metadata"]
         owners = metadata.get("ownerReferences") or ()
         if not self._is_ours(found) or all(each.get("name") != owner["metadata"]["name"] for each in owners):

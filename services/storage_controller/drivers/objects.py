@@ -16,7 +16,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED, choices
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
-from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Kind, Object
+from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Object, ObjectKind
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
 from enmasse.storage.decoding import decode, decode_any
 from services.storage_controller.drivers.driver import Manifest
@@ -137,7 +137,7 @@ class Place(NamedTuple):
 
 def objects(
     place: Place, broker: str, manifest: Manifest, claim: Mapping[str, Any] | None
-) -> list[tuple[Kind, Object]]:
+) -> list[tuple[ObjectKind, Object]]:
     """Return all objects of a broker, in the order in which they are applied.
 
     `claim`: the volume claim template of the StatefulSet that there is: it cannot be changed.

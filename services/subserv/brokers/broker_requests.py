@@ -72,7 +72,7 @@ class _Page(msgspec.Struct):
     data: list[Row]
 
 
-class Listing(NamedTuple):
+class BrokerListing(NamedTuple):
     """Every queue and the name of every divert of a broker."""
 
     queues: list[Row]
@@ -161,7 +161,7 @@ class BrokerManagement:
         queue = f"queue.{broker_names.queue_name(self._broker, id)}"
         return int(await self._node.invoke(queue, "countMessages", retained_as(name)))
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> BrokerListing:
         """Return all queues and diverts of the broker. Raises ControlError, ValueError."""
         queues, diverts = await asyncio.gather(
             self._node.invoke("broker", "listQueues", *EVERYTHING),
@@ -169,7 +169,7 @@ class BrokerManagement:
         )
         if not isinstance(queues, str) or not isinstance(diverts, list):
             raise ValueError("its management does not answer as Artemis' does")
-        return Listing(decode(queues, _Page).data, [str(name) for name in diverts])
+        return BrokerListing(decode(queues, _Page).data, [str(name) for name in diverts])
 
     async def destroy_named(self, queue: str) -> None:
         """Delete any queue by its name."""

@@ -37,7 +37,7 @@ URGENT = 500
 _FEEDS = (broker_names.FEED, broker_names.EARLIER_FEED)
 
 
-class Claim(Enum):
+class QueueOwner(Enum):
     """Owner of a queue. OTHERS: another suite, on a broker that several may use. UNKNOWN: the store does not know it,
     and has not ended it: it is reported and kept."""
 
@@ -53,7 +53,7 @@ class Want(NamedTuple):
     patterns: set[str]
 
 
-class Held:
+class ActualQueue:
     """Actual state of a subscriber on the broker. `created`: number of the subscriber for which the queue was made."""
 
     __slots__ = ("created", "patterns", "paused")
@@ -94,7 +94,7 @@ class Owner(Protocol):
     def has_earlier(self) -> bool:
         """Whether there were queues without the suite's id in their names."""
 
-    def claim(self, broker: str, id: str, created: int | None) -> Claim:
+    def claim(self, broker: str, id: str, created: int | None) -> QueueOwner:
         """Return the owner of a queue with this id and number; `created` None: a divert without a queue."""
 
     def is_known(self, created: int) -> bool:
@@ -113,7 +113,7 @@ class BrokerConversation:
     def __init__(self, broker: str, owner: Owner, feed: RetainedFeed) -> None:
         self.broker = broker
         self.feed = feed
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, ActualQueue] = {}
         self.unknown: dict[str, str] = {}
         """Queues that the store does not know: name → id."""
         self.connected = False
@@ -319,7 +319,7 @@ class BrokerConversation:
         waiting: dict[str, list[asyncio.Future[Bound]]] = {}
         before = self.feed.mark() if urgent else None
         under_way: list[tuple[str, asyncio.Future[Reply]]] = []
-        then: dict[str, Held | None] = {}
+        then: dict[str, ActualQueue | None] = {}
         most = OPERATIONS
         try:
             for key in {**urgent, **dict.fromkeys(keys)}:
@@ -375,8 +375,8 @@ class BrokerConversation:
     # how
 
     def _begin(
-        self, key: str, want: Want | None, held: Held | None, under_way: list[tuple[str, asyncio.Future[Reply]]]
-    ) -> Held | None:
+        self, key: str, want: Want | None, held: ActualQueue | None, under_way: list[tuple[str, asyncio.Future[Reply]]]
+    ) -> ActualQueue | None:
         """Send the changes to the desired state, new before old; return the resulting state."""
         management = self._management
         if held is not None and self._is_old(key, want, held):
@@ -392,16 +392,16 @@ class BrokerConversation:
                 return None
             under_way.append((key, management.create(key, want.created)))
             under_way += [(key, management.divert(key, pattern)) for pattern in want.patterns]
-            return Held(want.created, set(want.patterns))
+            return ActualQueue(want.created, set(want.patterns))
         under_way += [(key, management.divert(key, pattern)) for pattern in want.patterns - held.patterns]
         if self._owner.complete:
             under_way += [(key, management.undivert(key, pattern)) for pattern in held.patterns - want.patterns]
         if not want.patterns:
             self._retiring.add(key)
             self._retire_at = min(self._retire_at, self._loop.time())
-        return Held(held.created, set(want.patterns))
+        return ActualQueue(held.created, set(want.patterns))
 
-    def _is_old(self, key: str, want: Want | None, held: Held) -> bool:
+    def _is_old(self, key: str, want: Want | None, held: ActualQueue) -> bool:
         """Return whether the subscriber for which the queue was made has ended."""
         if want is None or key in self._ended:
             return True
@@ -428,7 +428,7 @@ class BrokerConversation:
     async def _look(self) -> None:
         """List everything, and queue the ids whose state differs from the desired one."""
         listing = await self._management.listing()
-        found: dict[str, Held] = {}
+        found: dict[str, ActualQueue] = {}
         unknown: dict[str, str] = {}
         self._earlier_feed = False
         for row in listing.queues:
@@ -437,9 +437,9 @@ class BrokerConversation:
                 continue
             if id == broker_names.EARLIER_FEED and self._owner.has_earlier:
                 self._earlier_feed = True
-            elif (claim := self._owner.claim(self.broker, id, created)) is Claim.OURS:
-                found[id] = Held(created, set(), paused=row.paused == "true")
-            elif claim is Claim.UNKNOWN:
+            elif (claim := self._owner.claim(self.broker, id, created)) is QueueOwner.OURS:
+                found[id] = ActualQueue(created, set(), paused=row.paused == "true")
+            elif claim is QueueOwner.UNKNOWN:
                 unknown[row.name] = id
         self._report(unknown)
         kept = set(unknown.values())
@@ -450,7 +450,7 @@ class BrokerConversation:
                 continue
             if parts[0] in found:
                 found[parts[0]].patterns.add(parts[1])
-            elif self._owner.complete and self._owner.claim(self.broker, parts[0], None) is Claim.OURS:
+            elif self._owner.complete and self._owner.claim(self.broker, parts[0], None) is QueueOwner.OURS:
                 stray.append((name, self._management.undivert(*parts)))
         paused = [id for id, held in found.items() if held.paused and id not in self._resuming]
         stray += [(id, self._management.resume(id)) for id in paused]

@@ -39,7 +39,7 @@ class NotRetained(Exception):
     """A new subscriber could not be given the retained messages; the text says why."""
 
 
-class Order(Protocol):
+class ArrivalOrder(Protocol):
     """Interface of what knows the order of messages from different brokers. Changes are stored with those of the
     message."""
 
@@ -56,7 +56,7 @@ class Order(Protocol):
 class RetainedMessages:
     """The retained messages of all brokers. `order`: set by the owner; None: all messages come from one broker."""
 
-    order: Order | None = None
+    order: ArrivalOrder | None = None
 
     def __init__(self, store: Store) -> None:
         self.index = RetainedIndex()

@@ -9,7 +9,7 @@ from enmasse.model import sessions as wire
 from services.subserv import broker_names
 from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.slices import portions
-from services.subserv.serial_work import Turns
+from services.subserv.serial_work import SerialWork
 from services.subserv.sessions.sessions import Session, Sessions
 from services.subserv.subscription_placement import Desired, Subscriber
 
@@ -20,7 +20,9 @@ Command = Callable[[str, str, Any], bool]
 class SessionSources:
     """Tells gateways when the queues of a session have come or gone."""
 
-    def __init__(self, sessions: Sessions, desired: Desired, brokers: Brokers, command: Command, turns: Turns) -> None:
+    def __init__(
+        self, sessions: Sessions, desired: Desired, brokers: Brokers, command: Command, turns: SerialWork
+    ) -> None:
         self._sessions = sessions
         self._desired = desired
         self._brokers = brokers

@@ -26,7 +26,7 @@ from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
 from services.subserv.records import SessionRecord
 from services.subserv.retained.retained_messages import RetainedMessages
-from services.subserv.serial_work import Turns
+from services.subserv.serial_work import SerialWork
 from services.subserv.sessions.announced_addresses import Command, SessionSources
 from services.subserv.sessions.packet_ids import Packets
 from services.subserv.sessions.qos2_owners import Undo
@@ -77,7 +77,7 @@ class Clients:
         binder: Binder,
         command: Command,
         gateways: Callable[[], Iterable[str]],
-        turns: Turns,
+        turns: SerialWork,
         sources: SessionSources,
         retained: RetainedMessages,
     ) -> None:

@@ -32,7 +32,7 @@ _ALL = ""
 """In place of a client, which is never empty."""
 
 
-class Given:
+class Qos2Owners:
     """`owners`: the client whose session has begun an exchange. `ended`: messages whose exchange has ended, and which
     the broker may still have, oldest first."""
 

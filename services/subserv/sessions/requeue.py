@@ -16,7 +16,7 @@ from enmasse.logs import log
 from enmasse.stores import Store, StoreError
 from services.subserv import records
 from services.subserv.retained import message_forms
-from services.subserv.sessions.qos2_owners import Given, Message
+from services.subserv.sessions.qos2_owners import Message, Qos2Owners
 
 AGAIN = 0.5
 """Seconds between two attempts to return messages."""
@@ -26,11 +26,11 @@ PORTION = 50
 """Messages that are read from the store at a time; each has 1 MiB at most."""
 
 
-class Returning:
-    """Sends the messages of `Given.returning` over the router; each is stored until its queue has accepted it."""
+class Requeue:
+    """Sends the messages of `Qos2Owners.returning` over the router; each is stored until its queue has accepted it."""
 
     def __init__(
-        self, given: Given, store: Store, is_queue: Callable[[str], bool], duplicate_id: Callable[[str], str]
+        self, given: Qos2Owners, store: Store, is_queue: Callable[[str], bool], duplicate_id: Callable[[str], str]
     ) -> None:
         """`is_queue(address)` returns False only if the address is certainly not a queue any longer: its messages
         are dropped. `duplicate_id(identity)`: under which a message is sent, however often."""

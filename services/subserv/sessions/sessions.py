@@ -18,9 +18,9 @@ from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
 from services.subserv import broker_names, records
 from services.subserv.records import OutgoingRecord, SessionRecord
-from services.subserv.sessions.qos2_owners import Given, Message, Undo, goes_back, of_group
+from services.subserv.sessions.qos2_owners import Message, Qos2Owners, Undo, goes_back, of_group
 from services.subserv.subscription_placement import Subscriber
-from services.subserv.suite_queues import Identity
+from services.subserv.suite_queues import SuiteIdentity
 
 
 def undone(undo: list[Undo]) -> None:
@@ -37,7 +37,7 @@ class PacketTable:
 
     __slots__ = ("_given", "_order", "received", "sent")
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Qos2Owners) -> None:
         self.received: dict[int, str] = {}
         self.sent: dict[int, OutgoingRecord] = {}
         self._given = given
@@ -165,7 +165,7 @@ class Session(Subscriber):
 
     __slots__ = ("announced", "packets", "record", "shares", "subscriptions")
 
-    def __init__(self, id: str, record: SessionRecord, given: Given) -> None:
+    def __init__(self, id: str, record: SessionRecord, given: Qos2Owners) -> None:
         super().__init__(id, record.created)
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
@@ -196,14 +196,14 @@ class Sessions:
         self.by_client: dict[str, Session] = {}
         self.by_id: dict[str, Session] = {}
         self.shares: dict[str, Share] = {}
-        self.given = Given()
+        self.given = Qos2Owners()
         self.loaded = False
         """Everything stored has been read: what comes is new."""
         self.connected = 0
         self.subscriptions = 0
         self.wildcards = FilterLimits()
         """Limits of all filters, those over `$subctrl` included."""
-        self.identity = Identity()
+        self.identity = SuiteIdentity()
         self._ends: list[tuple[float, str]] = []
 
     def share_of(self, client: str, filter: str) -> Share | None:

@@ -12,7 +12,7 @@ from enmasse.cli.commands.configuration import address_messages
 from enmasse.cli.common import end, port_offset
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.configured import Entries, OfContext, opened, running_on
+from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, running_on
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.model.address_types import TYPES
@@ -45,10 +45,10 @@ def _looked_up(
     from enmasse.cli.configuration import validate
 
     there = opened(ADDRESSES, config, offset, place)
-    if isinstance(there, cluster.Entries):
+    if isinstance(there, cluster.ClusterEntries):
         running, phase = there.rows()
         return there.where, there.all(), running, phase, set()
-    if isinstance(there, OfContext):
+    if isinstance(there, ContextEntries):
         return there.where, there.all(), there.rows(), "not shown", set()
     folder = edited_folder(config, offset)
     running = running_on(folder, offset)
@@ -159,7 +159,7 @@ def add(
     """Add an address to the file."""
     entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
     if place is not None:
-        there: Entries = cluster.Entries(place, ADDRESSES, config_map)
+        there: Entries = cluster.ClusterEntries(place, ADDRESSES, config_map)
     else:
         there = opened(ADDRESSES, config, offset, place)
     click.echo(f"added {name} to {there.add(name, entry)}")

@@ -11,7 +11,7 @@ import click
 
 from enmasse.cli.common import FAILED, end, port_offset, report
 from enmasse.cli.completion import addresses, users
-from enmasse.cli.configuration.configured import Files, OfContext
+from enmasse.cli.configuration.configured import ContextEntries, FileEntries
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
@@ -73,7 +73,7 @@ def add(
     entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
     shown = None
     there = _opened(config, offset)
-    is_first = isinstance(there, Files) and there.is_missing
+    is_first = isinstance(there, FileEntries) and there.is_missing
     if not is_first and there.has(name):  # before a password is asked for
         USERS.in_use(there.where, name)
     if not without:
@@ -286,11 +286,11 @@ def _grant(
     click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
 
 
-def _opened(config: Path | None, offset: int) -> Files | OfContext:
+def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
     """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
     if config is None and (context := in_force()) is not None:
-        return OfContext(USERS, offset, str(context))
-    return Files(USERS, edited_folder(config, offset), offset, None)
+        return ContextEntries(USERS, offset, str(context))
+    return FileEntries(USERS, edited_folder(config, offset), offset, None)
 
 
 def _object(name: str, entry: Any, where: str) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _object(name: str, entry: Any, where: str) -> dict[str, Any]:
 def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
     """Return the place of the users, and the users as `_described` gives them."""
     there = _opened(config, offset)
-    if isinstance(there, OfContext):
+    if isinstance(there, ContextEntries):
         from enmasse.cli.contexts.console import items
 
         rows = [
@@ -340,11 +340,11 @@ def _permission_text(permission: dict[str, Any]) -> str:
 
 
 def _new_password(
-    there: Files | OfContext, file: str | None, generate: bool, *, sha1: bool
+    there: FileEntries | ContextEntries, file: str | None, generate: bool, *, sha1: bool
 ) -> tuple[dict[str, Any], str | None]:
     """Return the fields of an entry for a new password, and the password if it was generated. The console of a context
     hashes by itself."""
-    by_console = isinstance(there, OfContext)
+    by_console = isinstance(there, ContextEntries)
     if by_console and sha1:
         raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
     text = _chosen(file, generate)

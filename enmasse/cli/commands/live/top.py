@@ -20,7 +20,7 @@ import click
 from enmasse.cli.common import port_offset
 from enmasse.cli.contexts.api_problems import Lost, lost
 from enmasse.cli.contexts.console import API, Console, console
-from enmasse.cli.contexts.streams import Merged, follow
+from enmasse.cli.contexts.streams import MergedRows, follow
 from enmasse.cli.output.tables import age, table
 
 STEP = 1.0
@@ -69,7 +69,7 @@ class Streams:
     def __init__(self, there: Console) -> None:
         self._there = there
         self._lock = threading.Condition()
-        self._parts = {name: Merged(key) for name, key in PARTS.items()}
+        self._parts = {name: MergedRows(key) for name, key in PARTS.items()}
         self._lost: Lost | None = None
         for name in PARTS:
             threading.Thread(target=self._follow, args=(name,), daemon=True).start()

@@ -18,7 +18,7 @@ from enmasse.cli.messages.mqttclient import connection_options
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
-    from enmasse.cli.contexts.target_server import Server
+    from enmasse.cli.contexts.target_server import TargetServer
     from enmasse.cli.messages.mqttclient import Session
     from enmasse.mqtt.packets import Properties
 
@@ -151,7 +151,7 @@ class _Publisher:
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._denied = False
 
-    async def run(self, bodies: AsyncIterator[Any], rate: float | None, server: Server) -> int:
+    async def run(self, bodies: AsyncIterator[Any], rate: float | None, server: TargetServer) -> int:
         """Return the exit status. Raises OSError if it cannot connect, or the connection was lost."""
         client, tally = self._client, self._tally
         try:

@@ -10,7 +10,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, end, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
-from enmasse.cli.messages.reconnects import Attempts, Unprinted
+from enmasse.cli.messages.reconnects import Reconnects, Unprinted
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class ReceiveLoop:
         self._container = container
         self._options = options
         self._received = 0
-        self._attempts = Attempts(remote, options.timeout)
+        self._attempts = Reconnects(remote, options.timeout)
         self._known = False
         """Whether the subscription that --unsubscribe deletes exists."""
 

@@ -10,7 +10,7 @@ import click
 from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options
-from enmasse.cli.messages.reconnects import Attempts, Unprinted
+from enmasse.cli.messages.reconnects import Reconnects, Unprinted
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ def command(
         raise click.UsageError("a reply goes where its request says: leave out --to and --correlation-id")
     remote = choose(address, url, offset, tls)
     try:
-        status = amqp.run(Replies(remote, body, fields, count, timeout).run(), remote)
+        status = amqp.run(Replier(remote, body, fields, count, timeout).run(), remote)
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
     sys.exit(status)
 
 
-class Replies:
+class Replier:
     """Answers requests until the count or the timeout is reached. After a loss it connects again."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Replies:
         self._count = count
         self._timeout = timeout
         self._answered = 0
-        self._attempts = Attempts(remote, timeout)
+        self._attempts = Reconnects(remote, timeout)
 
     async def run(self) -> int:
         """Return the exit status. Raises AmqpError or OSError if it cannot receive, Unprinted."""

@@ -119,7 +119,7 @@ class Tally:
         return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "accepted")
 
 
-class Unreadable(Exception):
+class UnreadableLine(Exception):
     """A line of stdin is not a message; the text has its number and the reason."""
 
 
@@ -142,7 +142,7 @@ async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: 
         try:
             payload = from_json({"durable": True} | _object(line), fields)
         except (NoMessage, RecursionError) as error:
-            raise Unreadable(
+            raise UnreadableLine(
                 f"line {number} of stdin is not a message as `receive --json` prints it: {error}"
             ) from None
         yield payload
@@ -180,7 +180,7 @@ async def _send(remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: 
                             tally.take(None)
                         else:
                             waiting.append(outcome)
-                except Unreadable as error:
+                except UnreadableLine as error:
                     unreadable = tally.error = str(error)
                 while waiting:
                     if not await _one_less(waiting, timeout, tally):

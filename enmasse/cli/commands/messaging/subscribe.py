@@ -12,12 +12,12 @@ import click
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.mqttclient import NEVER, NO_END, Expiry, connection_options
-from enmasse.cli.messages.reconnects import Attempts, Unprinted
+from enmasse.cli.messages.reconnects import Reconnects, Unprinted
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
     from enmasse.aio.mqtt import Disconnected
-    from enmasse.cli.contexts.target_server import Server
+    from enmasse.cli.contexts.target_server import TargetServer
     from enmasse.cli.messages.mqttclient import Session
     from enmasse.mqtt.packets import Publish
 
@@ -118,13 +118,13 @@ class SubscribeOptions:
 class SubscribeLoop:
     """Prints messages until the count or the timeout is reached. After a loss it connects again."""
 
-    def __init__(self, session: Session, server: Server, options: SubscribeOptions) -> None:
+    def __init__(self, session: Session, server: TargetServer, options: SubscribeOptions) -> None:
         self._session = session
         self._client = session.client
         self._server = server
         self._options = options
         self._received = 0
-        self._attempts = Attempts(server, options.timeout)
+        self._attempts = Reconnects(server, options.timeout)
 
     async def run(self) -> int:
         """Return the exit status. Raises Refused or OSError if it cannot subscribe, Unprinted."""

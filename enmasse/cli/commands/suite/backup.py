@@ -30,7 +30,7 @@ COPY = "backup"
 POLL_SECONDS, PATIENCE = 0.05, 300.0
 
 
-class Failed(Exception):
+class CopyFailed(Exception):
     """A part cannot be copied; the text has the reason."""
 
 
@@ -76,7 +76,7 @@ def command(folder: Path, config: Path | None, data: Path | None, as_json: bool,
             if not path.parts[0].startswith(".") and not (config / path).resolve().is_relative_to(data.resolve()):
                 copy_file(config / path, folder / "config" / path)
         manifest = seal(folder, {"version": __version__, "started": started, "running": running is not None})
-    except Failed as error:
+    except CopyFailed as error:
         end("backup.data.failed", f"{error} {folder} is incomplete: delete it, and repeat the command.")
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
@@ -107,7 +107,7 @@ def _alone(data: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise Failed("another backup of this suite is being made.") from None
+        raise CopyFailed("another backup of this suite is being made.") from None
     finally:
         os.close(descriptor)
 
@@ -120,9 +120,9 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
     try:
         components = get_status(offset)["components"]
     except NotRunning as error:
-        raise Failed(str(error)) from None
+        raise CopyFailed(str(error)) from None
     if any(each["engine"] == "artemis" for each in components if each["kind"] == "broker"):
-        raise Failed("brokers of Artemis make no copies while they run: stop the suite, and repeat the command.")
+        raise CopyFailed("brokers of Artemis make no copies while they run: stop the suite, and repeat the command.")
     for lock in sorted((data / "brokers").glob("*/LOCK")):
         folder, to = lock.parent, target / "brokers" / lock.parent.name
         with _locked(lock) as unused:
@@ -196,9 +196,9 @@ def _wait(file: Path, offset: int) -> None:
             try:
                 suite_info(offset)
             except NotRunning:
-                raise Failed("the suite has ended before its data was copied.") from None
+                raise CopyFailed("the suite has ended before its data was copied.") from None
         if now - began > PATIENCE:
-            raise Failed(f"{file.parent}: no copy within {PATIENCE:g} s; `enmasse logs` shows why.")
+            raise CopyFailed(f"{file.parent}: no copy within {PATIENCE:g} s; `enmasse logs` shows why.")
         time.sleep(POLL_SECONDS)
 
 
@@ -208,7 +208,7 @@ def _copy_stopped(data: Path, target: Path) -> None:
     from enmasse.supervisor.plan.datadir import DataDir
 
     if not (data / "format.json").is_file():
-        raise Failed(f"{data}: is no data folder of EnMasse; name it with --data DIR.")
+        raise CopyFailed(f"{data}: is no data folder of EnMasse; name it with --data DIR.")
     held = DataDir(data.absolute())
     try:
         held.lock()
@@ -216,6 +216,6 @@ def _copy_stopped(data: Path, target: Path) -> None:
             if path.parts[0] not in LEFT_OUT and COPY not in path.parts[:-1]:
                 copy_file(data / path, target / path)
     except StartError as error:
-        raise Failed(str(error)) from None
+        raise CopyFailed(str(error)) from None
     finally:
         held.close()

@@ -183,7 +183,7 @@ class AddressTotals(Touched):
         return self.size <= self.limit * 9 // 10 and self.count < self.limit_count
 
 
-class Ledger:
+class BrokerTotals:
     """The broker's totals: `size` of all messages held, `resident` of those whose payload is in memory."""
 
     __slots__ = (

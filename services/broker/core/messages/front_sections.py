@@ -55,7 +55,7 @@ _SHORT_BEGIN = 512  # bytes of `_last`
 _MOST_KEPT = 64 << 10  # bytes of a message whose sections are remembered
 
 
-class Front:
+class FrontSections:
     """Statements of the sections before the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
     `flags`: of the StoredMessage made of it. `simple`: no expiry, no scheduling and no `claims`, the flags are all that
@@ -100,7 +100,7 @@ class Front:
         self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay or claims)
 
 
-Fronts = tuple[Front, Front]
+Fronts = tuple[FrontSections, FrontSections]
 """Fronts of messages that differ in application properties alone: with them, and without (`bare`)."""
 
 _USUAL_HEADER = b"\x00\x53\x70"
@@ -114,7 +114,7 @@ _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
 _SEAL = RETAINED_BY.encode()
 _AT_ONCE = (0, 0, False)  # delivery time and delay: none, and no claims
 
-_PLAIN = (Front(False, 4, -1, False), Front(False, 4, -1, False, bare=True))
+_PLAIN = (FrontSections(False, 4, -1, False), FrontSections(False, 4, -1, False, bare=True))
 _headers: dict[bytes, Fronts] = {b"": _PLAIN}
 _annotations: dict[bytes, tuple[int, int, bool]] = {b"": _AT_ONCE}
 # A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
@@ -136,7 +136,7 @@ def sections_of(payload: bytes) -> Sections:
     return sections
 
 
-def read_front(payload: bytes) -> Front:
+def read_front(payload: bytes) -> FrontSections:
     """Return what the sections before the body state. Sections that the broker may have to rewrite are decoded. Of
     short properties and application properties, which are passed on unchanged, only the size is checked.
 
@@ -167,7 +167,7 @@ def read_front(payload: bytes) -> Front:
     return _read_all(payload)
 
 
-def _read_all(payload: bytes) -> Front:
+def _read_all(payload: bytes) -> FrontSections:
     """`read_front` of a message that does not begin as the last one."""
     global _last
     sections = sections_of(payload)
@@ -207,7 +207,7 @@ def _read_header(sections: Sections, encoded: bytes) -> Fronts:
         if not (value is None or isinstance(value, int)) or isinstance(value, bool):
             raise malformed(f"header: {name} is not a number")
     usual = encoded.startswith(_USUAL_HEADER) and (priority is None or isinstance(priority, UByte))
-    front = Front(  # any integer may come, whatever the types should be
+    front = FrontSections(  # any integer may come, whatever the types should be
         durable is True,
         max(0, min(9, priority)) if isinstance(priority, int) else 4,
         min(ttl, FOREVER) if isinstance(ttl, int) else -1,
@@ -221,14 +221,14 @@ def _read_header(sections: Sections, encoded: bytes) -> Fronts:
 
 
 def _fronts(
-    header: Front, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0, claims: bool = False
+    header: FrontSections, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0, claims: bool = False
 ) -> Fronts:
     """Return the Fronts of messages with what this header states, and these times and claims."""
     durable, priority, ttl = header.durable, header.priority, header.ttl
     rewrite = rewrite or bool(header.flags & REWRITE)
     return (
-        Front(durable, priority, ttl, rewrite, expiry, time, delay, claims),
-        Front(durable, priority, ttl, rewrite, expiry, time, delay, claims, bare=True),
+        FrontSections(durable, priority, ttl, rewrite, expiry, time, delay, claims),
+        FrontSections(durable, priority, ttl, rewrite, expiry, time, delay, claims, bare=True),
     )
 
 

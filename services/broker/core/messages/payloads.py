@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from enmasse.logs import log
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.messages.stored_message import PARTLY, STORED, StoredMessage
 from services.broker.core.persistence import MessageStore, PageStore
 
@@ -15,7 +15,7 @@ _log = log.get()
 class Payloads:
     """Payloads of messages: in memory, in the store, or in the pager."""
 
-    def __init__(self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None) -> None:
+    def __init__(self, ledger: BrokerTotals, store: MessageStore | None, pager: PageStore | None) -> None:
         self._ledger = ledger
         self._store = store
         self._pager = pager

@@ -6,7 +6,7 @@ from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
-from services.broker.core.limits.usage import UNCOMMITTED, Ledger
+from services.broker.core.limits.usage import UNCOMMITTED, BrokerTotals
 from services.broker.core.persistence import MessageStore, PageStore
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
 
@@ -18,7 +18,12 @@ class Admission:
     """Knows the addresses whose producers have no credit."""
 
     def __init__(
-        self, ledger: Ledger, store: MessageStore | None, pager: PageStore | None, limits: BrokerLimits, broker: str
+        self,
+        ledger: BrokerTotals,
+        store: MessageStore | None,
+        pager: PageStore | None,
+        limits: BrokerLimits,
+        broker: str,
     ) -> None:
         """`broker`: its name, for the log."""
         self._ledger = ledger

@@ -12,7 +12,7 @@ from typing import Protocol
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
 from services.broker.core.errors import BrokerError
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.persistence import MessageStore
@@ -45,7 +45,7 @@ class ArrivalsHost(Protocol):
     """The part of the broker that arrivals use."""
 
     admission: Admission
-    ledger: Ledger
+    ledger: BrokerTotals
     payloads: Payloads
     store: MessageStore | None
     commit_asked: int

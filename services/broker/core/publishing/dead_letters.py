@@ -13,7 +13,7 @@ from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.death import Death, Reason, annotation
 from services.broker.core.messages.front_sections import actual_expiry, moved, original_annotations
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
-from services.broker.core.queues.dispatcher import Unreadable
+from services.broker.core.queues.dispatcher import ReadFailure
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.catalogue import Catalogue
 
@@ -110,8 +110,8 @@ class DeadLetters:
     ) -> bool:
         if target is not None:
             payload = queue.dispatcher.read(message)
-            if isinstance(payload, Unreadable):
-                return payload is Unreadable.LOST
+            if isinstance(payload, ReadFailure):
+                return payload is ReadFailure.LOST
             annotations |= annotation(payload, death, queue.address.name, self._wall())
             self.move_copy(queue, message, payload, target, annotations)
         queue.finish(message)

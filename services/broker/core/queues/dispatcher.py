@@ -16,7 +16,7 @@ from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.contents import C
 from services.broker.core.queues.order import NORMAL
 from services.broker.core.queues.queue_host import QueueHost
-from services.broker.core.queues.rotation import TURN, Turns
+from services.broker.core.queues.rotation import TURN, Rotation
 from services.broker.core.queues.selection import Selection, UndecidedError
 from services.broker.core.shares import LIGHT, LIGHT_SIZE, Spent
 
@@ -26,7 +26,7 @@ _RUN = 50  # messages sent in one go
 _EXPIRY = 10  # messages that could be sent for the work of one that has expired
 
 
-class Unreadable(Enum):
+class ReadFailure(Enum):
     """HELD: the message cannot be read now; it is back in its place and the queue stands still. LOST: it is gone for
     good."""
 
@@ -65,7 +65,7 @@ class Dispatcher(Generic[C]):
         self.paused = False
         self.stalled = False
         self.simple = True
-        self.turns = Turns()
+        self.turns = Rotation()
         self.selection = Selection(queue, broker.payloads, broker.to_wall)
 
     # -- the mode ------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class Dispatcher(Generic[C]):
         payload = message.payload
         if payload is None:
             found = self.read(message)
-            if isinstance(found, Unreadable):
+            if isinstance(found, ReadFailure):
                 return
             payload = found
         if self._attempts and self._is_used_up(message):
@@ -358,17 +358,17 @@ class Dispatcher(Generic[C]):
         return dead
 
     # -- messages that cannot be read ----------------------------------------------------------------------------------
-    def read(self, message: StoredMessage) -> bytes | Unreadable:
+    def read(self, message: StoredMessage) -> bytes | ReadFailure:
         """Read the payload of a message taken out of the order."""
         try:
             payload = self._broker.payloads.load(message)
         except OSError as error:
             self.reinsert([message])
             self._stand_still(message, error)
-            return Unreadable.HELD
+            return ReadFailure.HELD
         if payload is None:
             self._broker.lose(self._queue, message)
-            return Unreadable.LOST
+            return ReadFailure.LOST
         return payload
 
     def _stand_still(self, message: StoredMessage, error: OSError) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from services.broker.core.errors import BrokerError
 from services.broker.core.jobs import FILTERED
 from services.broker.core.messages.stored_message import StoredMessage
-from services.broker.core.queues.dispatcher import Unreadable
+from services.broker.core.queues.dispatcher import ReadFailure
 from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.rotation import TURN
 
@@ -119,8 +119,8 @@ class Mover:
     def _send(self, message: StoredMessage) -> bool:
         """Return False if the message cannot be read now: it is back in its place."""
         payload = self.queue.dispatcher.read(message)
-        if isinstance(payload, Unreadable):
-            return payload is Unreadable.LOST
+        if isinstance(payload, ReadFailure):
+            return payload is ReadFailure.LOST
         if self._left is not None:
             self._left -= 1
         self._held[message.id] = self.queue.held[message.id] = message

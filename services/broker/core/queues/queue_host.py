@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from services.broker.core.jobs import Jobs
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.messages.death import Death
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.stored_message import StoredMessage
@@ -31,7 +31,7 @@ class DeadLettering(Protocol[Q]):
 class ContentsHost(Protocol):
     """Needs of the messages of a queue."""
 
-    ledger: Ledger
+    ledger: BrokerTotals
     payloads: Payloads
     store: MessageStore | None
 

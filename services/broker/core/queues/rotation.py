@@ -9,7 +9,7 @@ from services.broker.core.queues.consumer import Consumer
 TURN = 500  # messages sent, or looked at in search of a match, in one go; then other queues have their turn
 
 
-class Turns:
+class Rotation:
     """`active`: the consumers that have credit, as far as known, in turn. `selective`: how many have a selector or a
     priority of their own; `weight`: of all their selectors. `draining`: those that wait for the answer to a drain."""
 

@@ -14,7 +14,7 @@ from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.settings import SettingsRepository, Value
-from services.broker.core.limits.usage import Ledger
+from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.limits.user_limits import UserLimits
 from services.broker.core.messages.condition import Condition
 from services.broker.core.persistence import MessageStore
@@ -35,7 +35,7 @@ class CatalogueHost(Protocol):
     """The part of the broker that the catalogue uses."""
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> BrokerTotals:
         """Totals of the messages held."""
 
     def next_id(self) -> int:

@@ -36,7 +36,7 @@ class Batch:
         self.whole = whole
 
 
-class Catalogue:
+class StoredDefinitions:
     """Memory is authoritative after `read`; `cut` and `write` persist it."""
 
     def __init__(self, directory: Path, files: Files) -> None:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from enmasse.logs import log as logs
 from enmasse.metrics import Histogram
 from services.broker.storage.journal.chunk import Chunk, Segment
-from services.broker.storage.journal.definitions import Batch, Catalogue
+from services.broker.storage.journal.definitions import Batch, StoredDefinitions
 from services.broker.storage.journal.file_operations import File, Files
 from services.broker.storage.journal.gathering import Gathering
 from services.broker.storage.journal.replaying import OnDamage, Replay, Replaying
@@ -72,11 +72,11 @@ class Journal:
         loop: asyncio.AbstractEventLoop | None,
         lost: Replay | None,
         segment_size: int,
-        catalogue: Catalogue | None,
+        catalogue: StoredDefinitions | None,
         repeat: frozenset[int],
     ) -> None:
         self.directory = directory
-        self.catalogue = catalogue or Catalogue(directory, files)
+        self.catalogue = catalogue or StoredDefinitions(directory, files)
         # see Replaying.finish; runs before anything is read or written
         self.finish_mending: Callable[[], None] = _nothing
         self.uncommitted: Callable[[], Done] = _nobody  # see Store.on_failure
@@ -120,7 +120,7 @@ class Journal:
         loop: asyncio.AbstractEventLoop | None = None,
         lost: Replay | None = None,
         segment_size: int = SEGMENT_SIZE,
-        catalogue: Catalogue | None = None,
+        catalogue: StoredDefinitions | None = None,
         repeat: frozenset[int] = frozenset(),
         on_damage: OnDamage = _nothing,
     ) -> Journal:

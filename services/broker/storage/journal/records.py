@@ -63,7 +63,7 @@ def decode_removes(record: bytes | memoryview) -> tuple[int, int, tuple[int, ...
     return queue, root, struct.unpack_from(f"<{count}Q", record, REMOVES_S.size)
 
 
-class State(NamedTuple):
+class ReferenceState(NamedTuple):
     """State of a reference, and the location of the record that has it."""
 
     location: int
@@ -112,7 +112,7 @@ def payload_start(record: memoryview) -> int:
 
 
 def encode_copy(
-    record: memoryview, old: Stored, queues: Sequence[int], states: Sequence[tuple[int, State]]
+    record: memoryview, old: Stored, queues: Sequence[int], states: Sequence[tuple[int, ReferenceState]]
 ) -> list[bytes | memoryview]:
     """Return the parts of a COPY of a message's record with its current references."""
     return [
@@ -127,7 +127,7 @@ def encode_copy_head(
     expiry: int,
     not_before: int,
     queues: Sequence[int],
-    states: Sequence[tuple[int, State]],
+    states: Sequence[tuple[int, ReferenceState]],
 ) -> bytes:
     """Return the part of a COPY before the payload."""
     head = META.pack(message, priority, HAS_STATES if states else 0, len(queues), expiry, not_before)

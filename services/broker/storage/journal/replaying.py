@@ -15,7 +15,7 @@ from pathlib import Path
 from enmasse.logs import log as logs
 from services.broker.storage.journal import summary as summaries
 from services.broker.storage.journal.chunk import Segment
-from services.broker.storage.journal.definitions import Catalogue
+from services.broker.storage.journal.definitions import StoredDefinitions
 from services.broker.storage.journal.file_operations import File, Files, write_new
 from services.broker.storage.journal.mending import Range, mend, unreadable
 from services.broker.storage.journal.segment import (
@@ -55,7 +55,7 @@ class Replaying:
     """
 
     def __init__(
-        self, directory: Path, files: Files, catalogue: Catalogue, replay: Replay, on_damage: OnDamage
+        self, directory: Path, files: Files, catalogue: StoredDefinitions, replay: Replay, on_damage: OnDamage
     ) -> None:
         self.segments: dict[int, Segment] = {}
         self.damaged: list[str] = []

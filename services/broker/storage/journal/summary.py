@@ -22,7 +22,7 @@ Kept = Sequence[tuple[int, bytes]]
 """Pairs of offset in the segment and whole record."""
 
 
-class Contents(msgspec.Struct, array_like=True):
+class MessageIndex(msgspec.Struct, array_like=True):
     """Messages of a segment in the form of the store's index: blocks of 256 ids."""
 
     last_id: int  # no higher id was assigned before
@@ -37,7 +37,7 @@ class Summary(msgspec.Struct, array_like=True):
 
     number: int
     end: int
-    contents: Contents
+    contents: MessageIndex
     offsets: list[int]
     records: list[bytes]
 

@@ -17,7 +17,7 @@ from services.broker.storage.journal.definitions import NAME as CATALOGUE
 from services.broker.storage.journal.file_operations import Files, write_new
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.segment import OFFSET_BITS
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 
 log = logs.get(part="storage")
 
@@ -27,7 +27,7 @@ NAME = "backup"
 class Backup:
     """Makes backups; the owner calls `step` periodically."""
 
-    def __init__(self, directory: Path, files: Files, journal: Journal, live: Live) -> None:
+    def __init__(self, directory: Path, files: Files, journal: Journal, live: LiveRecords) -> None:
         self._directory = directory / NAME
         self._files = files
         self._journal = journal

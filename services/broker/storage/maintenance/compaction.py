@@ -34,7 +34,7 @@ from services.broker.storage.journal.records import (
 )
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.segment_files import DamagedError
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 from services.broker.storage.maintenance.deletion import Deletion
 from services.broker.storage.writer import Writer
 
@@ -69,7 +69,12 @@ class Compactor:
     """Chooses and copies segments; the owner calls `step` periodically."""
 
     def __init__(
-        self, journal: Journal, live: Live, writer: Writer, deletion: Deletion, loop: asyncio.AbstractEventLoop | None
+        self,
+        journal: Journal,
+        live: LiveRecords,
+        writer: Writer,
+        deletion: Deletion,
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._journal = journal
         self._live = live

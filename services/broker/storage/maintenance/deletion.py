@@ -7,7 +7,7 @@ from functools import partial
 from enmasse.logs import log as logs
 from services.broker.storage.journal.chunk import Segment
 from services.broker.storage.journal.journal import Journal
-from services.broker.storage.live_records import Live
+from services.broker.storage.live_records import LiveRecords
 
 log = logs.get(part="storage")
 
@@ -15,7 +15,7 @@ log = logs.get(part="storage")
 class Deletion:
     """Deletes segments; the owner calls `step` periodically."""
 
-    def __init__(self, journal: Journal, live: Live) -> None:
+    def __init__(self, journal: Journal, live: LiveRecords) -> None:
         self._journal = journal
         self._live = live
         self._busy = False

@@ -13,8 +13,8 @@ from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.segment_files import DamagedError, good_records, too_short
-from services.broker.storage.journal.summary import Contents, Summary
-from services.broker.storage.live_records import Live
+from services.broker.storage.journal.summary import MessageIndex, Summary
+from services.broker.storage.live_records import LiveRecords
 
 log = logs.get(part="storage")
 
@@ -24,7 +24,7 @@ PAUSE = 60  # steps until the next attempt after a failed write
 class Summarising:
     """Writes summaries; the owner calls `step` periodically and `finish` at the end."""
 
-    def __init__(self, journal: Journal, live: Live, files: Files, kinds: frozenset[int]) -> None:
+    def __init__(self, journal: Journal, live: LiveRecords, files: Files, kinds: frozenset[int]) -> None:
         """`kinds`: records that a summary repeats."""
         self._journal = journal
         self._live = live
@@ -74,7 +74,7 @@ class Summarising:
         if error is not None:
             log.warning("broker.segment.summary-failed", file=str(segment.path), reason=str(error))
 
-    def _contents(self, number: int) -> Contents:
+    def _contents(self, number: int) -> MessageIndex:
         """Return the messages of a segment, including messages of neighbouring segments in the same blocks."""
         live = self._live
         usage = live.usage(number)
@@ -91,7 +91,7 @@ class Summarising:
             if MANY in queues:
                 some = (block << BLOCK_BITS | i for i, queue in enumerate(queues) if queue == MANY)
                 many.update((message, live.index.many[message]) for message in some)
-        return Contents(
+        return MessageIndex(
             live.last_id,
             found,
             b"".join([blocks[n].queues.tobytes() for n in found]),
@@ -100,7 +100,7 @@ class Summarising:
         )
 
     # -- in the thread, if there is one --------------------------------------------------------------------------------
-    def _write(self, segment: Segment, contents: Contents) -> Exception | None:
+    def _write(self, segment: Segment, contents: MessageIndex) -> Exception | None:
         try:
             kept = segment.kept
             if kept is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.clock import Clock
-from services.router.routing.addresses.choice import UNLIMITED, Choice, Limits
+from services.router.routing.addresses.choice import UNLIMITED, Choice, ChoiceLimits
 from services.router.routing.addresses.destination import Consumer, Destination, Holder
 from services.router.routing.addresses.producer import Feed, Producer
 from services.router.routing.configuration import MULTICAST
@@ -130,7 +130,7 @@ class RoutedAddress:
     def __init__(self, identity: int, key: str, treatment: str, clock: Clock) -> None:
         self.identity = identity
         self.key = key
-        self.limits = Limits(treatment)
+        self.limits = ChoiceLimits(treatment)
         self.everyone = self.local = Choice(self.limits)
         self.outs = self.everyone.outs
         self.neighbours: dict[Destination, None] = {}

@@ -12,7 +12,7 @@ UNLIMITED = 1 << 30
 _LOAD = attrgetter("load")
 
 
-class Limits:
+class ChoiceLimits:
     """Limits common to all choices among the destinations of one address. (A separate object: a choice that refers to
     its address would keep both alive until the garbage collector runs.)"""
 
@@ -33,7 +33,7 @@ class Choice:
 
     __slots__ = ("_at", "_limits", "_ring", "nearer", "only", "outs")
 
-    def __init__(self, limits: Limits, outs: Sequence[Destination] = ()) -> None:
+    def __init__(self, limits: ChoiceLimits, outs: Sequence[Destination] = ()) -> None:
         self.outs = list(outs)
         self.only: Destination | None = None
         self.nearer: Sequence[Destination] = ()

@@ -113,7 +113,7 @@ def count_outcomes(books: Books, state: Any, n: int) -> None:
 _RANK = {Rejected: 3, Accepted: 2, Modified: 1, Released: 0}
 
 
-class Copies:
+class DeliveryCopies:
     """The copies of one multicast delivery; the sender gets the highest of rejected, accepted, modified, released."""
 
     __slots__ = ("delivery_id", "left", "sender", "source", "state")

@@ -48,7 +48,7 @@ class BrokerFeed(InLink):
     is_queue = True
 
     def __init__(
-        self, maker: LiveAutoLink | Extra, connection: RouterConnection, link: Receiver, address: RoutedAddress
+        self, maker: LiveAutoLink | ExtraLink, connection: RouterConnection, link: Receiver, address: RoutedAddress
     ) -> None:
         super().__init__(connection, link, address)
         self._maker = maker
@@ -196,7 +196,7 @@ class BrokerOut(OutLink):
     names_senders = True
 
     def __init__(
-        self, maker: LiveAutoLink | Extra, connection: RouterConnection, sender: Sender, address: RoutedAddress
+        self, maker: LiveAutoLink | ExtraLink, connection: RouterConnection, sender: Sender, address: RoutedAddress
     ) -> None:
         super().__init__(connection, sender, address)
         self._maker = maker
@@ -313,7 +313,7 @@ class LiveAutoLink:
         self._connection = connection
         self._address = address
         self._tries = 0
-        self._extras: list[Extra] = []
+        self._extras: list[ExtraLink] = []
         self._single = False  # the peer refused an additional link
         self._ended = False
 
@@ -332,7 +332,7 @@ class LiveAutoLink:
         except AmqpError as error:
             self.link_detached(error)
 
-    def _make(self, maker: LiveAutoLink | Extra, address: RoutedAddress) -> BrokerLink:
+    def _make(self, maker: LiveAutoLink | ExtraLink, address: RoutedAddress) -> BrokerLink:
         """Attach a link. Raises AmqpError if the peer allows no further one."""
         connection = self._connection
         incoming = self.config.direction == "in"
@@ -388,14 +388,14 @@ class LiveAutoLink:
 
     # Additional links
 
-    def _add(self) -> Extra | None:
+    def _add(self) -> ExtraLink | None:
         """Open an additional link; None if the maximum is reached."""
         connection, record = self._connection, self.record
         if self._single or record is None or record.address is None or not connection.usable:
             return None
         if len(self._extras) >= MOST_EXTRAS or len(connection.extras) >= MOST_EXTRAS_OF_CONNECTION:
             return None
-        extra = Extra(self)
+        extra = ExtraLink(self)
         try:
             extra.record = self._make(extra, record.address)
         except AmqpError:
@@ -424,7 +424,7 @@ class LiveAutoLink:
         if all(link in stuck for link in links) and any(out.ready for out in record.address.outs):
             self._add()
 
-    def extra_gone(self, extra: Extra, refused: bool) -> bool:
+    def extra_gone(self, extra: ExtraLink, refused: bool) -> bool:
         """Record the end of an additional link. `refused`: the peer refused it, so no further ones are opened on this
         connection. Return False if the end was known."""
         if extra not in self._extras:
@@ -435,7 +435,7 @@ class LiveAutoLink:
         return True
 
 
-class Extra:
+class ExtraLink:
     """An additional link of `live`."""
 
     __slots__ = ("_attached_once", "_idle_since", "_live", "record")

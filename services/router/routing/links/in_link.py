@@ -13,7 +13,7 @@ from enmasse.amqp.messages.scan import PROPERTIES
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.choice import Choice
-from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, SHORTEST, Copies, Token, settle_others
+from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, SHORTEST, DeliveryCopies, Token, settle_others
 from services.router.routing.addresses.destination import Destination, StreamDestination
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
@@ -184,7 +184,7 @@ class InLink(LinkRecord):
             for out in outs:
                 out.offer(payload, None, message_format)
         else:
-            token = (Copies(self, delivery_id, len(outs)), 0)
+            token = (DeliveryCopies(self, delivery_id, len(outs)), 0)
             for out in outs:
                 if message_format or not out.direct or not out.pass_on(payload, token):
                     out.offer(payload, token, message_format)

@@ -20,7 +20,14 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.address import RoutedAddress
-from services.router.routing.addresses.deliveries import FAILED, NOT_A_MESSAGE, SHORTEST, Copies, Token, rejected
+from services.router.routing.addresses.deliveries import (
+    FAILED,
+    NOT_A_MESSAGE,
+    SHORTEST,
+    DeliveryCopies,
+    Token,
+    rejected,
+)
 from services.router.routing.addresses.destination import StreamDestination, Taker
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord
@@ -413,7 +420,7 @@ def start(source: InLink, address: RoutedAddress, partial: Partial, head: bytes)
     if settled:
         source.presettled += 1
     elif len(outs) > 1:
-        token = (Copies(source, partial.delivery_id, len(outs)), 0)
+        token = (DeliveryCopies(source, partial.delivery_id, len(outs)), 0)
     else:
         token = (source, partial.delivery_id)
     for out in outs:

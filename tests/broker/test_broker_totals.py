@@ -6,12 +6,12 @@ import ast
 from pathlib import Path
 
 import services.broker
-from services.broker.core.limits.usage import AddressTotals, Ledger, QueueTotals
+from services.broker.core.limits.usage import AddressTotals, BrokerTotals, QueueTotals
 from tests.broker.sansio import Core, outlet
 
 
 def test_nothing_else_adjusts_sizes_and_counts() -> None:
-    names = {*QueueTotals.__slots__, *AddressTotals.__slots__, *Ledger.__slots__}
+    names = {*QueueTotals.__slots__, *AddressTotals.__slots__, *BrokerTotals.__slots__}
     folder = Path(services.broker.__path__[0])
     found = [
         f"{path.relative_to(folder)}:{node.lineno}"

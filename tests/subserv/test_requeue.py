@@ -11,8 +11,8 @@ from enmasse.control import Outcome
 from enmasse.control.link import ACCEPTED
 from enmasse.stores import Change, SqliteSettings
 from services.subserv import records
-from services.subserv.sessions.qos2_owners import Given
-from services.subserv.sessions.requeue import Returning
+from services.subserv.sessions.qos2_owners import Qos2Owners
+from services.subserv.sessions.requeue import Requeue
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.stores.opened import opened
@@ -41,11 +41,11 @@ class _Queue:
 @asyncio_test
 async def test_a_message_that_the_store_lost_is_released_and_not_sent_as_an_empty_one(tmp_path: Path) -> None:
     async with opened(SqliteSettings(path=str(tmp_path / "store"))) as store:
-        given, queue = Given(), _Queue()
+        given, queue = Qos2Owners(), _Queue()
         lost, kept = ("jobs", "01"), ("jobs", "02")
         given.returning.update({lost: None, kept: None})
         await store.write([Change(records.RETURNED, records.ended_key(*kept), BODY)])
-        returning = asyncio.create_task(Returning(given, store, lambda _: True, str).run(cast(Any, queue)))
+        returning = asyncio.create_task(Requeue(given, store, lambda _: True, str).run(cast(Any, queue)))
         await until(lambda: not given.returning)
         returning.cancel()
         assert [Sections(each).body()[1] for each in queue.messages] == [[b"x"]]
