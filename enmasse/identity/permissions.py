@@ -18,8 +18,8 @@ from enmasse.model.topic_map import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words
 
 _RESERVED: Final = ("$", "_", SPACE)
-_MAX_ANSWERS = 512
-"""Answers that are kept for a principal."""
+_MAX_ANSWERS, _LONGEST = 512, 1024
+"""Answers that are kept for a principal, and characters of a name or filter of which one is kept."""
 _MAX_PRINCIPALS = 20_000
 """Principals whose permissions are kept compiled."""
 
@@ -55,6 +55,8 @@ class _Patterns:
         self.below: dict[str, Rule] = {}
         """`a/` → rule, for `a/#`; for `#` the key is empty."""
         self.words: dict[tuple[str, ...], Rule] = {}
+        self._longest = 0
+        """Characters of the longest key of `below`."""
 
     def add(self, pattern: str, rule: Rule) -> None:
         *first, last = split = words(pattern)
@@ -62,6 +64,7 @@ class _Patterns:
         head = "".join([word + "/" for word in first])
         if last == "#":
             self.below.setdefault(head, rule)
+            self._longest = max(self._longest, len(head))
             if first:
                 self.exact.setdefault(head[:-1], rule)
         elif last == "*":
@@ -79,11 +82,12 @@ class _Patterns:
     def above(self, head: str, *, widest: bool = True) -> Rule | None:
         """Return the rule of a pattern that matches everything below the words of `head`, which ends with `/`."""
         below = self.below
-        while below and head:
-            found = below.get(head)
+        end = len(head) if len(head) <= self._longest else head.rfind("/", 0, self._longest) + 1
+        while end:
+            found = below.get(head[:end])
             if found is not None:
                 return found
-            head = head[: head.rfind("/", 0, -1) + 1]
+            end = head.rfind("/", 0, end - 1) + 1
         return below.get("") if widest else None
 
 
@@ -269,6 +273,8 @@ def expanded(pattern: str, user: str) -> str:
 
 
 def _keep(answers: _Answers, key: tuple[Operation, str], decision: Decision) -> Decision:
+    if len(key[1]) > _LONGEST:
+        return decision
     if len(answers) >= _MAX_ANSWERS:
         answers.clear()
     answers[key] = decision

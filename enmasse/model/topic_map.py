@@ -235,13 +235,13 @@ class TopicMap:
         if not dotted:
             return self._prefix(wire)
         name = router_form(wire)
-        while True:
-            if name in dotted:
-                return dotted[name]
-            cut = name.rfind("/")
-            if cut <= 0:
-                return None
-            name = name[:cut]
+        cut = len(name) if len(name) <= self._longest else name.rfind("/", 0, self._longest + 1)
+        while cut > 0:
+            found = dotted.get(name[:cut])
+            if found is not None:
+                return found
+            cut = name.rfind("/", 0, cut)
+        return None
 
     # Filters
 

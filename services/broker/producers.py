@@ -276,7 +276,7 @@ class RelayProducer(AddressProducer):
             raise errors.BrokerError(f"AMQ119002: target address {to} does not exist", "amqp:not-found")
         self.name, self.routing_type = to, kind
         route = self._find_route()
-        if kind is None:
+        if kind is None and not route.stale:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[stated] = route

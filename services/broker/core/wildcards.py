@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from enmasse.name_tries import ANY, SEPARATOR, SINGLE
 
+MAX_NAME = 1024
+"""Characters of the name of an address or queue."""
+
 
 def is_pattern(name: str) -> bool:
     """Return whether `name` has a wildcard level (a `+` or `#` inside a longer level is an ordinary character)."""
@@ -23,7 +26,8 @@ def specificity(pattern: str) -> tuple[int, int, int]:
 
 
 def parents(name: str) -> Iterator[str]:
-    """`a/b/c` gives `a/b`, then `a`."""
-    while SEPARATOR in name:
-        name = name.rpartition(SEPARATOR)[0]
-        yield name
+    """`a/b/c` gives `a/b`, then `a`; none that is longer than a name may be."""
+    cut = name.rfind(SEPARATOR, 0, MAX_NAME + 1)
+    while cut >= 0:
+        yield name[:cut]
+        cut = name.rfind(SEPARATOR, 0, cut)

@@ -21,7 +21,7 @@ from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
-from enmasse.model.names import AddressName
+from enmasse.model.names import MAX_ADDRESS, AddressName
 from enmasse.model.users import GROUP
 from enmasse.process.settings import host_port
 from services.console.door.access import Caller
@@ -134,18 +134,21 @@ class Configuration:
         found = self._owners.get(wire)
         if found is None:
             found = self._find_owner(wire)
+            if len(wire) > MAX_ADDRESS:
+                return found or None
             if len(self._owners) > MAX_OWNERS:
                 self._owners.clear()
             self._owners[wire] = found
         return found or None
 
     def _find_owner(self, wire: str) -> tuple[str, AddressType] | tuple[()]:
-        name = wire
-        while name:
+        cut = len(wire) if len(wire) <= MAX_ADDRESS else wire.rfind("/", 0, MAX_ADDRESS + 1)
+        while cut > 0:
+            name = wire[:cut]
             status = self._status.get(name)
             if status is not None and status.type is not None and (name == wire or TYPES[status.type].levels):
                 return name, status.type
-            name = name.rpartition("/")[0]
+            cut = wire.rfind("/", 0, cut)
         return ()
 
     # -- orders
