@@ -200,6 +200,8 @@ def pattern_error(pattern: str) -> str | None:
         return f"may have {MAX_ADDRESS} bytes at most; shorten it"
     if words(pattern)[0].startswith(SPACE):
         return f"must not begin with {SPACE!r}, which is for address spaces; permissions are those of one space"
+    if not (words(pattern)[0] and words(pattern)[-1]):
+        return "must not begin or end with a separator (/ or .): names have none there, so it would match nothing"
     literal = pattern.replace(USER_VARIABLE, "")
     if "${" in literal:
         return f"has a variable that is not known; there is {USER_VARIABLE}"

@@ -148,7 +148,7 @@ def test_names_are_compared_in_the_form_of_saslprep() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a", "a/b.c", "a/#", "a.*", "*", "#", "$lwt", "${user}/#", "d-${user}.x/*", "a%2Fb"]
+    "pattern", ["a", "a/b.c", "a/#", "a.*", "*", "#", "$lwt", "${user}/#", "d-${user}.x/*", "a%2Fb", "a//b", "a/!!b"]
 )
 def test_legal_patterns(pattern: str) -> None:
     assert pattern_error(pattern) is None
@@ -173,6 +173,13 @@ def test_legal_patterns(pattern: str) -> None:
         "!!a.b",
         "!!*",
         "!!#",
+        "/!!a",
+        "/a",
+        ".a/#",
+        "a/",
+        "a.",
+        "/",
+        "/#",
     ],
 )
 def test_illegal_patterns(pattern: str) -> None:
