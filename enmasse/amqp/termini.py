@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from enmasse.amqp.codec.types import Symbol
 
 MESSAGE_IDENTITY = "message-identity"
 """Capability of a receiver's link, desired and offered: the delivery-tag names the message, also with the next delivery
@@ -13,6 +16,9 @@ brokers"): which messages a receiver wants, in JSON, true at a sender, and true 
 SENDER = "enmasse.sender"
 """Property of a link to a broker, which routers set and never pass on: whose messages come over it (binary,
 enmasse/identity/senders.py), or true: the last bytes of each delivery-tag say it."""
+SPACE = "x-opt-enmasse-space"
+"""Property of a link to a broker, which routers set and never pass on: the address space of the client, if it is not
+the default one. Messages of such an anonymous link state names of that space, and a temporary queue belongs to it."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
 
@@ -32,6 +38,17 @@ def passed_on_parts(name: str) -> tuple[str, str] | None:
     if not separator or not container:
         return None
     return link, container.replace("%40", "@").replace("%25", "%")
+
+
+def stated(properties: Mapping[Any, Any], sender: bytes, space: str) -> dict[Any, Any]:
+    """Return the properties of a link to a broker: what a client states of the facts that routers set is replaced by
+    what is true. `sender` empty: none; `space` empty: the default one."""
+    found = {name: value for name, value in properties.items() if name not in (SENDER, SPACE)}
+    if sender:
+        found[Symbol(SENDER)] = sender
+    if space:
+        found[Symbol(SPACE)] = space
+    return found
 
 
 def capabilities(terminus: Any) -> frozenset[str]:

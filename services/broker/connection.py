@@ -18,11 +18,12 @@ from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
-from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, capabilities, subscription_kind
+from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, SPACE, capabilities, subscription_kind
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.senders import SIZE, of_role
 from enmasse.live_state import NODE as LIVE
+from enmasse.model.names import space_error, space_prefix
 from services.broker.consumers import LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker
@@ -238,6 +239,13 @@ class BrokerConnection(Handler):
             return None
         return bytes(stated) if isinstance(stated, bytes) and len(stated) == SIZE else b""
 
+    def _prefix_of(self, link: Link) -> str:
+        """Return the beginning of the full names in the address space of the client behind a router."""
+        if not self.client.router or link.remote_attach is None:
+            return ""
+        space = (link.remote_attach.properties or {}).get(SPACE)
+        return space_prefix(space) if isinstance(space, str) and space_error(space) is None else ""
+
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
         if isinstance(target, Coordinator):
@@ -247,7 +255,7 @@ class BrokerConnection(Handler):
         address = address_of(target)
         temporary: str | None = None
         if target is not None and target.dynamic:
-            address = temporary = str(uuid.uuid4())
+            address = temporary = self._prefix_of(link) + str(uuid.uuid4())
             self.broker.catalogue.create_temporary(address, kind or ANYCAST, self.client.user)
             target = Target(
                 address=address,
@@ -273,7 +281,8 @@ class BrokerConnection(Handler):
         sender = self._sender_of(link)
         producer: AddressProducer
         if not address:
-            producer = RelayProducer(self.nodes, self._manage, link, origin, info, sender or b"")
+            prefix = self._prefix_of(link)
+            producer = RelayProducer(self.nodes, self._manage, link, origin, info, sender or b"", prefix)
         else:
             make = MovedProducer if moves else AddressProducer
             producer = make(self.broker, link, address, kind, origin, info, sender)
@@ -305,7 +314,7 @@ class BrokerConnection(Handler):
         wanted = capabilities(source)
         kind = routing_type(wanted, source)
         if source.dynamic:
-            queue = self.nodes.temporary_queue(kind or ANYCAST)
+            queue = self.nodes.temporary_queue(kind or ANYCAST, self._prefix_of(link))
             self._consume(link, queue, answer(source, filters.echo, address=queue.name), filters.selector)
             return
         address = address_of(source)

@@ -97,9 +97,10 @@ class Nodes:
         return self.catalogue.addresses[address].routing_types
 
     # -- to receive from -----------------------------------------------------------------------------------------------
-    def temporary_queue(self, kind: str) -> Queue:
-        """Make the queue of a dynamic source, with a name of its own, on an address of the same name."""
-        name = str(uuid.uuid4())
+    def temporary_queue(self, kind: str, prefix: str) -> Queue:
+        """Make the queue of a dynamic source, with a name of its own, on an address of the same name. `prefix`: of the
+        address space of the client."""
+        name = prefix + str(uuid.uuid4())
         return self.catalogue.create_queue(name, name, kind, durable=False, temporary=True, auto_create_address=True)
 
     def is_subscription(self, address: str, kind: str | None) -> bool:

@@ -207,11 +207,14 @@ class RelayProducer(AddressProducer):
         origin: str,
         info: ProducerInfo,
         sender: bytes = b"",
+        prefix: str = "",
     ) -> None:
-        """`manage` serves a request to the management address."""
+        """`manage` serves a request to the management address. `prefix`: of the address space of the client, whose
+        names the messages state."""
         super().__init__(nodes.broker, link, "", None, origin, info, sender)
         self._nodes = nodes
         self._manage = manage
+        self._prefix = prefix
         self._known: dict[bytes, Route] = {}  # by what messages state as `to`
         self._spans = ToSpans()
         self._begin = b"\xff"  # of the last message, up to its `to`: one that begins so goes the same way
@@ -265,6 +268,8 @@ class RelayProducer(AddressProducer):
             self.name, self.routing_type = route.name, None
             return route
         to = sections_of(payload).to
+        if self._prefix and to is not None:
+            to = self._prefix + to
         if to == MANAGEMENT:
             self._nodes.check_manage()
             self._manage(payload)

@@ -13,6 +13,7 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
+from enmasse.identity.login import SPACES
 from enmasse.identity.processes.credentials import AnyPeers, Peers
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.process_certificates import CertifiedPeers
@@ -37,7 +38,7 @@ RETRY_TICK = 1000  # milliseconds
 TURN = 0.001  # seconds of a turn of the loop for jobs over many messages, for queues, and for links that look at them
 SHARE = 0.0005  # seconds of that for one queue or link
 LONGEST_SLEEP = 3600.0  # seconds; messages may be scheduled for any time
-CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY")
+CAPABILITIES = (SOLE_CONNECTION, *OFFERED, "ANONYMOUS-RELAY", SPACES)
 
 
 # A clock that includes the time in which the machine sleeps, as users expect of a time to live.

@@ -16,6 +16,8 @@ AREA = "A"
 EDGE = "H"
 
 SINGLE = "*"  # in patterns
+OWN_TEMPORARY = "_$temp."
+"""Beginning of the names of the router's own temporary addresses for senders."""
 
 
 class ParsedAddress(NamedTuple):
@@ -43,11 +45,12 @@ def strip(text: str) -> str:
     return text
 
 
-def parse(text: str, router_id: str) -> ParsedAddress:
-    """Return class and name of an address for the router `router_id`."""
+def parse(text: str, router_id: str, prefix: str = "") -> ParsedAddress:
+    """Return class and name of an address for the router `router_id`. `prefix`: of the address space of the client that
+    states it, which a mobile address gets; nodes of services and temporary addresses are those of all spaces."""
     text = strip(text)
     if not text.startswith("_"):
-        return ParsedAddress(MOBILE, text)
+        return ParsedAddress(MOBILE, prefix + text if prefix and not text.startswith("$") else text)
     if text.startswith("_local/"):
         return ParsedAddress(LOCAL, text[7:])
     if text.startswith("_topo/"):
@@ -60,7 +63,7 @@ def parse(text: str, router_id: str) -> ParsedAddress:
         return ParsedAddress(LOCAL, name) if router == router_id else ParsedAddress(ROUTER, router)
     if text.startswith("_edge/"):
         return ParsedAddress(EDGE, text[6:].partition("/")[0])
-    return ParsedAddress(MOBILE, text)
+    return ParsedAddress(MOBILE, prefix + text if prefix and not text.startswith(OWN_TEMPORARY) else text)
 
 
 def tokens(text: str) -> list[str]:

@@ -208,7 +208,7 @@ class AnonymousInLink(InLink):
                 out = self._relays.to(broker)
                 self._remember(to, text, out)
                 return out.address
-            address = addresses.for_message(text)
+            address = addresses.for_message(text, self.connection.prefix)
         except AmqpError as error:
             return rejected(error.condition, error.description)
         except UnicodeDecodeError:
@@ -227,14 +227,15 @@ class AnonymousInLink(InLink):
         if self._routes_generation != routes.generation or len(self._relayed) >= CACHED:
             self._relayed.clear()
             self._routes_generation = routes.generation
-        name = parse(text, self._addresses.router_id).name
+        name = parse(text, self._addresses.router_id, self.connection.prefix).name
         if len(to) <= MAX_CACHED and self._temporaries.broker_of(name) is None and routes.alone("in", name):
             self._relayed[to] = (out, name)
 
     def _broker(self, text: str) -> RouterConnection | None:
         """Return the broker of an address that is reached by links to a broker, not by an address of the router; None
         for other addresses. Raises AmqpError if the broker is not connected, takes no such messages, or is internal."""
-        parsed = parse(text, self._addresses.router_id)
+        parsed = parse(text, self._addresses.router_id, self.connection.prefix)
+        self._temporaries.check(self.connection, parsed.name)
         if parsed.kind != MOBILE:
             return None
         self.connection.check_name(parsed.name)
@@ -244,7 +245,7 @@ class AnonymousInLink(InLink):
             route, broker = found
             if route.config.external(parsed.name) != parsed.name:
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
-        if broker is not None and not relays(broker):
+        if broker is not None and not relays(broker, self.connection.prefix):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
         return broker
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError, no_transactions
@@ -10,7 +11,7 @@ from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.live_state import NODE as LIVE
 from services.router.routing import termini
-from services.router.routing.address_text import MOBILE, parse
+from services.router.routing.address_text import MOBILE, OWN_TEMPORARY, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.link_routes import NO_ROUTE
@@ -81,7 +82,7 @@ class Attaches:
         record: InLink
         offered: tuple[str, ...] = (termini.DELAYED_DELIVERY,) if termini.wants_delay(link) else ()
         if dynamic:
-            text = "amqp:/" + router.random_name("_$temp.")
+            text = "amqp:/" + router.random_name(OWN_TEMPORARY)
             address = router.addresses.create("M0" + text[6:], MULTICAST if _is_topic(target) else BALANCED)
             target = copy.copy(target)
             target.address = text
@@ -91,7 +92,7 @@ class Attaches:
             record = AnonymousInLink(connection, link, router.addresses, router.link_routes, router.temporaries)
         else:
             phase = _waypoint_phase(target, incoming=True)
-            address = router.addresses.for_link(text, incoming=True, phase=phase)
+            address = router.addresses.for_link(text, incoming=True, phase=phase, prefix=connection.prefix)
             _check_management(connection, address)
             target = self._granted(address, text, target, incoming=True)
             if offered and not router.addresses.keeps_back(address):
@@ -119,7 +120,7 @@ class Attaches:
             raise AmqpError(NOT_FOUND, "Node not found")
         else:
             phase = _waypoint_phase(source, incoming=False)
-            address = router.addresses.for_link(text, incoming=False, phase=phase)
+            address = router.addresses.for_link(text, incoming=False, phase=phase, prefix=connection.prefix)
             _check_management(connection, address)
             if phase is None and termini.is_selective(source) and router.addresses.kind_of(address) == termini.QUEUE:
                 termini.check(termini.QUEUE, text, source, incoming=False)
@@ -159,7 +160,8 @@ class Attaches:
     def _routed(self, connection: RouterConnection, link: Link, direction: str, text: str) -> bool:
         """Pass the attach on if a link route covers its address."""
         router = self.router
-        parsed = parse(text, router.id)
+        parsed = parse(text, router.id, connection.prefix)
+        router.temporaries.check(connection, parsed.name)
         if parsed.kind != MOBILE:
             return False
         connection.check_name(parsed.name)
@@ -168,13 +170,17 @@ class Attaches:
             return True
         broker = router.temporaries.broker_of(parsed.name)
         if broker is not None:
-            self._pass_on(connection, link, broker, parsed.name, lambda asked: parsed.name)
+            node = router.temporaries.node_of(parsed.name)
+            self._pass_on(connection, link, broker, parsed.name, partial(_always, node))
             return True
         found = router.link_routes.find(direction, parsed.name)
         if found is None:
             return False
         route, container = found
-        self._pass_on(connection, link, container, parsed.name, route.config.external, route.links)
+        external: External = route.config.external
+        if connection.prefix:
+            external = partial(_always, external(parsed.name))
+        self._pass_on(connection, link, container, parsed.name, external, route.links)
         return True
 
     def _live(self, connection: RouterConnection, name: str) -> RouterConnection:
@@ -201,7 +207,9 @@ class Attaches:
         """Pass on a consumer of a queue with a filter, or one that browses, as a link to the queue's broker."""
         found = self.router.addresses.broker_of(address)
         if found is None:
-            raise AmqpError(NO_ROUTE, f"the broker of {address.key[2:]} is not connected at the moment: try again")
+            raise AmqpError(
+                NO_ROUTE, f"the broker of {connection.local(address.key[2:])} is not connected at the moment: try again"
+            )
         broker, name = found
         self._pass_on(connection, link, broker, address.key[2:], lambda asked: name)
 
@@ -247,6 +255,11 @@ class Attaches:
             pair.siblings = siblings
             siblings.add(pair)
         passing_on.join(pair, external, container, terminus)
+
+
+def _always(node: str, asked: str) -> str:
+    """Return the container's name for an address, however the client has written it."""
+    return node
 
 
 def _check_management(connection: RouterConnection, address: RoutedAddress) -> None:

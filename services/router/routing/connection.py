@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
-from enmasse.amqp.codec.performatives import Rejected
+from enmasse.amqp.codec.performatives import Error, Rejected
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
@@ -17,7 +17,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import SPACE, states_space
+from enmasse.model.names import SPACE, space_prefix, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
 
@@ -250,6 +250,7 @@ class RouterConnection:
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
         self.principal = Principal(ANONYMOUS)
+        self.prefix = ""  # of the full names in the client's address space; processes state full names
         self.login: Login | None = None
         """Login of a user that has opened the connection."""
         self.admit: Callable[[str], Rights | None] | None = (
@@ -288,8 +289,38 @@ class RouterConnection:
             user="" if self.amqp.user is None else self.amqp.user,
             client=self.container,
             address=address,
-            names=["/".join(tokens(strip(address).partition("::")[0]))] if address else (),
+            names=[self.prefix + "/".join(tokens(strip(address).partition("::")[0]))] if address else (),
         )
+
+    def enter(self, principal: Principal) -> None:
+        """Take the user of the connection, when it opens: its names are those of the user's address space."""
+        self.principal = principal
+        self.prefix = space_prefix(principal.space)
+        if self.prefix:
+            self.management = False
+
+    def local(self, name: str) -> str:
+        """Return a name as the client knows it."""
+        return name.removeprefix(self.prefix)
+
+    def relatively(self, settle: Callable[..., None]) -> Callable[..., None]:
+        """Return a function that settles deliveries of the client as `settle` does, with names in the reasons of
+        rejections as the client knows them."""
+        if not self.prefix:
+            return settle
+
+        def relative(deliveries: int | list[int], *state: Any) -> None:
+            if state and type(state[0]) is Rejected and state[0].error is not None:
+                state = (Rejected(error=Error.of(self.relative(state[0].error.exception()))), *state[1:])
+            settle(deliveries, *state)
+
+        return relative
+
+    def relative(self, error: AmqpError) -> AmqpError:
+        """Return an error of a broker or service with names as the client knows them."""
+        if not self.prefix or self.prefix not in error.description:
+            return error
+        return AmqpError(error.condition, error.description.replace(self.prefix, ""), error.info)
 
     @property
     def of_process(self) -> bool:
@@ -300,6 +331,11 @@ class RouterConnection:
     def known_as(self) -> str:
         """The name under which brokers and services know what this client owns: its user and container-id."""
         return owned(self.principal, self.container)
+
+    @property
+    def space(self) -> str:
+        """Return the client's address space as links to brokers state it; empty: the default one."""
+        return self.principal.space if self.prefix else ""
 
     @property
     def sender(self) -> bytes:
@@ -328,6 +364,7 @@ class RouterConnection:
         `management: false`."""
         if ("$" not in name and SPACE not in name) or not self.is_client or self.management:
             return
+        name = self.local(name)
         if states_space(name):
             raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
         parts = tokens(name)

@@ -23,7 +23,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.operations import Operation, refusal
-from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
+from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, parse, strip, tokens
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
@@ -59,14 +59,14 @@ class Users:
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
         if reason := self.enforcer.too_many(login, connection) or self.enforcer.too_often(login):
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, reason)
-        connection.principal = login.principal
+        connection.enter(login.principal)
         self.enforcer.enter(connection, login)
-        return None if self.directory.anonymous else self._rights(connection)
+        return None if self.directory.is_open(login.principal.space) else self._rights(connection)
 
     def _with_credentials(self, login: Login) -> Login:
         """Return a login with the credentials that its user has now, if the service that has accepted it states none:
         it is lost when these change."""
-        entry = self.directory.entry(login.principal.name)
+        entry = self.directory.entry(login.principal.name, login.principal.space)
         if login.certified or login.credentials or (login.credentials == "" and entry is not None):
             return login
         return login._replace(credentials=None if entry is None else entry.credentials)
@@ -90,7 +90,8 @@ class Users:
 
     def _rights(self, connection: RouterConnection) -> UserRights:
         principal = connection.principal
-        return UserRights(self, connection, principal, self.directory.permissions.rights(principal))
+        rights = self.directory.permissions_of(principal.space).rights(principal)
+        return UserRights(self, connection, principal, rights)
 
     def _visit(self, connection: RouterConnection) -> None:
         assert connection.login is not None
@@ -159,7 +160,7 @@ class UserRights:
 
     def _check(self, operation: Operation, address: str) -> None:
         router = self._users.router
-        kind, name = parse(address, router.id)
+        kind, name = parse(address, router.id, self._connection.prefix)
         if _is_temporary(router, kind, name) and (
             operation == "send" or router.temporaries.owned_by(self._connection, name)
         ):
@@ -198,7 +199,7 @@ def _is_temporary(router: Router, kind: str, name: str) -> bool:
     """Return whether an address was made for one client, which gives it to others for replies."""
     if kind == LOCAL:
         return name.startswith("temp.")
-    return kind == MOBILE and (name.startswith("_$temp.") or router.temporaries.broker_of(name) is not None)
+    return kind == MOBILE and (name.startswith(OWN_TEMPORARY) or router.temporaries.broker_of(name) is not None)
 
 
 __all__ = ["NO_CREDENTIALS", "UserRights", "Users"]

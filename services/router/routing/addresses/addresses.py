@@ -93,9 +93,10 @@ class Addresses:
 
     # Finding
 
-    def for_link(self, text: str, *, incoming: bool, phase: int | None = None) -> RoutedAddress:
-        """Return the address of a link, created if missing. Raises AmqpError `amqp:not-found`."""
-        parsed = parse(text, self.router_id)
+    def for_link(self, text: str, *, incoming: bool, phase: int | None = None, prefix: str = "") -> RoutedAddress:
+        """Return the address of a link, created if missing. `prefix`: of the client's address space. Raises AmqpError
+        `amqp:not-found`."""
+        parsed = parse(text, self.router_id, prefix)
         if parsed.kind != MOBILE:
             key = parsed.key()
             return self.by_key.get(key) or self.create(key, BALANCED)
@@ -111,10 +112,10 @@ class Addresses:
             address = self.create(key, treatment, -1 if config is None else config.priority)
         return address
 
-    def for_message(self, text: str) -> RoutedAddress | None:
-        """Return the address of a message with `to` = text; None if it is not in use. Raises AmqpError for an
-        unavailable address."""
-        parsed = parse(text, self.router_id)
+    def for_message(self, text: str, prefix: str = "") -> RoutedAddress | None:
+        """Return the address of a message with `to` = text; None if it is not in use. `prefix`: of the client's address
+        space. Raises AmqpError for an unavailable address."""
+        parsed = parse(text, self.router_id, prefix)
         if parsed.kind != MOBILE:
             return self.by_key.get(parsed.key())
         config = self.configured.match(parsed.name)

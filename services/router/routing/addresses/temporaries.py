@@ -4,7 +4,7 @@ its link lives. The router's own, for routers without brokers, are addresses tha
 
 from __future__ import annotations
 
-from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
+from enmasse.amqp.codec.errors import NOT_FOUND, RESOURCE_DELETED, AmqpError
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.addresses.destination import Destination
@@ -17,14 +17,26 @@ class Temporaries:
 
     def __init__(self, configured: ConfiguredAddresses) -> None:
         self._configured = configured
-        self._at: dict[str, RouterConnection] = {}
+        self._at: dict[str, tuple[RouterConnection, str]] = {}  # by full name: the broker, and its name for it
         self._own: dict[LinkRecord, RoutedAddress] = {}
         self._owners: dict[str, RouterConnection] = {}  # by name: clients for which they were made
         self._names: dict[LinkRecord, str] = {}
 
     def broker_of(self, name: str) -> RouterConnection | None:
-        """Return the broker of the temporary queue or topic of this name."""
-        return self._at.get(name)
+        """Return the broker of the temporary queue or topic of this full name."""
+        found = self._at.get(name)
+        return None if found is None else found[0]
+
+    def node_of(self, name: str) -> str:
+        """Return the broker's name for a temporary queue or topic that is known."""
+        return self._at[name][1]
+
+    def check(self, connection: RouterConnection, name: str) -> None:
+        """Raise AmqpError for a temporary address of another address space than that of a client."""
+        owner = self._owners.get(name)
+        if owner is None or owner.prefix == connection.prefix or not connection.is_client or connection.of_process:
+            return
+        raise AmqpError(NOT_FOUND, "Node not found")
 
     def owned_by(self, connection: RouterConnection, name: str) -> bool:
         """Return whether a temporary address was made for this connection."""
@@ -35,12 +47,12 @@ class Temporaries:
         self._names[link] = name
         self._owners[name] = link.connection
 
-    def made(self, name: str, broker: RouterConnection, client: RouterConnection) -> bool:
-        """Record one that a broker created for a client. Return False if its name is configured, so that it cannot be
-        reached."""
+    def made(self, name: str, broker: RouterConnection, client: RouterConnection, node: str) -> bool:
+        """Record one that a broker created for a client, and calls `node`. Return False if its full name is configured,
+        so that it cannot be reached."""
         if self._configured.match(name) is not None:
             return False
-        self._at[name] = broker
+        self._at[name] = broker, node
         self._owners[name] = client
         return True
 

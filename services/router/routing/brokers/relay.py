@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.codec.performatives import Source, Target
-from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Sender
-from enmasse.amqp.termini import SENDER, passed_on_name
+from enmasse.amqp.termini import passed_on_name, stated
+from enmasse.identity.login import SPACES
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.deliveries import Token
@@ -24,10 +24,12 @@ from services.router.routing.links.out_link import OutLink
 CAPABILITY = "ANONYMOUS-RELAY"
 
 
-def relays(broker: RouterConnection) -> bool:
-    """Return True if the broker takes messages for all its addresses on one link."""
+def relays(broker: RouterConnection, prefix: str = "") -> bool:
+    """Return True if the broker takes messages for all its addresses on one link. `prefix`: of the address space of the
+    sender, in which the broker has to look for them."""
     opened = broker.amqp.remote_open
-    return opened is not None and CAPABILITY in (opened.offered_capabilities or ())
+    offered = (opened.offered_capabilities or ()) if opened is not None else ()
+    return CAPABILITY in offered and (not prefix or SPACES in offered)
 
 
 def _ignore() -> None: ...
@@ -132,7 +134,7 @@ class Relays:
     def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
-        states = {Symbol(SENDER): self._client.sender} if self._client.sender else None
+        states = stated({}, self._client.sender, self._client.space) or None
         sender: Any = session.attach_sender(name, Source(), Target(), properties=states)
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)

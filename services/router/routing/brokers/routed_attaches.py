@@ -12,9 +12,8 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.performatives import Source, Target
-from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, passed_on_name
+from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, SPACE, passed_on_name, stated
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.link_routes import NO_ROUTE
 from services.router.routing.brokers.routed_link import RoutedHalf, RoutedLink
@@ -142,9 +141,13 @@ class PassingOn:
         session = container.session_for_links(receiving=not sending)
         other: Sender | Receiver
         if sending:
-            other = session.attach_sender(pair.name, source, target, **_wanted(link, pair.client.connection.sender))
+            other = session.attach_sender(
+                pair.name, source, target, **_wanted(link, pair.client.connection, sends=True)
+            )
         else:
-            other = session.attach_receiver(pair.name, source, target, streaming=True, **_wanted(link))
+            other = session.attach_receiver(
+                pair.name, source, target, streaming=True, **_wanted(link, pair.client.connection)
+            )
         half = RoutedHalf(container, other, pair)
         names.routed[key] = pair
         self._turns_of(pair.client.connection, container).unanswered.add(half)
@@ -252,17 +255,15 @@ def _known(terminus: Any) -> Any:
     return terminus
 
 
-def _wanted(link: Link, sender: bytes = b"") -> dict[str, Any]:
+def _wanted(link: Link, client: RouterConnection, *, sends: bool = False) -> dict[str, Any]:
     """Return the fields of a client's attach, beside its termini, that the attach to a container repeats. What the
-    client states as the sender is replaced by who it is."""
+    client states as the sender, or as its space, is replaced by who it is."""
     attach = link.remote_attach
     if attach is None:
         return {}
-    properties = attach.properties
-    if sender or (properties and SENDER in properties):
-        properties = {name: value for name, value in (properties or {}).items() if name != SENDER}
-        if sender:
-            properties[Symbol(SENDER)] = sender
+    properties, sender = attach.properties, client.sender if sends else b""
+    if sender or client.prefix or (properties and (SENDER in properties or SPACE in properties)):
+        properties = stated(properties or {}, sender, client.space)
     return {
         "snd_settle_mode": attach.snd_settle_mode,
         "rcv_settle_mode": attach.rcv_settle_mode,

@@ -221,6 +221,8 @@ class RoutedLink:
         self.exact = second is container.link and container.connection.reads_otherwise
         self.ingress.on_delivery = limited(self.ingress, self.deliver_exact if self.exact else self.deliver)
         self.settle = self.ingress.session.settle
+        if first is client.link:
+            self.settle = client.connection.relatively(self.settle)
         self.accept = self.ingress.accept_all
         self.update_all = self.ingress.session.update_all
 
@@ -412,13 +414,16 @@ class RoutedLink:
         if refused:
             return
         source, target = link.remote_source, link.remote_target
+        made = target if self.client.direction == "in" else source
         if self.rewritten is not None:
             source, target = self._as_asked(source), self._as_asked(target)
+        if self.client.connection.prefix:
+            source, target = self._relative(source), self._relative(target)
         if isinstance(link, Receiver) and survives(source):  # it was there: the client's attach does not name it
             self.survives = True
         if self.elsewhere is not None and not self._may_recover(source):
             return
-        self._remember(self.container.connection, target if self.client.direction == "in" else source)
+        self._remember(self.container.connection, made)
         try:
             self.client.link.accept(
                 source,
@@ -452,8 +457,9 @@ class RoutedLink:
     def _remember(self, container: RouterConnection, terminus: Any) -> None:
         """Make a temporary queue or topic, if this is one, reachable for all clients."""
         if terminus is not None and terminus.dynamic and terminus.address:
-            name = strip(terminus.address)
-            if self.temporaries.made(name, container, self.client.connection):
+            node, prefix = strip(terminus.address), self.client.connection.prefix
+            name = prefix + node.removeprefix(prefix)
+            if self.temporaries.made(name, container, self.client.connection, node):
                 self.temporary = name
 
     def _offered(self, container: RoutedHalf) -> tuple[Symbol, ...] | None:
@@ -476,6 +482,15 @@ class RoutedLink:
         terminus.address = asked
         return terminus
 
+    def _relative(self, terminus: Any) -> Any:
+        """Return a terminus of the container with its address as the client's address space has it."""
+        address, connection = getattr(terminus, "address", None), self.client.connection
+        if not address or connection.local(address) == address:
+            return terminus
+        terminus = copy.copy(terminus)
+        terminus.address = connection.local(address)
+        return terminus
+
     def detached(self, half: RoutedHalf, error: Any, closed: bool, lost: bool) -> None:
         """End the other half, with the error of the one that has ended. `lost`: that one ended with its session or
         connection, so a durable terminus is kept. A container learns from an error that the client was lost. A receiver
@@ -487,6 +502,8 @@ class RoutedLink:
         if other is None:
             return
         other.connection.waiting.discard(self)
+        if error is not None:
+            error = other.connection.relative(error)
         if self.temporary is not None:
             self.temporaries.over(self.temporary)
             self.temporary = None

@@ -78,7 +78,7 @@ class InLink(LinkRecord):
         self.sender = connection.sender
         self.choice: Choice | None = None if address is None else address.everyone
         self.ahead: StreamDestination | None = None  # additional link with a large delivery of this link
-        self.settle: Callable[..., None] = link.session.settle
+        self.settle: Callable[..., None] = connection.relatively(link.session.settle)
         self.accept: Callable[[list[int]], None] = link.accept_all
         self.strip: Callable[[bytes], bytes] = Stripper(client=connection.is_client).strip
         self.second: dict[int, tuple[Sender, Token]] | None = None

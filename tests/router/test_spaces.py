@@ -1,0 +1,227 @@
+"""Clients of several address spaces at one router and broker: equal names, and nothing of one reaches another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from enmasse.amqp.codec.performatives import Accepted, Rejected, Released
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.termini import SENDER, SPACE
+from enmasse.identity.principal import Principal
+from tests.router.spaces import NAMES, Client, World, reason
+
+ALL = ("default", "one", "two")
+
+
+@pytest.fixture
+def world() -> World:
+    return World(*ALL)
+
+
+def each(world: World) -> Iterator[Client]:
+    """Yield a client of each space; all have the same container-id."""
+    return (world.client(space) for space in ALL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("relayed", [False, True], ids=["link", "relay"])
+def test_equal_names_are_addresses_of_their_own(world: World, name: str, relayed: bool) -> None:
+    clients = list(each(world))
+    for client in clients:
+        client.receiver(name, "r")
+    for client in clients:
+        sender = client.sender(None if relayed else name, "s")
+        assert client.send(sender, client.space, to=name) == Accepted()
+    assert [client.take() for client in clients] == [[space] for space in ALL]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", ["{}", "/{}", "amqp:/{}", "amqp://host/{}"])
+def test_termini_are_answered_as_the_client_wrote_them(world: World, name: str, form: str) -> None:
+    text = form.format(name)
+    for client in each(world):
+        if name == "news" and form != "{}":  # the broker's own form of names
+            continue
+        receiver, sender = client.receiver(text), client.sender(text)
+        assert client.refused(receiver) is client.refused(sender) is None
+        assert receiver.remote_source.address == text == sender.remote_target.address
+
+
+@pytest.mark.parametrize("name", ["cast", "multi"])
+@pytest.mark.parametrize("relayed", [False, True], ids=["link", "relay"])
+def test_nothing_goes_to_the_receivers_of_another_space(world: World, name: str, relayed: bool) -> None:
+    """There is none in the sender's: the message is released, or there is no credit, whoever receives elsewhere."""
+    for space in ALL:
+        others = [world.client(other) for other in ALL if other != space]
+        for other in others:
+            other.receiver(name)
+        client = world.client(space)
+        if relayed:
+            assert client.send(client.sender(None), 1, to=name) == Released()
+        else:
+            assert client.sender(name).credit == 0
+        assert [other.take() for other in others] == [[], []]
+        for gone in (client, *others):
+            gone.leave()
+
+
+@pytest.mark.parametrize("form", ["{}", "/{}", "//{}", "amqp:/{}", "amqp://h/{}", "::{}", "news::{}", "news/::{}"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("space", ["one", "two", "none"])
+def test_no_client_names_a_space(world: World, form: str, name: str, space: str) -> None:
+    for other in each(world):
+        other.receiver(name)
+    text = form.format(f"!!{space}/{name}")
+    for client in each(world):
+        for link in (client.receiver(text), client.sender(text)):
+            error = client.refused(link)
+            assert error is not None and error.condition == "amqp:unauthorized-access", (client.space, text)
+        assert "amqp:unauthorized-access" in reason(client.send(client.sender(None), "x", to=text))
+
+
+@pytest.mark.parametrize("source", ["news/#", "news/+", "#", "+/x", "*", "*/x", "!!*/news", "+/news/x"])
+def test_wildcards_stay_in_the_space(world: World, source: str) -> None:
+    clients = list(each(world))
+    for client in clients:
+        client.receiver(source)
+    for client in clients:
+        assert client.send(client.sender("news/x"), client.space) == Accepted()
+    for client in clients:
+        assert client.take() in ([], [client.space]), source
+
+
+TEMPORARY = [Symbol("temporary-queue")]
+
+
+@pytest.mark.parametrize("capabilities", [None, TEMPORARY], ids=["router", "broker"])
+@pytest.mark.parametrize("relayed", [False, True], ids=["link", "relay"])
+@pytest.mark.parametrize("space", ALL)
+def test_a_temporary_address_belongs_to_its_owners_space(
+    world: World, space: str, capabilities: Any, relayed: bool
+) -> None:
+    owner = world.client(space, "owner")
+    address = owner.receiver(None, dynamic=True, capabilities=capabilities).remote_source.address
+    assert address is not None and "!!" not in address and space not in address
+    for client in (world.client(other, "answers") for other in ALL):
+        if relayed:
+            state = client.send(client.sender(None), client.space, to=address)
+        else:
+            sender = client.sender(address)
+            error = client.refused(sender)
+            if client.space != space:
+                assert error is not None and error.condition == "amqp:not-found"
+                continue
+            assert error is None
+            state = client.send(sender, client.space)
+        assert (state == Accepted()) is (client.space == space), state
+        if client.space != space:
+            assert "amqp:not-found" in reason(state)
+    assert owner.take() == [space]
+
+
+@pytest.mark.parametrize("space", ALL)
+def test_a_dynamic_target_belongs_to_its_owners_space(world: World, space: str) -> None:
+    owner = world.client(space, "owner")
+    address = owner.sender(None, dynamic=True).remote_target.address
+    assert address is not None
+    for client in (world.client(other, "reads") for other in ALL):
+        error = client.refused(client.receiver(address))
+        assert (error is None) is (client.space == space)
+
+
+def test_a_broker_that_knows_no_spaces_gets_no_message_for_the_default_one() -> None:
+    """Its anonymous terminus would look for the name in the default space."""
+    world = World(*ALL, knows_spaces=False)
+    reader = world.client()
+    reader.receiver("news")
+    client = world.client("one")
+    assert "takes no anonymous messages" in reason(client.send(client.sender(None), "x", to="news"))
+    assert client.send(client.sender("news"), "x") == Accepted()  # by a link of its own
+    address = client.receiver(None, dynamic=True, capabilities=TEMPORARY).remote_source.address
+    assert client.send(client.sender(address), "reply") == Accepted()
+    assert (client.take(), reader.take()) == (["reply"], [])
+    error = reader.refused(reader.sender(address))
+    assert error is not None and error.condition == "amqp:not-found"
+
+
+def test_durable_subscriptions_of_equal_clients_are_three(world: World) -> None:
+    clients = list(each(world))
+    for client in clients:
+        client.receiver("news/a", "sub", durable=2, expiry_policy="never")
+        client.connection.transport_closed()
+        client.wire.far.transport_closed()
+    world.run()
+    for space in ALL:
+        sender = world.client(space, "other")
+        assert sender.send(sender.sender("news/a"), space) == Accepted()
+    queues = [name for name in world.core.broker.catalogue.queues if name.endswith("sub")]
+    assert len(queues) == 3
+    for space in ALL:
+        client = world.client(space)
+        link = client.receiver(None, "sub")  # a null source: it is found by its name
+        assert link.remote_source is not None and link.remote_source.address == "news/a"
+        assert client.take() == [space]
+        stranger = world.client(space, "stranger")
+        error = stranger.refused(stranger.receiver(None, "sub"))
+        assert error is not None and error.condition == "amqp:not-found"
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["link", "relay"])
+@pytest.mark.parametrize("claimed", ["one", "two", "default", ""])
+def test_what_a_client_states_as_its_space_is_replaced(world: World, claimed: str, relayed: bool) -> None:
+    clients = list(each(world))
+    for client in clients:
+        client.receiver("news")
+    properties = {Symbol(SPACE): claimed, Symbol(SENDER): b"u" * 13, Symbol("mine"): 1}
+    for client in clients:
+        sender = client.sender(None if relayed else "news", properties=properties)
+        assert client.send(sender, client.space, to="news") == Accepted()
+        dynamic = client.sender(None, properties=properties, dynamic=True, capabilities=TEMPORARY)
+        assert "!!" not in (dynamic.remote_target.address or "!!")
+    assert [client.take() for client in clients] == [[space] for space in ALL]
+    temporary = [name for name in world.core.broker.catalogue.addresses if len(name.rpartition("/")[2]) == 36]
+    assert sorted(name.partition("/")[0] for name in temporary if "/" in name) == ["!!one", "!!two"]
+    assert len(temporary) == 3
+
+
+def test_reasons_name_what_the_client_has_stated(world: World) -> None:
+    client = world.client("one")
+    relay = client.sender(None)
+    texts = [
+        reason(client.send(relay, "x", to="nothing")),
+        reason(client.send(relay, "x", to="nothing/below")),
+        *[
+            str(client.refused(link))
+            for link in (
+                client.receiver("nothing"),
+                client.sender("nothing"),
+                client.receiver("queue", capabilities=[Symbol("topic")]),
+                client.receiver("news", capabilities=[Symbol("queue")]),
+                client.sender("news", capabilities=[Symbol("queue")]),
+                client.receiver("cast", durable=2, expiry_policy="never"),
+                client.receiver("news::missing"),
+            )
+        ],
+    ]
+    assert all(text != "None" and "!!" not in text for text in texts), texts
+    world.core.broker.catalogue.put_settings(
+        "!!one/queue", {"maxSizeBytes": 1, "addressFullMessagePolicy": "FAIL", "maxSizeMessages": 1}
+    )
+    sender = client.sender("queue")
+    states = [client.send(sender, "x" * 500) for _ in range(3)]
+    refusals = [reason(state) for state in states if isinstance(state, Rejected)]
+    assert refusals and not any("!!" in text for text in refusals), refusals
+
+
+def test_users_of_a_space_have_no_management(world: World) -> None:
+    world.router.addresses.subscribe("M0$management", lambda connection, payload: None)
+    client = world.client("one")
+    client.record.management = True
+    client.record.enter(Principal("alice", space="one"))
+    for link in (client.receiver("$management"), client.sender("$management")):
+        error = client.refused(link)
+        assert error is not None and error.condition == "amqp:unauthorized-access"
+    assert "amqp:unauthorized-access" in reason(client.send(client.sender(None), "x", to="$management"))
