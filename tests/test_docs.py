@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.registry import group
+from enmasse.cli.registry import COMMANDS, group
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120
@@ -120,3 +120,8 @@ def test_the_index_of_decisions_has_each_of_them_with_its_title() -> None:
         assert title, f"{page.name} does not begin with its number and title"
         there.append((title[1], title[2], page.name))
     assert sorted(listed, key=lambda each: int(each[0])) == there
+
+
+def test_each_command_has_its_exit_statuses() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [name for name in COMMANDS if f"\n| `{name}` |" not in text] == []

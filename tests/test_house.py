@@ -74,7 +74,6 @@ CONVENTIONAL = {
     "embedded": "the embedded engine",
     "options": "options of users",
     "pipeline": "the telemetry pipeline",
-    "pods": "pods of Kubernetes",
     "probe": "the probe of a process's health",
     # storage
     "store": "a store",

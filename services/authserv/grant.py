@@ -15,7 +15,7 @@ from enmasse.identity.proofs.passwords import MAX_PASSWORD
 from enmasse.identity.proofs.remembered import Remembered
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer
-from services.authserv.documents import Documents, IssuerError
+from services.authserv.issuer_http import Documents, IssuerError
 from services.authserv.proof import Proof
 from services.authserv.token_endpoint import TokenEndpoint
 from services.authserv.tokens import MAX_TOKEN, TokensOfLogin

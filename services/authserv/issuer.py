@@ -11,8 +11,8 @@ from enmasse.identity.proofs.login_requests import BrowserIssuer, RedeemCode
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer, url_error
 from enmasse.process import runner
-from services.authserv.documents import Documents, IssuerError
 from services.authserv.grant import CodeGrant, PasswordGrant
+from services.authserv.issuer_http import Documents, IssuerError
 from services.authserv.proof import Proof, Unavailable
 from services.authserv.tokens import Tokens, TokensOfLogin, UnknownKey
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.identity.proofs.passwords import Busy
 from enmasse.model.issuers import Issuer
-from services.authserv.documents import Documents, IssuerError
+from services.authserv.issuer_http import Documents, IssuerError
 from services.authserv.proof import Proof, Unavailable
 
 TIMEOUT = 5.0

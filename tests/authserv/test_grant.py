@@ -17,7 +17,7 @@ from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
 from services.authserv import authenticator, issuer, token_endpoint
-from services.authserv.documents import MAX_DOCUMENT
+from services.authserv.issuer_http import MAX_DOCUMENT
 from services.authserv.sasl_login import SaslLogin
 from services.authserv.tokens import MAX_TOKEN
 from tests.authserv.published import AUDIENCE, RSA, Published, public

@@ -19,7 +19,7 @@ from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from services.authserv import authenticator
 from services.authserv.app import AuthService, AuthservSettings
-from services.authserv.documents import IssuerError
+from services.authserv.issuer_http import IssuerError
 from tests.authserv.running import user
 
 NAMES = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "XOAUTH2", "ANONYMOUS", "EXTERNAL", "")
@@ -76,7 +76,7 @@ def test_no_sequence_of_frames_is_a_login(data: list[bytes], begun: bool) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(authenticator, "DELAY", 0.0)
         patch.setattr("enmasse.identity.proofs.passwords.PasswordChecks._compute", lambda *_: False)
-        patch.setattr("services.authserv.documents.Documents._request", away)
+        patch.setattr("services.authserv.issuer_http.Documents._request", away)
         connection = asyncio.run(opened([SASL_HEADER, *data] if begun else data))
     assert connection.state != "open"
     assert connection.user is None

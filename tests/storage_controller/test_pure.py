@@ -25,7 +25,7 @@ from services.storage_controller.brokers.broker_contents import Holding, content
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
 from services.storage_controller.drivers.objects import IDENTITY_VOLUME, Place, objects
-from services.storage_controller.drivers.pods import seen
+from services.storage_controller.drivers.pod_status import seen
 from services.storage_controller.placement import Placer
 
 B, C, Q, T = (AddressName(name) for name in "bcqt")

@@ -1,5 +1,5 @@
 """How brokers are made. `driver.py`: what a driver is. `local.py`: files shared with the supervisor of one machine.
-`kubernetes.py`: StatefulSets; `objects.py` has the objects of a broker, `pods.py` what is seen of its pod.
+`kubernetes.py`: StatefulSets; `objects.py` has the objects of a broker, `pod_status.py` what is seen of its pod.
 
 A driver turns the product-neutral description of a broker into whatever runs it, and reports what runs. The controller
 never looks into what a driver makes (`Manifest.content`). A further driver is added in this folder: a module, and its

@@ -34,7 +34,7 @@ from enmasse.kubernetes.warning_events import WarningEvents
 from enmasse.kubernetes.watch import View
 from enmasse.logs import log
 from enmasse.process.runner import Fatal
-from services.storage_controller.drivers import pods
+from services.storage_controller.drivers import pod_status
 from services.storage_controller.drivers.driver import DesiredBroker, DriverError, Manifest, RunningBroker
 from services.storage_controller.drivers.objects import (
     APPLIED,
@@ -194,7 +194,7 @@ class KubernetesDriver:
             self._stale = False
             sets, found = self._views[STATEFUL_SET].objects(), self._views[POD].objects()
             self._running = {
-                broker: self._see(broker, item, found.get(pods.pod_name(name)))
+                broker: self._see(broker, item, found.get(pod_status.pod_name(name)))
                 for name, item in sets.items()
                 if (broker := _broker(item))
             }
@@ -271,7 +271,7 @@ class KubernetesDriver:
 
     def _see(self, broker: str, item: Object, pod: Object | None) -> RunningBroker:
         name = item["metadata"]["name"]
-        found = pods.seen(item, pod, APPLIED, IDENTITY_VOLUME)
+        found = pod_status.seen(item, pod, APPLIED, IDENTITY_VOLUME)
         replicas = item["spec"].get("replicas", 1)
         if replicas == 0:
             self._runs.pop(broker, None)
