@@ -6,8 +6,6 @@ import asyncio
 import base64
 import binascii
 import bisect
-import fnmatch
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Protocol, TypeVar
@@ -22,6 +20,7 @@ from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Rows, Watcher
 from services.console.rest.operations import Answer, Call, Parameter
+from services.console.rest.text_filter import text_filter
 
 R = TypeVar("R", bound=msgspec.Struct)
 _log = log.get()
@@ -110,7 +109,7 @@ class Listing(Generic[R]):
         return found
 
     def taking(self, given: Mapping[str, Any]) -> Callable[[R], bool]:
-        """Return whether the filters take a row."""
+        """Return whether the filters take a row. Raises RequestError if one would take long."""
         wanted = {**self.unless, **given}
         tests = [_test(self.filters[name], value) for name, value in wanted.items() if name in self.filters]
         return lambda row: all(test(row) for test in tests)
@@ -181,10 +180,11 @@ class Lists:
             return await self._events(listing, call, given)
 
     async def _events(self, listing: Listing[Any], call: Call, given: Mapping[str, Any]) -> web.StreamResponse:
+        takes = listing.taking(given)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         await response.prepare(call.request)
         logins, caller = self._logins, call.caller
-        stream = _Stream(listing, caller, listing.taking(given), response, logins)
+        stream = _Stream(listing, caller, takes, response, logins)
         now = asyncio.get_running_loop().time
         beat = now() + HEARTBEAT
         with listing.rows.watched() as watcher:
@@ -319,10 +319,10 @@ _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 def _test(value: Callable[[Any], Any], wanted: Any) -> Callable[[Any], bool]:
     if not isinstance(wanted, str):
         return lambda row: bool(value(row) == wanted)
-    pattern = re.compile(fnmatch.translate(re.sub(r"\*+", "*", wanted)))
+    takes = text_filter(wanted)
     return lambda row: (
         (found := value(row)) is not None
-        and any(pattern.match(each) is not None for each in ([found] if isinstance(found, str) else found))
+        and any(takes(each) for each in ([found] if isinstance(found, str) else found))
     )
 
 
