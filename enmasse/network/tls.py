@@ -18,6 +18,8 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
 
 Stamp = tuple[int, int, int] | None
 _followed: weakref.WeakSet[Followed] = weakref.WeakSet()
+_asked: weakref.WeakKeyDictionary[ssl.SSLObject | ssl.SSLSocket, str] = weakref.WeakKeyDictionary()
+"""Connections of listeners → the host that the client has asked for."""
 
 
 def listener_context() -> ssl.SSLContext:
@@ -89,6 +91,8 @@ class Followed:
 
         def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
             connection.context = self.current()
+            if name:
+                _asked[connection] = name
 
         listener = self._make()
         listener.sni_callback = choose
@@ -96,6 +100,11 @@ class Followed:
 
     def _stamps(self) -> tuple[Stamp, ...]:
         return tuple(map(stamp, self.files))
+
+
+def server_name(connection: ssl.SSLObject | None) -> str:
+    """Return the host that a client has asked a listener for (SNI), in small letters; empty if it names none."""
+    return "" if connection is None else _asked.get(connection, "").lower()
 
 
 def expiries() -> Iterator[tuple[str, float]]:

@@ -125,6 +125,7 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
         failover_urls=body["failoverUrls"] or "",
         access=None if body["access"] is None else Listener(body["access"]),
         sasl_plugin=body["saslPlugin"] or None,
+        space=body["space"] or None,
         http=body["http"],
         healthz=body["healthz"],
         metrics=body["metrics"],

@@ -36,6 +36,7 @@ _LISTENER: tuple[Problem, ...] = (
     (lambda b: b["role"] == "edge", "role edge"),
     (lambda b: b["saslPlugin"] and b["role"] != "normal", "saslPlugin of a listener that is not for clients"),
     (lambda b: b["saslPlugin"] and b["http"], "saslPlugin with http"),
+    (lambda b: b["space"] and not b["saslPlugin"], "space without saslPlugin"),
     (lambda b: b["multiTenant"], "multiTenant"),
     (lambda b: b["requireEncryption"] and not b["requireSsl"], "requireEncryption (use requireSsl)"),
     (

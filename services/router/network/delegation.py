@@ -26,8 +26,9 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
-from enmasse.identity.login import Login, stated
+from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.processes.relays import relayed_host_name
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.host import counted_host
 from enmasse.process import runner
 from services.router import PRODUCT, SIMULATES
@@ -120,12 +121,20 @@ class RelayedLogin(SaslServer):
         service: AuthService | None,
         client: Client,
         go_on: Callable[[], None],
-        by_certificate: Callable[[str], Login | None] | None = None,
+        by_certificate: Callable[[str, str], Login | None] | None = None,
+        meant: Callable[[str | None], str | None] = lambda hostname: None,
+        *,
+        required: bool = True,
     ) -> None:
         """`service` None: every login fails for now. `by_certificate`: the client has presented a certificate; called
-        with the name that it wants to have, or an empty one, and returns its login, None if it is refused."""
-        super().__init__({}, required=True)
+        with the name that it wants to have, or an empty one, and its address space, and returns its login, None if it
+        is refused. `meant`: returns the address space that the client has chosen, given the host of its sasl-init;
+        None: none."""
+        super().__init__({}, required=required)
         self.client = client
+        self.space: str | None = None
+        """The address space that the client has chosen."""
+        self._meant = meant
         self.identity: Login | None = None
         self._logins = logins
         self._service = service
@@ -172,6 +181,7 @@ class RelayedLogin(SaslServer):
         """Pass on a frame of the client. Raises AmqpError if it is out of turn."""
         if isinstance(frame, SaslInit) and self.mechanism is None:
             self.mechanism = str(frame.mechanism)
+            self.space = self._meant(frame.hostname)
             offered = self.mechanism in (self._offered or ())
             if offered and self.mechanism == EXTERNAL:
                 self._decide_by_certificate(frame.initial_response)
@@ -189,7 +199,8 @@ class RelayedLogin(SaslServer):
 
     def _choose(self, frame: SaslInit) -> None:
         assert self._service is not None
-        hostname = relayed_host_name(self._service.realm or "default", self.client.host, self._logins.relay_key)
+        realm = self.space or self._service.realm or DEFAULT_SPACE
+        hostname = relayed_host_name(realm, self.client.host, self._logins.relay_key)
         init = SaslInit(mechanism=frame.mechanism, initial_response=frame.initial_response, hostname=hostname)
         if self._under_way:
             self._pass_on(init)
@@ -202,7 +213,8 @@ class RelayedLogin(SaslServer):
         if self._service is None:  # the users are not known yet
             self._decide(TEMPORARY)
             return
-        self.identity = self._by_certificate(bytes(response or b"").decode(errors="replace"))
+        name = bytes(response or b"").decode(errors="replace")
+        self.identity = self._by_certificate(name, self.space or DEFAULT_SPACE)
         if self.identity is None:
             self._decide(SASL_AUTH)
         else:
@@ -264,6 +276,7 @@ class RelayedLogin(SaslServer):
             hostname=service.host,
             sasl=_ServiceSasl(self),
             properties={"product": PRODUCT, "version": SIMULATES},
+            desired_capabilities=(SPACES,),
             limits=_LIMITS,
         )
         self._connection = connection
@@ -307,7 +320,9 @@ class RelayedLogin(SaslServer):
 
     def succeed(self, identity: Login, additional: bytes | None) -> None:
         """The service has accepted the client, and states who it is."""
-        if self._asked:
+        if self._asked and self.space not in (None, identity.principal.space):
+            self._decide(SASL_AUTH)  # its name says another one
+        elif self._asked:
             self.identity = identity
             self._decide(SASL_OK, identity.principal.name, additional)
 

@@ -20,6 +20,8 @@ from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import is_loopback
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.network.tls import server_name
 from enmasse.process import runner
 from services.router import metrics
 from services.router.network import hosts, tls
@@ -130,28 +132,39 @@ class Listener:
 
     def _of_user(self, record: RouterConnection, peer: Peer, plugin: str) -> SaslServer:
         """Return the SASL layer of a client. While there are no users it needs no credentials; while it is not known
-        whether there are any, it is refused for now."""
+        whether there are any, it is refused for now. Its address space is that of the listener, or of the host that it
+        names by TLS, or by SASL."""
         users = self._maker.users
         assert users is not None  # or the listener would have been refused
         login: RelayedLogin | None = None
-        if users.directory.known and users.directory.anonymous:
+        directory = users.directory
+        chosen = self.config.space or directory.hosts.get(server_name(peer.ssl))
+        open_to_all = directory.known and directory.anonymous and chosen in (None, DEFAULT_SPACE)
+        if open_to_all and not directory.hosts:
             sasl = self._sasl(tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format))
         else:
             host = peer.address.rpartition(":")[0].strip("[]")
             client = Client(host, peer.ssl is not None or is_loopback(host), self.config.sasl_mechanisms)
-            service = self._maker.auth_services.get(plugin) if users.directory.known else None
+            service = self._maker.auth_services.get(plugin) if directory.known else None
+
+            def meant(hostname: str | None) -> str | None:
+                return chosen or directory.hosts.get((hostname or "").lower())
 
             def go_on() -> None:
                 if record.amqp.unprocessed:
                     record.amqp.receive(b"")
 
             by_certificate = _by_certificate(users, peer)
-            sasl = login = RelayedLogin(self._maker.logins, service, client, go_on, by_certificate)
+            sasl = login = RelayedLogin(
+                self._maker.logins, service, client, go_on, by_certificate, meant, required=not open_to_all
+            )
 
         def admit(user: str) -> UserRights | None:
             record.admit = None  # it refers to the record
-            identity = Login(NO_CREDENTIALS) if login is None else login.identity
-            assert identity is not None  # SASL was required
+            identity = None if login is None else login.identity
+            if identity is None:
+                assert open_to_all  # else SASL was required
+                identity = Login(NO_CREDENTIALS)
             return users.admit(record, identity)
 
         def closed() -> None:
@@ -172,7 +185,7 @@ class Listener:
         return SaslServer(mechanisms, required=self.config.authenticate_peer)
 
 
-def _by_certificate(users: Users, peer: Peer) -> Callable[[str], Login | None] | None:
+def _by_certificate(users: Users, peer: Peer) -> Callable[[str, str], Login | None] | None:
     """Return how the certificate of a client proves its identity (see RelayedLogin); None without one that names a
     user."""
     found = certified(peer.ssl)
@@ -182,7 +195,7 @@ def _by_certificate(users: Users, peer: Peer) -> Callable[[str], Login | None] |
         log.get().info("identity.certificate.unsuitable", peer=peer.address, reason=found.problem)
         return None
     host, user = peer.address.rpartition(":")[0].strip("[]"), found.user
-    return lambda asked: users.by_certificate(user, asked, host)
+    return lambda asked, space: users.by_certificate(user, asked, host, space)
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:

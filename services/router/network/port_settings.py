@@ -43,13 +43,15 @@ class EndpointConfig:
 class ListenerConfig(EndpointConfig):
     """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
     engine's default. `access`: the listener is for processes of the suite, which authenticate and have the rights of
-    their roles there. `sasl_plugin`: the listener is for users, whom this authentication service knows."""
+    their roles there. `sasl_plugin`: the listener is for users, whom this authentication service knows. `space`: the
+    address space of all of its clients; None: each client chooses."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
     failover_urls: str = ""
     access: Listener | None = None
     sasl_plugin: str | None = None
+    space: str | None = None
     http: bool = False
     healthz: bool = True
     metrics: bool = True

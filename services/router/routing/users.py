@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
+from enmasse.amqp.codec.errors import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.enforcer import Enforcer
@@ -55,6 +55,10 @@ class Users:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
         the user is no longer there, or has reached one of its limits."""
         login = connection.login = self._with_credentials(login)
+        opened = connection.amqp.remote_open
+        host = (opened.hostname or "").lower() if opened is not None else ""
+        if self.directory.hosts.get(host, login.principal.space) != login.principal.space:
+            raise AmqpError(NOT_ALLOWED, f"{host} means another address space than the login: name the host of one")
         if reason := self.directory.loss(login):
             raise AmqpError(UNAUTHORIZED_ACCESS, reason)
         if reason := self.enforcer.too_many(login, connection) or self.enforcer.too_often(login):
@@ -71,11 +75,11 @@ class Users:
             return login
         return login._replace(credentials=None if entry is None else entry.credentials)
 
-    def by_certificate(self, name: str, asked: str, peer: str) -> Login | None:
+    def by_certificate(self, name: str, asked: str, peer: str, space: str) -> Login | None:
         """Return the login of a client that has presented a certificate with this name, and wants to be the user
-        `asked` (empty: whoever it is); None: it is refused. `peer`: its address."""
-        login = self.directory.by_certificate(name) if asked in ("", name) else None
-        self.audit.note(name, peer, EXTERNAL, accepted=login is not None)
+        `asked` (empty: whoever it is) of a space; None: it is refused. `peer`: its address."""
+        login = self.directory.by_certificate(name, space) if asked in ("", name) else None
+        self.audit.note(Principal(name, space=space).full_name, peer, EXTERNAL, accepted=login is not None)
         return login
 
     def left(self, connection: RouterConnection) -> None:
