@@ -19,7 +19,7 @@ from enmasse.mqtt.topics import matches
 from services.subserv import broker_names as names
 from services.subserv import records
 from services.subserv.records import OutgoingRecord, SessionRecord
-from services.subserv.retained.tree import Retained, RetainedIndex
+from services.subserv.retained.tree import PORTION, Retained, RetainedIndex
 from services.subserv.sessions.qos2_owners import Qos2Owners
 from services.subserv.sessions.sessions import PacketTable, Sessions, undone
 from services.subserv.subscription_placement import Desired, Subscriber
@@ -53,6 +53,25 @@ def test_retained_messages_are_found_by_what_covers_them(
         # a tree of names knows no $: whoever asks for an MQTT filter leaves those out
         wanted = [name for name in model if matches(pattern.replace("$", "_"), name.replace("$", "_"))]
         assert found == sorted(wanted, key=lambda name: model[name][0])
+
+
+def test_others_have_their_turn_while_a_wide_pattern_is_looked_for() -> None:
+    """And messages come, are replaced and go meanwhile."""
+    index, count = RetainedIndex(), 3 * PORTION
+    for number in range(count):
+        index.put(Retained(f"t/{number % 10}/{number}", "b", number, 10, 1, 0, 0))
+    assert list(index.looks("t/+/+/miss")) == [None] * 3
+    found, turns = list[str](), 0
+    for entry in index.looks("t/+/#"):
+        if entry is not None:
+            found.append(entry.name)
+            continue
+        turns += 1
+        for number in range(0, count, 7):
+            index.remove(f"t/{number % 10}/{number}")
+            index.put(Retained(f"t/{number % 10}/new{turns}.{number}", "b", count + number, 10, 1, 0, 0))
+    assert turns >= 3 and len(found) == len(set(found))
+    assert {name for name in found if "new" not in name} >= {f"t/{n % 10}/{n}" for n in range(count) if n % 7}
 
 
 def test_replaced_ends_do_not_gather() -> None:

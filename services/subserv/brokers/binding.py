@@ -120,7 +120,7 @@ class Binder:
         before, after = await bound.before, await bound.after
         for each in giving:
             entries: list[Retained] = []
-            for entry in self.matching(each, broker.name):
+            for entry in await self.matching(each, broker.name):
                 came_live = entry.broker == broker.name and (
                     entry.arrival > after
                     or (entry.arrival > before and await broker.conversation.has_live(id, entry.name))
@@ -146,12 +146,18 @@ class Binder:
         self.withheld += len(entries) - len(found)
         return found
 
-    def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
+    async def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
         """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order. Of
         an address that moves they come by one of its brokers."""
         index = self._retained.index
         patterns = self._desired.source(wanted.filter, broker, amqp=wanted.amqp)
-        found = {entry.name: entry for pattern in patterns for entry in index.match(pattern)}
+        found: dict[str, Retained] = {}
+        for pattern in patterns:
+            for entry in index.looks(pattern):
+                if entry is None:
+                    await asyncio.sleep(0)  # a pattern may have every name looked at, and cover none
+                else:
+                    found[entry.name] = entry
         entries = sorted(found.values(), key=lambda entry: entry.number)
         if wanted.filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1] (v3.1.1, v5)
             topic_of = self._desired.topics.topic_of
