@@ -14,8 +14,8 @@ from typing import Any
 
 from enmasse.kubernetes.api import Object
 from enmasse.kubernetes.labels import CONFIG
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Content, Unreadable
-from enmasse.model.merged import FilePart
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS
+from enmasse.model.merged import Content, FilePart, Unreadable
 
 FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS}
 """Value of the label → the file that these ConfigMaps are together."""

@@ -54,6 +54,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """"message-id": a message whose id is among the newest that were stored is taken once, durably remembered."""
     mqtt_default: bool = False
     """Takes every MQTT topic that no other address takes."""
+    plan: str | None = None
+    """Name of a plan in plans.json, in an address space with plans."""
 
     @property
     def traits(self) -> Traits:
@@ -124,31 +126,42 @@ _BASIC = ("type", "store_and_forward", "multicast", "flavor", "mqttDefault")
 KEYS = (*_BASIC, *_STORED_ONLY)
 
 
+Parse = Callable[[Any], Address]
+"""entry as written → address; raises Wrong."""
+
+
 def parse_addresses(
-    document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address] = {}
+    document: Document,
+    flavors: Mapping[str, Flavor],
+    keep: Mapping[AddressName, Address] = {},
+    parse: Parse | None = None,
 ) -> tuple[dict[AddressName, Address], list[Problem]]:
     """Return the valid addresses, and what is wrong with the others.
 
     `flavors` are those in force. `keep`: the addresses that were valid before; of two that exclude each other, these
-    stay.
+    stay. `parse`: how an entry is read; None: as `parse_address` does.
     """
-    good, problems = _entries(document, flavors, keep)
+    good, problems = _entries(document, flavors, keep, parse)
     return good, problems + _together(document, good, flavors, keep)
 
 
 def edit_addresses(
-    file: str, edit: Edit, flavors: Mapping[str, Flavor], keep: dict[AddressName, Address]
+    file: str,
+    edit: Edit,
+    flavors: Mapping[str, Flavor],
+    keep: dict[AddressName, Address],
+    parse: Parse | None = None,
 ) -> dict[AddressName, Address] | None:
     """Return the addresses after an edit of a file of which each entry was valid (`keep`, in its order); None if there
     may be anything wrong with them: only the whole document can tell its line."""
     document = Document(file, "{}", edit.after, [])
-    changed, problems = _entries(document, flavors, keep)
+    changed, problems = _entries(document, flavors, keep, parse)
     good = None if problems else edit.applied(keep, changed)
     return None if good is None or _together(document, good, flavors, keep) else good
 
 
 def _entries(
-    document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address]
+    document: Document, flavors: Mapping[str, Flavor], keep: Mapping[AddressName, Address], parse: Parse | None
 ) -> tuple[dict[AddressName, Address], list[Problem]]:
     """Return the addresses that are valid each by itself, and what is wrong with the others."""
     good: dict[AddressName, Address] = {}
@@ -171,7 +184,7 @@ def _entries(
             good[name] = plain[key]
             continue
         try:
-            address = parse_address(entry, flavors)
+            address = parse_address(entry, flavors) if parse is None else parse(entry)
         except Wrong as wrong:
             problems.append(document.problem(str(wrong), name, *wrong.path))
             continue
@@ -191,7 +204,7 @@ def _together(
     return [
         *indistinct(document, good, keep),
         *shadowed(document, good, keep),
-        *_references(document, good),
+        *references(document, good),
         *_without_effect(document, good, flavors),
         *_defaults(document, good, keep),
     ]
@@ -344,9 +357,11 @@ def shadowed(
     return problems
 
 
-def _references(document: Document, good: dict[AddressName, Address]) -> list[Problem]:
-    """`deadletter` and `expiry` name a queue; of the same flavor if a queue names it. The storage controller
-    also puts it on the broker of each address that names it, because a broker moves messages only within itself."""
+def references(document: Document, good: dict[AddressName, Address]) -> list[Problem]:
+    """Return problems of addresses whose `deadletter` or `expiry` names no queue, and remove these from `good`.
+
+    A queue names one of its flavor. The storage controller also puts that on the broker of each address that names it,
+    because a broker moves messages only within itself."""
     problems: dict[str, Problem] = {}
     changed = True
     while changed:  # an address that goes may be what another one names

@@ -1,36 +1,39 @@
 """The files together: what applies, given what applied before (docs/configuration.md). Pure: no file is read here.
 
 A file that does not parse changes nothing. In a file that parses, an invalid entry keeps its last good version, or
-fails if it never had one; the others apply. A flavor that addresses still use does not vanish.
+fails if it never had one; the others apply. A flavor that addresses still use does not vanish. The files of an address
+space are judged by themselves (enmasse/model/tenants).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
-from enmasse.model.address_types import AddressType, type_of
-from enmasse.model.addresses import (
-    Address,
-    edit_addresses,
-    indistinct,
-    parse_addresses,
-    shadowed,
-)
+from enmasse.model.addresses import Address, edit_addresses
 from enmasse.model.brokers import HandMade, parse_brokers, unknown_names
 from enmasse.model.flavors import Flavor, parse_flavors
-from enmasse.model.issuers import Issuer, parse_issuers
+from enmasse.model.issuers import Issuer
 from enmasse.model.jsonfile import Document, Problem, Unparsable, edited, parse, shown
-from enmasse.model.merged import FilePart, MergedDocument, fingerprint, kept
-from enmasse.model.names import AddressName
-from enmasse.model.users import Known, User, parse_users, unknown_groups
+from enmasse.model.merged import Content, FilePart, MergedDocument, Unreadable, fingerprint, kept
+from enmasse.model.names import DEFAULT_SPACE, SPACE, AddressName
+from enmasse.model.tenants import tenancy
+from enmasse.model.tenants.plan_rules import rules_of
+from enmasse.model.tenants.space_files import Failed, addresses_in_force, in_force, issuers_in_force, users_in_force
+from enmasse.model.tenants.spaces import FOLDER, OWN_FILES, Space, split_file
+from enmasse.model.tenants.tenancy import Judged, TenantState
+from enmasse.model.users import Known, User
 
-ADDRESSES, FLAVORS, BROKERS = "addresses.json", "flavors.json", "brokers.json"
-USERS, ISSUERS = "users.json", "issuers.json"
-FILES = (ADDRESSES, FLAVORS, BROKERS, USERS, ISSUERS)
+FLAVORS, BROKERS = "flavors.json", "brokers.json"
+ADDRESSES, USERS, ISSUERS = OWN_FILES
+SPACES, PLANS = "spaces.json", "plans.json"
+FILES = (ADDRESSES, FLAVORS, BROKERS, USERS, ISSUERS, SPACES, PLANS)
+"""Files of the default address space, and of the whole installation."""
+NO_SPACES = "address spaces are not served yet, so nothing of this is in force (docs/spaces.md): remove its entries"
 SCHEMA = 1
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -40,24 +43,19 @@ _WITHOUT = {
     BROKERS: "placements go on without it",
     USERS: "no client is let in before it can be used",
     ISSUERS: f"without {USERS} no client is let in before it can be used",
+    SPACES: "there is no address space but the default one before it can be used",
+    PLANS: "there are no plans before it can be used",
 }
 """File → consequence of the file being unusable, if no content of it has ever applied."""
+_IN_SPACE = "nothing of it is in force before it can be used"
+"""Consequence for a file of an address space."""
 _PUT_BACK = {
     USERS: "Put it back; the entry 'anonymous' lets in clients without credentials",
     ISSUERS: "Put it back; {} in it means no issuers",
+    SPACES: "Put it back; {} in it means no address space but the default one",
+    PLANS: "Put it back; {} in it means no plans",
 }
 """File → remedy if it is missing after it has applied: what it protected must not be open then."""
-
-
-class Unreadable(msgspec.Struct, frozen=True):
-    """A file that is there and cannot be read."""
-
-    reason: str
-
-
-Content = bytes | Unreadable | tuple[FilePart, ...] | None
-"""Content of a file from a driver: its bytes, the reason it is unreadable, None without a file, or its sources.
-"""
 
 
 class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +71,8 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, User] | None = None
     issuers: dict[str, Issuer] | None = None
     salt_key: bytes = b""
+    tenants: TenantState | msgspec.UnsetType = msgspec.UNSET
+    """Address spaces and plans; absent: there has never been any. The addresses of all spaces are in `addresses`."""
 
     @property
     def anonymous(self) -> bool:
@@ -83,14 +83,6 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     def complete(self) -> bool:
         """Both files have been applied at some time."""
         return ADDRESSES in self.config and FLAVORS in self.config
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """Entry without a valid version: the reason, and its known fields."""
-
-    reason: str
-    type: AddressType | None = None
-    flavor: str | None = None
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,53 +104,68 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[Problem] = []
     origins: dict[AddressName, str] = {}
     """Address → the name of its source, if there are several sources."""
+    judged: Mapping[str, Judged] = {}
+    """Address space → what was found for it, but for the default one. Empty for a state that was stored."""
+    own: dict[AddressName, Address] | None = None
+    """Addresses of the default space; None: those of the state without a space in front."""
 
 
-def apply(contents: Mapping[str, Content], before: Applied, known_users: Known | None = None) -> Applied:
+def apply(
+    contents: Mapping[str, Content], before: Applied, known_users: Known | None = None, *, tenants: bool = False
+) -> Applied:
     """Return the configuration that applies: the files' contents over the configuration before. `known_users`: as of
-    `parse_users`."""
+    `parse_users`. `tenants`: whether there may be address spaces beside the default one."""
     last = before.state
-    config = dict(last.config)
-    problems: list[Problem] = []
-    edit = _edited(contents, before)
+    files = _Files(contents, dict(last.config))
+    config, problems = files.config, list[Problem]()
+    own = _own(before)
+    edit = _edited(contents, before, own)
     whole = FILES if edit is None else tuple(file for file in FILES if file not in (ADDRESSES, FLAVORS))
-    documents = {file: _document(file, contents.get(file), config, problems) for file in whole}
-    if FLAVORS not in config:  # addresses cannot be judged yet
+    documents = {file: files.document(file, problems) for file in whole}
+    spaces = _Spaces(files, documents, before, tenants=tenants)
+    if FLAVORS not in config or spaces.unknown:  # addresses cannot be judged yet
         config.pop(ADDRESSES, None)
         documents[ADDRESSES] = None
     brokers = _brokers(documents[BROKERS], contents.get(BROKERS), last, config, problems)
     document = documents[BROKERS]
     failed_brokers = [name for name in document.entries if name not in (brokers or {})] if document is not None else []
     if edit is None:
-        addresses, flavors, failed = _addresses_and_flavors(documents[ADDRESSES], documents[FLAVORS], last, problems)
+        addresses, flavors, failed = _addresses_and_flavors(
+            documents[ADDRESSES], documents[FLAVORS], own, last.flavors, spaces, problems
+        )
         changed, as_written = (
-            differing(last.addresses, addresses),
+            differing(own, addresses),
             _as_written(contents, documents[ADDRESSES], problems),
         )
     else:
         addresses, changed, as_written = edit
         flavors, failed = last.flavors, {}
         config[ADDRESSES] = sha256(as_written[0])
+        spaces.judge(flavors, {})
+    problems += spaces.problems
+    every = spaces.with_addresses(addresses)
+    failed = {**failed, **spaces.failed}
     if document is not None and ADDRESSES in config:
-        known = {**dict.fromkeys(failed), **{name: address.type for name, address in addresses.items()}}
+        known = {**dict.fromkeys(failed), **{name: address.type for name, address in every.items()}}
         problems += unknown_names(document, brokers or {}, known, flavors)
     if brokers is not None:
         problems += _unplaced(brokers, flavors, documents[FLAVORS])
-    users = _users(documents[USERS], last, problems, known_users)
-    issuers = _issuers(documents[ISSUERS], last, problems)
+    users = users_in_force(documents[USERS], last.users, problems, known_users)
+    issuers = issuers_in_force(documents[ISSUERS], last.issuers, problems)
     state = AppliedState(
         config=config,
-        addresses=addresses,
+        addresses=every,
         flavors=flavors,
         brokers=brokers,
         users=users,
         issuers=issuers,
         salt_key=last.salt_key,
+        tenants=spaces.state,
     )
     return Applied(
         state=state,
         contents=contents,
-        changed=changed,
+        changed=[*changed, *spaces.changed],
         as_written=as_written,
         failed=failed,
         failed_brokers=failed_brokers,
@@ -166,8 +173,133 @@ def apply(contents: Mapping[str, Content], before: Applied, known_users: Known |
         and (not state.anonymous or contents.get(ISSUERS) is None),
         problems=problems,
         origins=_origins(documents.get(ADDRESSES)),
+        judged=spaces.judged,
+        own=addresses,
     )
 
+
+def _own(before: Applied) -> dict[AddressName, Address]:
+    """Return the addresses of the default space."""
+    if before.own is not None:
+        return before.own
+    found = before.state.addresses
+    if before.state.tenants is msgspec.UNSET:
+        return found
+    return {name: address for name, address in found.items() if not name.startswith(SPACE)}
+
+
+class _Files:
+    """Contents as documents. `config`: file → SHA-256 (hex) of what applies."""
+
+    def __init__(self, contents: Mapping[str, Content], config: dict[str, str]) -> None:
+        self.contents = contents
+        self.config = config
+
+    def document(self, file: str, problems: list[Problem]) -> Document | None:
+        """Return the document of a file; None: no content of it can be used, what applied before stays. Add what is
+        wrong to `problems`."""
+        return _document(file, self.contents.get(file), self.config, problems)
+
+    def note(self, file: str) -> None:
+        """Note that the content of a file is in force."""
+        content = self.contents[file]
+        assert isinstance(content, bytes)
+        self.config[file] = sha256(content)
+
+
+class _Spaces:
+    """The address spaces beside the default one. `judge` finds out what is in force of them."""
+
+    def __init__(
+        self, files: _Files, documents: Mapping[str, Document | None], before: Applied, *, tenants: bool
+    ) -> None:
+        stored = before.state.tenants
+        self._files = files
+        self._document, self._plans = documents[SPACES], documents[PLANS]
+        self._last = TenantState() if stored is msgspec.UNSET else stored
+        self._before = before.judged or tenancy.as_stored(self._last, before.state.addresses)
+        self._refused: list[Problem] = []
+        if not tenants:
+            if self._document is not None and self._document.entries:
+                self._refused = [self._document.problem(NO_SPACES)]
+            self._document = self._plans = None
+            files.config.pop(SPACES, None)
+            files.config.pop(PLANS, None)
+        self.unknown = tenants and files.contents.get(SPACES) is not None and SPACES not in files.config
+        """There is a spaces.json that has never been usable: which addresses there are is not known."""
+        self.judged: dict[str, Judged] = {}
+        self.state: TenantState | msgspec.UnsetType = stored
+        self.problems: list[Problem] = self._refused
+
+    def judge(self, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor]) -> None:
+        """Find out what is in force with these flavors, of which `clung` stay only for those who use them."""
+        self.problems = list(self._refused)
+        if self._document is None and self._plans is None and not self._last.spaces and not self._last.plans.any:
+            return
+        last = self._last
+        plans = tenancy.plans_in_force(self._plans, flavors, last.plans, self.problems)
+        entries = tenancy.spaces_in_force(self._document, plans, last.spaces, self.problems)
+        plans = tenancy.with_used(plans, entries.values(), last.plans)
+        self.problems += self._without_entry(entries)
+        self.judged = {
+            name: tenancy.judge(
+                name,
+                entry,
+                rules_of(name, entry.plan, plans, flavors),
+                clung,
+                self._files.contents,
+                self._files,
+                self._before.get(name),
+            )
+            for name, entry in entries.items()
+        }
+        self.problems += [
+            problem for each in self.judged.values() for found in each.problems.values() for problem in found
+        ]
+        self.state = TenantState(spaces={name: each.state for name, each in self.judged.items()}, plans=plans)
+
+    def _without_entry(self, entries: Mapping[str, Space]) -> list[Problem]:
+        """Return a problem for each folder without a space in force, and forget the files of removed spaces."""
+        there = {split_file(file).space: content for file, content in self._files.contents.items() if content}
+        reason = f"there is no valid address space of this name in {SPACES}: add it there, or remove this folder"
+        for file in list(self._files.config):
+            if (space := split_file(file).space) != DEFAULT_SPACE and space not in entries:
+                del self._files.config[file]
+        return [
+            Problem(file=f"{FOLDER}/{space}", reason=reason)
+            for space in there
+            if space != DEFAULT_SPACE and space not in entries
+        ]
+
+    def uses(self) -> Iterator[Address]:
+        """Return the addresses in force of all spaces."""
+        return chain.from_iterable(each.full.values() for each in self.judged.values())
+
+    @property
+    def failed(self) -> dict[AddressName, Failed]:
+        """Entries without a valid version, by full names."""
+        return {name: failed for each in self.judged.values() for name, failed in each.failed.items()}
+
+    @property
+    def changed(self) -> list[AddressName]:
+        """Addresses that differ from those before, by full names."""
+        names: list[AddressName] = []
+        for space in {**self._before, **self.judged}:
+            before, now = self._before.get(space, _NONE), self.judged.get(space, _NONE)
+            names += differing(before.full, now.full) if before.full is not now.full else ()
+        return names
+
+    def with_addresses(self, own: dict[AddressName, Address]) -> dict[AddressName, Address]:
+        """Return the addresses of all spaces by full names, given those of the default one."""
+        if not self.judged:
+            return own
+        found = dict(own)
+        for each in self.judged.values():
+            found.update(each.full)
+        return found
+
+
+_NONE = Judged()
 
 Written = tuple[bytes, bytes]
 """Contents of addresses.json and flavors.json."""
@@ -182,7 +314,7 @@ def _as_written(contents: Mapping[str, Content], document: Document | None, prob
 
 
 def _edited(
-    contents: Mapping[str, Content], before: Applied
+    contents: Mapping[str, Content], before: Applied, own: dict[AddressName, Address]
 ) -> tuple[dict[AddressName, Address], list[AddressName], Written] | None:
     """Return the addresses, which of them differ, and the two files, found from what has changed in addresses.json
     alone; None if the files have to be judged as a whole, because something in them may be wrong."""
@@ -193,13 +325,13 @@ def _edited(
         return None
     last = before.state
     if content == written[0]:
-        return last.addresses, [], written
+        return own, [], written
     edit = edited(written[0], content)
-    addresses = None if edit is None else edit_addresses(ADDRESSES, edit, last.flavors, last.addresses)
+    addresses = None if edit is None else edit_addresses(ADDRESSES, edit, last.flavors, own)
     if edit is None or addresses is None:
         return None
     names = map(AddressName, {**edit.after, **edit.before})
-    changed = [name for name in names if last.addresses.get(name) != addresses.get(name)]
+    changed = [name for name in names if own.get(name) != addresses.get(name)]
     return addresses, changed, (content, written[1])
 
 
@@ -229,7 +361,8 @@ def sha256(data: bytes) -> str:
 
 
 def _document(file: str, content: Content, config: dict[str, str], problems: list[Problem]) -> Document | None:
-    missing = _WITHOUT.get(file, "nothing is served before it is there")
+    in_space = split_file(file).space != DEFAULT_SPACE
+    missing = _IN_SPACE if in_space else _WITHOUT.get(file, "nothing is served before it is there")
     kept = "what applied before stays" if file in config else missing
     if isinstance(content, bytes):
         try:
@@ -243,9 +376,10 @@ def _document(file: str, content: Content, config: dict[str, str], problems: lis
         return _merged(file, content, config, problems, missing)
     if isinstance(content, Unreadable):
         problems.append(Problem(file=file, reason=f"cannot be read: {content.reason}; {kept}"))
-    elif file in _PUT_BACK:
+    elif file in _PUT_BACK or in_space:
         if file in config:
-            problems.append(Problem(file=file, reason=f"is missing; {kept}. {_PUT_BACK[file]}"))
+            remedy = _PUT_BACK.get(file, "Put it back; {} in it means none")
+            problems.append(Problem(file=file, reason=f"is missing; {kept}. {remedy}"))
     elif file != BROKERS:
         problems.append(Problem(file=file, reason=f"is missing; {kept}"))
     return None
@@ -263,13 +397,6 @@ def _merged(
     return document if file in config else None
 
 
-def _in_force(document: Document, good: dict[str, V], before: dict[str, V]) -> dict[str, V]:
-    """Return the valid entries of a document in its order, the last good version of its other ones, and what it keeps
-    of sources that cannot be read."""
-    found = {name: found for name in document.entries if (found := good.get(name) or before.get(name)) is not None}
-    return {**found, **kept(document, before)}
-
-
 def _brokers(
     document: Document | None, content: Content, last: AppliedState, config: dict[str, str], problems: list[Problem]
 ) -> dict[str, HandMade] | None:
@@ -280,29 +407,7 @@ def _brokers(
         return last.brokers
     good, wrong = parse_brokers(document)
     problems += wrong
-    return _in_force(document, good, last.brokers or {})
-
-
-def _users(
-    document: Document | None, last: AppliedState, problems: list[Problem], known: Known | None
-) -> dict[str, User] | None:
-    """Return the users; a file that is gone or cannot be used takes none away."""
-    if document is None:
-        return last.users
-    good, wrong = parse_users(document, known)
-    problems += wrong
-    found = _in_force(document, good, last.users or {})
-    problems += unknown_groups(document, found)
-    return found
-
-
-def _issuers(document: Document | None, last: AppliedState, problems: list[Problem]) -> dict[str, Issuer] | None:
-    """Return the issuers in the order of the file; a file that is gone or cannot be used takes none away."""
-    if document is None:
-        return last.issuers
-    good, wrong = parse_issuers(document)
-    problems += wrong
-    return _in_force(document, good, last.issuers or {})
+    return in_force(document, good, last.brokers or {})
 
 
 def _unplaced(
@@ -319,35 +424,44 @@ def _unplaced(
 
 
 def _addresses_and_flavors(
-    document: Document | None, flavor_document: Document | None, last: AppliedState, problems: list[Problem]
+    document: Document | None,
+    flavor_document: Document | None,
+    last: dict[AddressName, Address],
+    last_flavors: dict[str, Flavor],
+    spaces: _Spaces,
+    problems: list[Problem],
 ) -> tuple[dict[AddressName, Address], dict[str, Flavor], dict[AddressName, Failed]]:
-    new = dict(last.flavors)
+    """Return the addresses of the default space, the flavors, and entries of addresses without a valid version; judge
+    the other spaces too. `last`: addresses of the default space."""
+    new = dict(last_flavors)
     flavor_problems: list[Problem] = []
     if flavor_document is not None:
         good, flavor_problems = parse_flavors(flavor_document)
         new = {}
         for name in flavor_document.entries:
-            found = good.get(name) or last.flavors.get(name)
+            found = good.get(name) or last_flavors.get(name)
             if found is not None:
                 new[name] = found
-        new |= kept(flavor_document, last.flavors)
+        new |= kept(flavor_document, last_flavors)
     # Flavors that the file takes away or retypes keep their last version while an address needs them.
     clung: dict[str, Flavor] = {}
     while True:
-        addresses, failed, wrong = _addresses(document, {**new, **clung}, clung, last)
+        flavors = {**new, **clung}
+        addresses, failed, wrong = addresses_in_force(document, flavors, clung, last)
+        spaces.judge(flavors, clung)
         needed = {
             address.flavor
-            for address in addresses.values()
+            for address in chain(addresses.values(), spaces.uses())
             if address.flavor is not None and not _fits(new.get(address.flavor), address)
         }
         if needed <= clung.keys():
             break
-        clung.update((name, last.flavors[name]) for name in needed)
+        clung.update((name, last_flavors[name]) for name in needed)
     for name in clung:
-        flavor_problems.append(_in_use(name, flavor_document, addresses))
+        flavor_problems.append(_in_use(name, flavor_document, spaces.with_addresses(addresses)))
     problems += flavor_problems
     problems += wrong
-    return addresses, {**new, **clung}, failed
+    return addresses, flavors, failed
 
 
 def _fits(flavor: Flavor | None, address: Address) -> bool:
@@ -362,46 +476,3 @@ def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName
         return document.problem(reason, name)
     reason = f"is gone but still used by {listed}; it stays until they have another flavor. Put it back, or move them"
     return Problem(file=FLAVORS, entry=name, reason=reason)
-
-
-def _addresses(
-    document: Document | None, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor], last: AppliedState
-) -> tuple[dict[AddressName, Address], dict[AddressName, Failed], list[Problem]]:
-    if document is None:
-        return last.addresses, {}, []
-    good, problems = parse_addresses(document, flavors, keep=last.addresses)
-    for name, address in list(good.items()) if clung else ():
-        before = last.addresses.get(name)
-        if address.flavor in clung and (before is None or before.flavor != address.flavor):
-            problems.append(
-                document.problem(f"the flavor {address.flavor!r} is no longer in {FLAVORS}", name, "flavor")
-            )
-            del good[name]
-    result = good
-    if len(good) != len(document.entries):
-        result = {}
-        for name in map(AddressName, document.entries):
-            found = good.get(name) or last.addresses.get(name)
-            if found is not None:
-                result[name] = found
-    result = {**result, **kept(document, last.addresses)}
-    if result.keys() != good.keys():  # of those that are kept, some may not go together with new ones
-        problems += indistinct(document, result, last.addresses)
-        problems += shadowed(document, result, last.addresses)
-    reasons: dict[str, str] = {}
-    for problem in problems:
-        if problem.entry is not None:
-            reasons.setdefault(problem.entry, f"{problem.field}: {problem.reason}" if problem.field else problem.reason)
-    failed = {
-        AddressName(shown(name)): _failed(entry, reasons.get(shown(name), "is not valid"))
-        for name, entry in document.entries.items()
-        if name not in result
-    }
-    return result, failed, problems
-
-
-def _failed(entry: Any, reason: str) -> Failed:
-    if not isinstance(entry, dict):
-        return Failed(reason)
-    flavor = entry.get("flavor")
-    return Failed(reason, type_of(entry), shown(flavor) if isinstance(flavor, str) else None)

@@ -1,4 +1,5 @@
-"""Several sources of one file: each holds some of its entries (docs/kubernetes.md, "Configuration"). Pure."""
+"""Contents of files. Of a file with several sources each holds some of its entries (docs/kubernetes.md,
+"Configuration"). Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +21,17 @@ class FilePart(msgspec.Struct, frozen=True):
     name: str
     data: bytes
     refused: str = ""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A file that is there and cannot be read."""
+
+    reason: str
+
+
+Content = bytes | Unreadable | tuple[FilePart, ...] | None
+"""Content of a file from a driver: its bytes, the reason it is unreadable, None without a file, or its sources.
+"""
 
 
 class MergedDocument(Document):

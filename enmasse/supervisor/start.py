@@ -47,7 +47,7 @@ from enmasse.tracing.setup import EXPORTER, INSTALL, PACKAGE
 
 if TYPE_CHECKING:
     from enmasse.http.webserver import WebServer
-    from enmasse.model.configuration import Content
+    from enmasse.model.merged import Content
 
 
 WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"
@@ -331,9 +331,11 @@ def check_config(options: Options) -> None:
     """Raise StartError if there is no configuration to run with.
 
     Once configserv has stored a valid configuration, a file that does not parse changes nothing; without one the start
-    fails. Invalid entries in files that parse do not prevent the start.
+    fails. Invalid entries in files that parse do not prevent the start, but entries of spaces.json do: their tenants
+    would not be served.
     """
     folder = options.config
+    _check_spaces(folder / "spaces.json")
     if is_configured(options.data):
         return
     if folder.exists() and not folder.is_dir():
@@ -358,8 +360,19 @@ def check_config(options: Options) -> None:
         )
 
 
+def _check_spaces(path: Path) -> None:
+    """Raise StartError if there are address spaces beside the default one, which are not served yet."""
+    if not path.is_file():
+        return
+    from enmasse.model.configuration import NO_SPACES, Applied, apply
+
+    for problem in apply({path.name: _content(path)}, Applied()).problems:
+        if problem.reason == NO_SPACES:
+            raise StartError("configuration.file.invalid", f"{path}: {problem.reason}.")
+
+
 def _content(path: Path) -> Content:
-    from enmasse.model.configuration import Unreadable
+    from enmasse.model.merged import Unreadable
 
     try:
         return read_file(path)

@@ -8,12 +8,12 @@ from typing import Any
 from enmasse.api.types import Change, Fault
 from enmasse.model import edits
 from enmasse.model.addresses import Address, parse_address
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, apply
 from enmasse.model.etags import etag
 from enmasse.model.feeds import GrantedUser, granted
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Problem, Unparsable, added, parse
-from enmasse.model.merged import FilePart
+from enmasse.model.merged import Content, FilePart, Unreadable
 from enmasse.model.users import parse_users
 from enmasse.model.values import Wrong
 

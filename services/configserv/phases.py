@@ -13,9 +13,10 @@ import msgspec
 from enmasse.model import feeds
 from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
-from enmasse.model.configuration import ADDRESSES, Applied, Failed
+from enmasse.model.configuration import ADDRESSES, Applied
 from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName
+from enmasse.model.tenants.space_files import Failed
 from services.configserv.readiness import ReadinessSummary, ReportedReadiness
 from services.configserv.revisions import Revisions
 

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from enmasse.api.types import Change
 from enmasse.cli.configuration import configfile
 from enmasse.model import edits
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, Content, Unreadable, apply
-from enmasse.model.merged import FilePart
+from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, apply
+from enmasse.model.merged import Content, FilePart, Unreadable
 from enmasse.storage import files as files_module
 from enmasse.storage.files import edit_file, locked
 from services.configserv import editing

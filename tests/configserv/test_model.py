@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from enmasse.model import edits, feeds
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.brokers import place
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, Unreadable, apply, sha256
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, apply, sha256
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.jsonfile import locate, parse
+from enmasse.model.merged import Unreadable
 from enmasse.model.names import AddressName, address_error, router_form
 
 FLAVOR_FILE = {

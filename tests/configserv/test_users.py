@@ -10,8 +10,9 @@ import pytest
 from proton.utils import LinkDetached
 
 from enmasse.identity.proofs.passwords import hashed
-from enmasse.model.configuration import ISSUERS, USERS, Applied, AppliedState, Unreadable, apply
+from enmasse.model.configuration import ISSUERS, USERS, Applied, AppliedState, apply
 from enmasse.model.feeds import granted
+from enmasse.model.merged import Unreadable
 from enmasse.model.users import User
 from tests.configserv.running import Client, Configserv
 

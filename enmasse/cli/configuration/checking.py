@@ -13,13 +13,14 @@ import click
 from enmasse.cli.common import FAILED, UNREACHABLE, end, end_with
 from enmasse.cli.contexts.api_problems import problem
 from enmasse.cli.contexts.console import API, console, items
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, Unreadable, apply
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, apply
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.model.merged import Unreadable
 from enmasse.text import counted
 
 if TYPE_CHECKING:
     from enmasse.cli.contexts.contexts import Context
-    from enmasse.model.configuration import Content
+    from enmasse.model.merged import Content
 
 KINDS = {ADDRESSES: "addresses", FLAVORS: "flavors", USERS: "users"}
 """File → kind of the API."""

@@ -85,6 +85,11 @@ class Plans(NamedTuple):
     addresses: dict[str, AddressPlan]
     spaces: dict[str, SpacePlan]
 
+    @property
+    def any(self) -> bool:
+        """Return whether there is a plan."""
+        return bool(self.addresses or self.spaces)
+
 
 def _count(value: Any) -> int:
     return values.whole(value, 0, MAX_COUNT)

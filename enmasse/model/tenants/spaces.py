@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,6 +23,8 @@ MAX_HOSTS: Final = 100
 """Hosts of a space."""
 FOLDER: Final = "spaces"
 """Folder of the folders of spaces."""
+OWN_FILES: Final = ("addresses.json", "users.json", "issuers.json")
+"""Files that each space has of its own."""
 _EXAMPLE: Final = '{"plan": "small", "hosts": ["orders.example.com"]}'
 _LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -56,6 +58,19 @@ def parse_spaces(document: Document, plans: Mapping[str, SpacePlan]) -> tuple[di
 def space_file(space: str, file: str) -> str:
     """Return the path of a file of a space, from the folder of the configuration."""
     return file if space == DEFAULT_SPACE else f"{FOLDER}/{space}/{file}"
+
+
+class InFile(NamedTuple):
+    """A file, and the address space that has it."""
+
+    space: str
+    file: str
+
+
+def split_file(path: str) -> InFile:
+    """Return the address space of a file, and its name there: the inverse of `space_file`."""
+    parts = path.split("/")
+    return InFile(parts[1], parts[2]) if len(parts) == 3 and parts[0] == FOLDER else InFile(DEFAULT_SPACE, path)
 
 
 class Reached(Protocol):

@@ -12,9 +12,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from enmasse.model.configuration import FILES, USERS, Content, Unreadable
+from enmasse.model.configuration import FILES, USERS
 from enmasse.model.jsonfile import MAX_BYTES
-from enmasse.model.merged import FilePart
+from enmasse.model.merged import Content, FilePart, Unreadable
 from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from enmasse.model.configuration import Content
-from enmasse.model.merged import FilePart
+from enmasse.model.merged import Content, FilePart
 
 Contents = dict[str, Content]
 """File → its content. The three names are the same for all sources."""

@@ -16,8 +16,8 @@ from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
 from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
 from enmasse.kubernetes.forced import ForceOrder, order
 from enmasse.kubernetes.watch import View
-from enmasse.model.configuration import ISSUERS, USERS, Content, Unreadable
-from enmasse.model.merged import FilePart
+from enmasse.model.configuration import ISSUERS, USERS
+from enmasse.model.merged import Content, FilePart, Unreadable
 from services.configserv.drivers.directory import Signature, content, signature
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 

@@ -7,8 +7,9 @@ import secrets
 
 import msgspec
 
-from enmasse.model.configuration import Applied, AppliedState, Content, apply
+from enmasse.model.configuration import Applied, AppliedState, apply
 from enmasse.model.jsonfile import Problem
+from enmasse.model.merged import Content
 from enmasse.model.users import Known
 from services.configserv.state.store import Store
 

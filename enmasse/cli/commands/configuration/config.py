@@ -14,7 +14,7 @@ from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 
 if TYPE_CHECKING:
-    from enmasse.model.configuration import Content
+    from enmasse.model.merged import Content
 
 
 @click.group(name="config", short_help="Check the files of a configuration.")
@@ -92,7 +92,8 @@ def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
 
 
 def _contents(folder: Path) -> dict[str, Content]:
-    from enmasse.model.configuration import FILES, Unreadable
+    from enmasse.model.configuration import FILES
+    from enmasse.model.merged import Unreadable
     from enmasse.storage.files import read_file
 
     found: dict[str, Content] = {}

@@ -1,0 +1,219 @@
+"""Address spaces beside the default one: which of their entries are in force, given those that were before. Pure.
+
+Each space is judged by itself, from its own files: what is wrong with one changes nothing of another, and what has not
+changed is not judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from enmasse.model.addresses import Address, edit_addresses
+from enmasse.model.flavors import Flavor
+from enmasse.model.issuers import Issuer
+from enmasse.model.jsonfile import Document, Problem, edited
+from enmasse.model.merged import Content
+from enmasse.model.names import AddressName, LocalName, full_name, space_prefix, split_name
+from enmasse.model.tenants.plan_rules import PlanRules
+from enmasse.model.tenants.plans import Plans, parse_plans
+from enmasse.model.tenants.space_files import Failed, addresses_in_force, in_force, issuers_in_force, users_in_force
+from enmasse.model.tenants.spaces import OWN_FILES, Space, parse_spaces, space_file
+from enmasse.model.users import User
+
+
+class Reader(Protocol):
+    """Reader of the files, which notes what it has read for the status."""
+
+    def document(self, file: str, problems: list[Problem]) -> Document | None:
+        """Return the document of a file, None if it cannot be used or is missing; add what is wrong to `problems`."""
+
+    def note(self, file: str) -> None:
+        """Note that the content of a file is in force, which `document` does too."""
+
+
+class SpaceState(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a space beside its addresses: its entry of spaces.json, and its users and issuers by the names that
+    they have there; None: there has never been a valid file of them."""
+
+    space: Space = Space()
+    users: dict[str, User] | None = None
+    issuers: dict[str, Issuer] | None = None
+
+
+class TenantState(msgspec.Struct, frozen=True, kw_only=True):
+    """The spaces and plans in force, as stored."""
+
+    spaces: dict[str, SpaceState] = {}
+    plans: Plans = Plans({}, {})
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """Outcome for one space. The names are those that its addresses have there, but for `full` and `failed`."""
+
+    state: SpaceState = SpaceState()
+    addresses: dict[AddressName, Address] = {}
+    """In the order of its file."""
+    full: dict[AddressName, Address] = {}
+    """Addresses by full names, which `deadletter` and `expiry` have here too."""
+    failed: dict[AddressName, Failed] = {}
+    """Entries without a valid version, by full names."""
+    problems: dict[str, list[Problem]] = {}
+    """File → what is wrong with it."""
+    contents: dict[str, Content] = {}
+    """The files that it comes from."""
+    rules: PlanRules | None = None
+    """Rules by which its addresses were judged; None: they have not been judged."""
+    clung: tuple[str, ...] = ()
+    """Flavors that are gone from flavors.json, and stay for those who use them."""
+    plain: bool = False
+    """Each entry of addresses.json is in force, and a later edit can be judged by itself."""
+
+
+def inside(space: str, name: AddressName, address: Address) -> tuple[AddressName, Address]:
+    """Return an address of a space by its full name, and with the full names of the queues that it names."""
+    prefix = space_prefix(space)
+    if address.deadletter is not None or address.expiry is not None:
+        address = msgspec.structs.replace(
+            address,
+            deadletter=None if address.deadletter is None else AddressName(prefix + address.deadletter),
+            expiry=None if address.expiry is None else AddressName(prefix + address.expiry),
+        )
+    return full_name(space, LocalName(name)), address
+
+
+def as_stored(state: TenantState, addresses: Mapping[AddressName, Address]) -> dict[str, Judged]:
+    """Return what was in force of each space, from the stored state and all addresses by full names."""
+    if not state.spaces:
+        return {}
+    parts: dict[str, tuple[dict[AddressName, Address], dict[AddressName, Address]]]
+    parts = {name: ({}, {}) for name in state.spaces}
+    for name, address in addresses.items():
+        space, local = split_name(name)
+        if space in parts:
+            own, full = parts[space]
+            prefix = space_prefix(space)
+            own[AddressName(local)] = msgspec.structs.replace(
+                address,
+                deadletter=_without(prefix, address.deadletter),
+                expiry=_without(prefix, address.expiry),
+            )
+            full[name] = address
+    return {name: Judged(state=state.spaces[name], addresses=own, full=full) for name, (own, full) in parts.items()}
+
+
+def _without(prefix: str, name: AddressName | None) -> AddressName | None:
+    return None if name is None else AddressName(name.removeprefix(prefix))
+
+
+def judge(
+    space: str,
+    entry: Space,
+    rules: PlanRules,
+    clung: Mapping[str, Flavor],
+    contents: Mapping[str, Content],
+    reader: Reader,
+    before: Judged | None,
+) -> Judged:
+    """Return what is in force of a space. `entry`: of spaces.json; `clung`: as of `addresses_in_force`."""
+    was = Judged() if before is None else before
+    files = [space_file(space, file) for file in OWN_FILES]
+    addresses_file, users_file, issuers_file = files
+    found = {file: contents.get(file) for file in files}
+    problems = dict(was.problems)
+
+    def same(file: str) -> bool:
+        return was.rules is not None and found[file] == was.contents.get(file)
+
+    users, issuers = was.state.users, was.state.issuers
+    if not same(users_file):
+        wrong = problems[users_file] = []
+        users = users_in_force(reader.document(users_file, wrong), users, wrong, None)
+    if not same(issuers_file):
+        wrong = problems[issuers_file] = []
+        issuers = issuers_in_force(reader.document(issuers_file, wrong), issuers, wrong)
+    state = SpaceState(space=entry, users=users, issuers=issuers)
+    same_rules = was.rules == rules and was.clung == tuple(clung)
+    if same_rules and same(addresses_file):
+        return msgspec.structs.replace(was, state=state, problems=problems, contents=found)
+    wrong = problems[addresses_file] = []
+    addresses = _edited(addresses_file, found[addresses_file], was, rules) if same_rules else None
+    plain, failed = True, dict[AddressName, Failed]()
+    if addresses is not None:
+        reader.note(addresses_file)
+    else:
+        document = reader.document(addresses_file, wrong)
+        addresses, failed, more = addresses_in_force(document, rules.flavors, clung, was.addresses, rules)
+        wrong += more
+        plain = document is not None and document.plain and not wrong and not clung
+    return Judged(
+        state=state,
+        addresses=addresses,
+        full=dict(inside(space, name, address) for name, address in addresses.items()),
+        failed={full_name(space, LocalName(name)): each for name, each in failed.items()},
+        problems=problems,
+        contents=found,
+        rules=rules,
+        clung=tuple(clung),
+        plain=plain,
+    )
+
+
+def _edited(file: str, content: Content, was: Judged, rules: PlanRules) -> dict[AddressName, Address] | None:
+    """Return the addresses, found from what has changed in the file alone; None if it must be judged as a whole,
+    because something in it may be wrong."""
+    old = was.contents.get(file)
+    if not was.plain or not isinstance(content, bytes) or not isinstance(old, bytes):
+        return None
+    edit = edited(old, content)
+    found = None if edit is None else edit_addresses(file, edit, rules.flavors, was.addresses, rules.parse)
+    if edit is None or found is None:
+        return None
+    return None if rules.exceeded(Document(file, "{}", edit.after, []), dict(found), was.addresses) else found
+
+
+def plans_in_force(
+    document: Document | None, flavors: Mapping[str, Flavor], last: Plans, problems: list[Problem]
+) -> Plans:
+    """Return the plans; an invalid entry keeps its last good version."""
+    if document is None:
+        return last
+    good, wrong = parse_plans(document, flavors)
+    problems += wrong
+    addresses = in_force(document, good.addresses, last.addresses)
+    spaces = in_force(document, good.spaces, last.spaces)
+    return Plans(
+        {name: plan for name, plan in addresses.items() if name not in good.spaces},
+        {name: plan for name, plan in spaces.items() if name not in good.addresses},
+    )
+
+
+def spaces_in_force(
+    document: Document | None, plans: Plans, last: Mapping[str, SpaceState], problems: list[Problem]
+) -> dict[str, Space]:
+    """Return the spaces; an invalid entry keeps its last good version."""
+    before = {name: state.space for name, state in last.items()}
+    if document is None:
+        return before
+    good, wrong = parse_spaces(document, plans.spaces)
+    problems += wrong
+    return in_force(document, good, before)
+
+
+def with_used(plans: Plans, spaces: Iterable[Space], last: Plans) -> Plans:
+    """Return the plans, and the last version of those that are gone and that a space or a plan in force names."""
+    of_spaces = {
+        space.plan: last.spaces[space.plan]
+        for space in spaces
+        if space.plan is not None and space.plan not in plans.spaces and space.plan in last.spaces
+    }
+    in_use = {**plans.spaces, **of_spaces}
+    of_addresses = {
+        name: last.addresses[name]
+        for plan in in_use.values()
+        for name in plan.address_plans
+        if name not in plans.addresses and name in last.addresses
+    }
+    return Plans({**plans.addresses, **of_addresses}, in_use)
