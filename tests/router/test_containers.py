@@ -579,3 +579,28 @@ def test_links_end_when_their_address_moves(router: RouterProcess, management: M
     wait_for(lambda: len(dialled.detached) == 2)
     assert outcome_of(staying, post(other, Message(body="y"))) == Delivery.ACCEPTED
     staying.close()
+
+
+@pytest.mark.parametrize("before", ["queue", "anycast"])
+def test_links_end_when_their_address_becomes_a_topic(
+    router: RouterProcess, management: Management, dialled: Broker, before: str
+) -> None:
+    """Nothing would come to them any more: the clients attach again, and are where the address is now."""
+    if before == "queue":
+        queue(management, "becomes")
+        for direction in ("in", "out"):
+            wait_for(lambda d=direction: status(management, f"t-becomes-{d}") == "active")  # type: ignore[misc]  # mypy infers no type of a lambda's default
+    else:
+        management.create(ADDRESS, "t-becomes", pattern="becomes", distribution="balanced")
+    sending, receiving = router.connect(), router.connect()
+    sending.create_sender("becomes")
+    receiving.create_receiver("becomes")
+    management.clear("t-becomes", ADDRESS, AUTO_LINK)
+    topic(management, "becomes")
+    for connection in (sending, receiving):
+        with pytest.raises(LinkDetached, match=r"amqp:resource-deleted.*has a new configuration"):
+            connection.wait(lambda: False)
+    sender = sending.create_sender("becomes", name="again")
+    assert outcome_of(sending, post(sender, Message(body="x"))) == Delivery.ACCEPTED
+    for connection in (sending, receiving):
+        connection.close()

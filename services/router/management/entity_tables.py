@@ -184,7 +184,7 @@ def link_routes(router: Router) -> ConfigTable:
         router,
         link_route_config,
         router.link_routes,
-        router.link_routes.add,
+        router.add_link_route,
         router.remove_link_route,
         {
             "name": attrgetter("config.name"),

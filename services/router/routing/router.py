@@ -12,6 +12,7 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
 from enmasse.clock import Clock
+from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.addresses.traffic import Traffic
@@ -19,7 +20,7 @@ from services.router.routing.brokers.auto_links import AutoLinks
 from services.router.routing.brokers.containers import Containers
 from services.router.routing.brokers.link_routes import NO_ROUTE, LinkRoute, LinkRoutes
 from services.router.routing.brokers.routed_attaches import PassingOn
-from services.router.routing.configuration import BALANCED, AddressConfig
+from services.router.routing.configuration import BALANCED, AddressConfig, LinkRouteConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
 from services.router.routing.periodic_checks import Watch
 
@@ -120,14 +121,19 @@ class Router(RouterCore):
         requires are detached, so that clients attach again."""
         for address in self.addresses.add_config(config):
             phase = int(address.key[1])
-            wrong: list[Any] = []
             if phase != config.ingress_phase:
-                wrong += [producer for producer in address.ins if producer not in address.feeds]
+                _send_away(address, "in")
             if phase != config.egress_phase:
-                wrong += [out for out in address.outs if out not in address.stores]
-            for link in wrong:
-                link.detach(AmqpError(RESOURCE_DELETED, "the address has a new configuration"))
+                _send_away(address, "out")
         return config
+
+    def add_link_route(self, config: LinkRouteConfig) -> LinkRoute:
+        """Add a link route. Raises ValueError. Clients' links to an address of its name, which had another type, are
+        detached, because nothing comes there from now on. Clients attach again, by the route."""
+        route = self.link_routes.add(config)
+        for address in self.addresses.of_name(config.prefix) if config.prefix is not None else ():
+            _send_away(address, config.direction or "in")
+        return route
 
     def remove_link_route(self, route: LinkRoute) -> None:
         """Remove a link route. Its links are detached if another one leads to where the address is now, so that clients
@@ -261,3 +267,14 @@ class Router(RouterCore):
             for link in connection.links.values()
             if link.zero_since is not None and link.zero_since < since
         )
+
+
+def _send_away(address: RoutedAddress, direction: str) -> None:
+    """Detach the clients that send to this address (`in`), or receive from it (`out`)."""
+    links: list[Any] = (
+        [producer for producer in address.ins if producer not in address.feeds]
+        if direction == "in"
+        else [out for out in address.outs if out not in address.stores]
+    )
+    for link in links:
+        link.detach(AmqpError(RESOURCE_DELETED, "the address has a new configuration"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
@@ -75,9 +75,7 @@ class Addresses:
         self.generation += 1
         if config.pattern is None:
             return []
-        phases = {0, 1, config.ingress_phase, config.egress_phase}
-        found = [self.by_key.get(f"M{phase}{config.pattern}") for phase in phases]
-        following = [address for address in found if address is not None]
+        following = self.of_name(config.pattern, {0, 1, config.ingress_phase, config.egress_phase})
         if config.treatment != UNAVAILABLE:
             for address in following:
                 address.treat_as(config.treatment)
@@ -92,6 +90,11 @@ class Addresses:
         return self._default if config is None else config.treatment
 
     # Finding
+
+    def of_name(self, name: str, phases: Iterable[int] = (0, 1)) -> list[RoutedAddress]:
+        """Return the mobile addresses in use of exactly this name."""
+        found = [self.by_key.get(f"M{phase}{name}") for phase in phases]
+        return [address for address in found if address is not None]
 
     def for_link(self, text: str, *, incoming: bool, phase: int | None = None, prefix: str = "") -> RoutedAddress:
         """Return the address of a link, created if missing. `prefix`: of the client's address space. Raises AmqpError
