@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import Rejected, Source, Target
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -35,6 +35,9 @@ class Client(Handler):
         self.world = world
         self.space = space
         self.got: list[Any] = []
+        self.annotations: list[dict[Any, Any]] = []
+        self.rejects: Any = None
+        """Outcome of what comes; None: it is accepted."""
         self.replies: list[str | None] = []
         self.errors: dict[Link, AmqpError | None] = {}
         self.states: dict[int, Any] = {}
@@ -88,8 +91,9 @@ class Client(Handler):
         message = Message.decode(payload)
         self.got.append(message.body)
         self.replies.append(message.reply_to)
+        self.annotations.append(dict(message.annotations))
         if not settled:
-            link.session.settle(delivery_id)
+            link.session.settle(delivery_id, self.rejects or ACCEPTED)
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
         self.states.update(dict.fromkeys(tokens, state))
@@ -130,9 +134,15 @@ class World:
         self.run()
 
     def _configure(self, space: str) -> None:
-        queue, news, cast, multi = (full_name(space, LocalName(name)) for name in NAMES)
+        queue, news, cast, multi, dead = (full_name(space, LocalName(name)) for name in (*NAMES, "dead"))
         router = self.router
         self.core.queue(queue)
+        self.core.queue(dead)
+        self.core.broker.catalogue.put_settings(queue, {"DLA": dead, "maxDeliveryAttempts": 1})
+        router.add_address_config(
+            AddressConfig(next(self._identities), dead, pattern=dead, ingress_phase=0, egress_phase=1)
+        )
+        router.auto_links.add(AutoLinkConfig(next(self._identities), f"{dead}-in", dead, "in", container_id="b"))
         self.core.broker.catalogue.create_address(news, frozenset({"MULTICAST"}))
         router.add_address_config(
             AddressConfig(next(self._identities), queue, pattern=queue, ingress_phase=0, egress_phase=1)

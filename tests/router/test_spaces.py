@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.codec.performatives import Accepted, Rejected, Released
+from enmasse.amqp.codec.performatives import Accepted, Error, Rejected, Released
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.termini import SENDER, SPACE
 from enmasse.identity.principal import Principal
@@ -225,3 +225,31 @@ def test_users_of_a_space_have_no_management(world: World) -> None:
         error = client.refused(link)
         assert error is not None and error.condition == "amqp:unauthorized-access"
     assert "amqp:unauthorized-access" in reason(client.send(client.sender(None), "x", to="$management"))
+
+
+@pytest.mark.parametrize("source", [{}, {"distribution_mode": "copy"}], ids=["shared", "browsing"])
+@pytest.mark.parametrize("size", [10, 100_000], ids=["whole", "pieces"])
+def test_a_dead_letter_names_where_it_died_as_its_space_does(world: World, source: Any, size: int) -> None:
+    for client in each(world):
+        client.rejects = Rejected(error=Error(condition=Symbol("amqp:decode-error"), description="of queue"))
+        receiver = client.receiver("queue")
+        body = client.space + "x" * size
+        stated = {"mine": "!!one/queue"}
+        assert client.send(client.sender("queue"), body, annotations=stated, reply_to="queue") == Accepted()
+        receiver.detach()
+        client.rejects = None
+        client.receiver("dead", **source)
+        assert client.got == [body, body] and client.replies == ["queue", "queue"]
+        notes = client.annotations[1]
+        assert notes["x-opt-ORIG-ADDRESS"] == notes["x-opt-ORIG-QUEUE"] == notes["x-opt-death"]["source"] == "queue"
+        assert notes["x-opt-death"]["description"] == "of queue"
+        assert notes["mine"] == "!!one/queue"  # the client's own
+
+
+@pytest.mark.parametrize("name", ["$subctrl", "$lwt", "amqp:/$subctrl", "$lwt/x"])
+def test_services_of_the_default_space_are_not_offered_in_others(world: World, name: str) -> None:
+    client = world.client("one")
+    for link in (client.receiver(name), client.sender(name)):
+        error = client.refused(link)
+        assert error is not None and error.condition == "amqp:not-implemented"
+    assert "amqp:not-implemented" in reason(client.send(client.sender(None), "x", to=name))

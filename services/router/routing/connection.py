@@ -368,6 +368,8 @@ class RouterConnection:
         if states_space(name):
             raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
         parts = tokens(name)
+        if self.prefix and parts[0] in ("$subctrl", "$lwt"):
+            raise AmqpError("amqp:not-implemented", f"{name} is not served in address spaces yet")
         if parts[0] == SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:

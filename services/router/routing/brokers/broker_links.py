@@ -21,11 +21,13 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import SENDER
+from enmasse.model.names import AddressName, space_prefix, split_name
 from services.router.routing.addresses.address import WINDOWS, RoutedAddress
 from services.router.routing.addresses.deliveries import Source, Token, is_whole
 from services.router.routing.addresses.destination import StreamDestination
 from services.router.routing.configuration import AutoLinkConfig
 from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.links.annotations import LocalNames
 from services.router.routing.links.in_link import InLink
 from services.router.routing.links.out_link import OutLink
 from services.router.routing.links.streaming import AddressStream
@@ -52,6 +54,9 @@ class BrokerFeed(InLink):
     ) -> None:
         super().__init__(connection, link, address)
         self._maker = maker
+        prefix = space_prefix(split_name(AddressName(address.key[2:])).space)
+        if prefix:
+            self.strip = LocalNames(prefix).strip
 
     @property
     def node(self) -> str:

@@ -20,7 +20,7 @@ from services.router.routing.address_text import strip
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.connection import LinkRecord, RouterConnection
-from services.router.routing.links.annotations import Stripper, complete
+from services.router.routing.links.annotations import LocalNames, Stripper, complete
 from services.router.routing.links.size_limit import limited
 from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
 
@@ -199,7 +199,7 @@ class RoutedLink:
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
         self.temporary: str | None = None  # the temporary queue or topic at the container that lives as long as this
         self.elsewhere: Callable[[], bool] | None = None  # asks another container, if one does not know it
-        self.stripper: Stripper | None = None  # of a client that sends
+        self.stripper: Stripper | None = None  # of a client that sends, or of one in a space
         self.siblings: set[RoutedLink] | None = None  # of the link route by which it was routed, this one included
         self.two_phase = False
         self.exact = False  # the container may find other sections in a message than the router does
@@ -218,6 +218,8 @@ class RoutedLink:
         self.egress.available = self._waiting
         if first is client.link and client.connection.is_client:
             self.stripper = Stripper(client=True)
+        elif second is client.link and client.connection.prefix:
+            self.stripper = LocalNames(client.connection.prefix)
         self.exact = second is container.link and container.connection.reads_otherwise
         self.ingress.on_delivery = limited(self.ingress, self.deliver_exact if self.exact else self.deliver)
         self.settle = self.ingress.session.settle

@@ -8,12 +8,20 @@ removes them on every link that is not routed; facts it removes on all links of 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS, PROPERTIES, front_end
 from enmasse.amqp.messages.sections import Sections
-from enmasse.identity.annotations import OF_FACTS, OF_ROUTERS, TABLE, Names
+from enmasse.identity.annotations import (
+    DEATH,
+    OF_FACTS,
+    OF_ROUTERS,
+    ORIGINAL_ADDRESS,
+    ORIGINAL_QUEUE,
+    TABLE,
+    Names,
+)
 
 _OF_ROUTERS: Final = Names(each for each in TABLE if each.name == OF_ROUTERS)
 _LONGEST_BEGIN = 256
@@ -65,6 +73,40 @@ class Stripper:
 
     def _renamed(self, data: bytes) -> bytes:
         return self._names.pattern.sub(_other, data)
+
+
+class LocalNames(Stripper):
+    """Also writes the names of addresses in annotations of brokers (where a message comes from, why it died) as the
+    consumers of an address space know them: without its prefix."""
+
+    __slots__ = ("_prefix", "_stated")
+
+    def __init__(self, prefix: str, *, client: bool = False) -> None:
+        super().__init__(client=client)
+        self._prefix = prefix
+        self._stated = prefix.encode()
+
+    def strip(self, payload: bytes) -> bytes:
+        """Return the message with such names, and without what other strippers remove."""
+        if payload.startswith(self.clean):
+            return payload
+        try:
+            if payload.find(self._stated, 0, front_end(payload, MESSAGE_ANNOTATIONS)) >= 0:
+                sections = Sections(payload)
+                payload = sections.replace_annotations(
+                    dict(self._local(*each) for each in sections.annotations.items())
+                )
+        except AmqpError:
+            return super().strip(payload)
+        return super().strip(payload)
+
+    def _local(self, key: Any, value: Any) -> tuple[Any, Any]:
+        if key in (ORIGINAL_ADDRESS, ORIGINAL_QUEUE) and isinstance(value, str):
+            return key, value.removeprefix(self._prefix)
+        if key == DEATH and isinstance(value, dict):
+            texts = {name: text.replace(self._prefix, "") for name, text in value.items() if isinstance(text, str)}
+            return key, {**value, **texts}
+        return key, value
 
 
 def _other(name: re.Match[bytes]) -> bytes:
