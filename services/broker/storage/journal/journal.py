@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -234,18 +234,17 @@ class Journal:
             self._took(seconds)
             self._finish(error)
         else:
-            assert self._loop and self._thread
             self._busy = True
-            self._loop.run_in_executor(self._thread, self._write_timed).add_done_callback(self._written)
+            self._in_thread(self._write_timed, self._written)
 
     def _write_timed(self) -> tuple[OSError | None, float]:
         began = time.perf_counter()
         error = self._write()
         return error, time.perf_counter() - began
 
-    def _written(self, future: asyncio.Future[tuple[OSError | None, float]]) -> None:
+    def _written(self, future: Future[tuple[OSError | None, float]]) -> None:
         self._busy = False
-        if future.cancelled() or self._closed:
+        if self._closed:
             return
         error, seconds = future.result()
         self.latency.observe(seconds)
@@ -449,11 +448,18 @@ class Journal:
             done(work())
             return
 
-        def finished(future: asyncio.Future[R]) -> None:
-            if not future.cancelled() and not self._closed:
+        def finished(future: Future[R]) -> None:
+            if not self._closed:
                 done(future.result())
 
-        self._loop.run_in_executor(self._thread, work).add_done_callback(finished)
+        self._in_thread(work, finished)
+
+    def _in_thread(self, work: Callable[[], R], done: Callable[[Future[R]], None]) -> None:
+        """Call `done` in the loop once a thread has done the work. `run_in_executor` does the same with a future of the
+        loop, which costs as much as two messages."""
+        loop, thread = self._loop, self._thread
+        assert loop and thread
+        thread.submit(work).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
 
     # -- deleting, closing ---------------------------------------------------------------------------------------------
     def retire(self, numbers: Sequence[int], done: Done) -> None:
