@@ -430,14 +430,14 @@ class ClientReceiver(ClientLink):
         else:
             self._fetched(delivery)
 
-    def _on_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+    def _on_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         size = sum(map(len, payloads))
         link.bytes += size
         if self._leaving or self._behind:
             for delivery_id, payload in enumerate(payloads, first):
-                self._on_delivery(link, delivery_id, False, payload, b"", 0)
+                self._on_delivery(link, delivery_id, settled, payload, b"", 0)
             return
-        self._queue.extend([Delivery(self, n, False, payload, b"", 0) for n, payload in enumerate(payloads, first)])
+        self._queue.extend([Delivery(self, n, settled, payload, b"", 0) for n, payload in enumerate(payloads, first)])
         self._waiting_bytes += size
         if self._waiters:
             self.wake()

@@ -95,6 +95,7 @@ class Reader:
         batch: list[bytes] = []  # payloads of consecutive deliveries, for a receiver that takes them by on_run
         batch_link: Receiver | None = None
         batch_first = batch_at = 0
+        batch_settled = False
         try:
             while True:
                 left = end - pos
@@ -156,20 +157,21 @@ class Reader:
                                     link.want_flow()
                             else:
                                 incoming[delivery_id] = link
-                                if link.on_run is not None and not message_format:
-                                    if link is not batch_link:
-                                        if batch_link is not None:
-                                            full, batch_link, payloads, batch = batch_link, None, batch, []
-                                            full.take_run(batch_first, payloads, data, batch_at)
-                                        batch_link = link
-                                        batch_first = delivery_id
-                                        batch_at = pos
-                                    batch.append(data[payload_at:frame_end])
-                                    pos = frame_end
-                                    continue
+                            if link.on_run is not None and not message_format:
+                                if link is not batch_link or settled is not batch_settled:
+                                    if batch_link is not None:
+                                        full, batch_link, payloads, batch = batch_link, None, batch, []
+                                        full.take_run(batch_first, payloads, batch_settled, data, batch_at)
+                                    batch_link = link
+                                    batch_settled = settled
+                                    batch_first = delivery_id
+                                    batch_at = pos
+                                batch.append(data[payload_at:frame_end])
+                                pos = frame_end
+                                continue
                             if batch_link is not None:
                                 full, batch_link, payloads, batch = batch_link, None, batch, []
-                                full.take_run(batch_first, payloads, data, batch_at)
+                                full.take_run(batch_first, payloads, batch_settled, data, batch_at)
                             link.bytes += frame_end - payload_at
                             try:
                                 link.on_delivery(
@@ -243,7 +245,7 @@ class Reader:
                 # everything else, by the tables
                 if batch_link is not None:
                     full, batch_link, payloads, batch = batch_link, None, batch, []
-                    full.take_run(batch_first, payloads, data, batch_at)
+                    full.take_run(batch_first, payloads, batch_settled, data, batch_at)
                 if run_sender is not None:
                     sender, run_sender, tokens, run = run_sender, None, run, []
                     sender.outcomes(tokens, run_state, True)
@@ -264,7 +266,7 @@ class Reader:
                     break
         finally:  # also after a broken frame
             if batch_link is not None:
-                batch_link.take_run(batch_first, batch, data, batch_at)
+                batch_link.take_run(batch_first, batch, batch_settled, data, batch_at)
             if run_sender is not None:
                 run_sender.outcomes(run, run_state, True)
         return pos

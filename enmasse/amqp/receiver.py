@@ -17,7 +17,7 @@ _NO_RUN = (b"", 0, 0)
 _SIZE_OF_HANDLE = {0x43: 0, 0x52: 1, 0x70: 4}  # behind its code
 PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
-OnRun = Callable[["Receiver", int, list[bytes]], None]
+OnRun = Callable[["Receiver", int, list[bytes], bool], None]
 
 
 class Partial:
@@ -150,7 +150,8 @@ class Receiver(Link):
         self.on_delivery: OnDelivery = handler.on_delivery  # replace it per link; callers guard it (`failed`)
         self.keeps_tags = False  # on_run may ask for `tags_of_run`
         self._run = _NO_RUN  # bytes read, where the first frame begins in them, deliveries
-        self.on_run: OnRun | None = None  # (link, first id, payloads): unsettled ones of format 0 that came together
+        # (link, first id, payloads, settled): those of format 0 that came together, either all settled or none
+        self.on_run: OnRun | None = None
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued: int | None = None  # messages that wait for credit at the peer, as it has stated last
         self._asking = False
@@ -271,15 +272,15 @@ class Receiver(Link):
         incoming.accepted += ids
         self.session.touch()
 
-    def take_run(self, first: int, payloads: list[bytes], data: bytes, at: int) -> None:
-        """Give whole unsettled deliveries with consecutive ids, from `first` on, to `on_run`. The frame of the first
-        begins at `at` in `data`; between the frames are at most dispositions."""
+    def take_run(self, first: int, payloads: list[bytes], settled: bool, data: bytes, at: int) -> None:
+        """Give whole deliveries with consecutive ids, from `first` on, to `on_run`: all of them came settled, or none.
+        The frame of the first begins at `at` in `data`; between the frames are at most dispositions."""
         on_run = self.on_run
         if on_run is not None and self.limit >= 0:
             if self.keeps_tags:
                 self._run = (data, at, len(payloads))
             try:
-                on_run(self, first, payloads)
+                on_run(self, first, payloads, settled)
             except Exception as failure:
                 self.failed(failure)
             if self.keeps_tags:

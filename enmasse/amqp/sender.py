@@ -192,12 +192,12 @@ class Sender(Link):
         self.want_pump()
         return outgoing.delivery_id
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any], mark: bytes = b"") -> int:
-        """Send unsettled messages that arrived together, up to the first that would have to wait or needs a second
-        frame. Their delivery-tags end with `mark`. Return how many were sent: the next one is for `credit` and `send`.
-        Does not raise."""
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any] | None, mark: bytes = b"") -> int:
+        """Send messages that arrived together, up to the first that would have to wait or needs a second frame.
+        `tokens` None: settled. Their delivery-tags end with `mark`. Return how many were sent: the next one is for
+        `credit` and `send`. Does not raise."""
         room = self._room()
-        if room <= 0 or self.snd_settle_mode == SETTLED:
+        if room <= 0 or (self.snd_settle_mode == SETTLED and tokens is not None):
             return 0
         window = self._window
         output = self.output
@@ -208,13 +208,13 @@ class Sender(Link):
         frame_max = self._frame_max
         if not mark:
             tag_code = b"\xa0\x04"
-            tail = b"\x43\x42"
+            tail = b"\x43\x41" if tokens is None else b"\x43\x42"
         else:
             more = len(mark)
             pack = _marked(len(head), more)
             head = b"%b%c%b" % (head[:8], head[8] + more, head[9:])
             tag_code = b"\xa0%c" % (4 + more)
-            tail = mark + b"\x43\x42"
+            tail = mark + (b"\x43\x41" if tokens is None else b"\x43\x42")
             overhead += more
         first = delivery_id = window.next_id
         stop = min(first + room, U32)
@@ -227,7 +227,10 @@ class Sender(Link):
             append(payload)
             written += size
             delivery_id += 1
-        window.unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
+        if tokens is None:
+            self._done += delivery_id - first
+        else:
+            window.unsettled.update(zip(range(first, delivery_id), zip(repeat(self), tokens), strict=False))
         window.next_id = delivery_id
         self._sent += delivery_id - first
         self.bytes += written - overhead * (delivery_id - first)

@@ -75,12 +75,12 @@ class TracedReceiver(Receiver):
 
     @on_run.setter
     def on_run(self, run: OnRun | None) -> None:
-        def report(link: Receiver, first: int, payloads: list[bytes]) -> None:
+        def report(link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
             session: TracedSession = link.session  # type: ignore[assignment]  # made by it
             if look_at_all(payloads) or not session.traces.pass_over(len(payloads)):
                 for delivery_id, payload in enumerate(payloads, first):
-                    payloads[delivery_id - first] = session.arrived(link, delivery_id, False, payload)
-            run(link, first, payloads)  # type: ignore[misc]  # not None: see below
+                    payloads[delivery_id - first] = session.arrived(link, delivery_id, settled, payload)
+            run(link, first, payloads, settled)  # type: ignore[misc]  # not None: see below
 
         self._reporting_run: OnRun | None = None if run is None else report
 
@@ -106,13 +106,13 @@ class TracedSender(Sender):
         super().__init__(*fields)
         self._spans: dict[int, tuple[Any, Any]] = {}  # token and span by id(token), which the token keeps its own
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any], mark: bytes = b"") -> int:
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Any] | None, mark: bytes = b"") -> int:
         """As Sender.send_run."""
         sent = super().send_run(payloads, tokens, mark)
         if look_at_all(payloads):
             for n in range(sent):
                 if look(payloads[n]):
-                    self._begin(payloads[n], tokens[n], False)
+                    self._begin(payloads[n], None if tokens is None else tokens[n], tokens is None)
         return sent
 
     def pass_on(self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False) -> bool:

@@ -127,8 +127,8 @@ class AddressProducer:
         if not settled:
             self.link.session.settle(delivery_id, rejected(error))
 
-    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
-        """Unsettled deliveries with consecutive ids."""
+    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
+        """Publish messages that came together; the ids of their deliveries are consecutive."""
         done = 0
         if len(payloads) > 1:
             broker = self.broker
@@ -136,7 +136,7 @@ class AddressProducer:
             try:
                 if route is None or route.stale:
                     route = self._find_route()
-                done = publish_run(broker, route, payloads, self, first)
+                done = publish_run(broker, route, payloads, None if settled else self, first)
             except (errors.BrokerError, AmqpError):
                 pass  # each is answered by itself below
             self.info.sent += done
@@ -144,7 +144,7 @@ class AddressProducer:
             return
         tags = link.tags_of_run() if self.sender is None else ()
         for n in range(done, len(payloads)):
-            self.deliver(link, first + n, False, payloads[n], tags[n] if tags else b"", 0)
+            self.deliver(link, first + n, settled, payloads[n], tags[n] if tags else b"", 0)
 
     def _find_route(self) -> Route:
         route = self.route = self.broker.catalogue.route(self.name, self.routing_type)
@@ -239,11 +239,11 @@ class RelayProducer(AddressProducer):
         if not settled:
             link.session.settle(delivery_id, ACCEPTED)
 
-    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Deliver messages to one address together."""
         at, end = 0, len(payloads)
         while at < end:
-            self.deliver(link, first + at, False, payloads[at], b"", 0)
+            self.deliver(link, first + at, settled, payloads[at], b"", 0)
             at += 1
             route = self.route
             if route is None or route.stale:
@@ -252,7 +252,7 @@ class RelayProducer(AddressProducer):
             while stop < end and payloads[stop].startswith(self._begin):
                 stop += 1
             if stop > at:
-                super().deliver_run(link, first + at, payloads[at:stop])
+                super().deliver_run(link, first + at, payloads[at:stop], settled)
                 at = stop
 
     def _route_of(self, payload: bytes) -> Route | None:

@@ -20,6 +20,7 @@ class Runs(Recorder):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.runs: list[Run] = []
+        self.settled: list[bool] = []
         self.settling = True
 
     def on_attach(self, link: Link) -> None:
@@ -27,9 +28,10 @@ class Runs(Recorder):
         if isinstance(link, Receiver) and link.name.startswith("r"):
             link.on_run = self.on_run
 
-    def on_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+    def on_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         self.events.append(("run", link.name, len(payloads)))
         self.runs.append((link.name, first, payloads))
+        self.settled.append(settled)
         self.received += payloads
         if self.settling:
             link.settle_run(first, len(payloads))
@@ -92,6 +94,28 @@ def test_runs_end_where_something_else_comes() -> None:
     assert b"".join(server.received).replace(b"k", b"") == b"firstabcdefghijl"
     assert server.runs[0][2] == [b"a", b"b"]
     assert len(pair.client.outcomes) == 12
+
+
+def test_a_run_is_settled_or_is_not() -> None:
+    """The first settled delivery comes by the tables. Settled ones use credit and give it back at once."""
+    server = Runs(window=10)
+    server.settling = False
+    pair = Pair(server=server)
+    sender = pair.sender("r1")
+    sender.send(b"first", settled=True)
+    sender.send(b"of the tables too")
+    pair.run()
+    assert sender.send_run([b"a", b"b"], None) == 2
+    assert sender.send_run([b"c", b"d"], "cd") == 2
+    assert sender.send_run([b"e"], None) == 1
+    pair.run()
+    assert [payloads for _, _, payloads in server.runs] == [[b"a", b"b"], [b"c", b"d"], [b"e"]]
+    assert server.settled == [True, False, True]
+    assert sender.unsettled == pair.remote("r1").unsettled == 2
+    for _ in range(10):
+        assert sender.send_run([b"x"] * 5, None) == 5
+        pair.run()
+    assert (sender.unsettled, sender.credit) == (2, 8)
 
 
 def test_what_came_before_a_detach_comes_before_it() -> None:

@@ -130,6 +130,21 @@ def test_what_need_not_be_stored_is_accepted_at_once(tmp_path: Path, stored: boo
     assert taken(consumer) == [*(f"{i}" for i in range(70, 100)), "last"]
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_settled_run_has_no_answer_and_loses_nothing(tmp_path: Path, is_durable: bool) -> None:
+    core = Core(tmp_path)
+    consumer = core.consumer(core.queue(), 1000)
+    route = core.broker.catalogue.route("q", None)
+    assert route is not None
+    messages = durable(100) if is_durable else [encoded(f"{i}") for i in range(100)]
+    assert publish_run(core.broker, route, messages, None, 1) == 100
+    core.send("last", durable=is_durable)
+    core.commit()
+    core.broker.run_pending()
+    assert taken(consumer) == [*(f"{i}" for i in range(100)), "last"]
+    assert len(core.accepted) == is_durable, "the last one, which was not settled"
+
+
 def test_a_run_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
     core = Core(tmp_path)
     queue = core.queue()

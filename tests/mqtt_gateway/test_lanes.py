@@ -29,11 +29,17 @@ class FakeLink:
     def granted(self) -> int:
         return self.credit
 
-    def pass_on(self, payload: bytes, token: Entry) -> bool:
+    def pass_on(self, payload: bytes, token: Entry | None, tag: bytes | None = None, settled: bool = False) -> bool:
         if not self.credit:
             return False
-        self.send(payload, token)
+        self.send(payload, token, settled)
         return True
+
+    def send_run(self, payloads: list[bytes], tokens: list[Entry] | None) -> int:
+        sent = min(self.credit, len(payloads))
+        for n in range(sent):
+            self.send(payloads[n], None if tokens is None else tokens[n], tokens is None)
+        return sent
 
     def send(self, payload: bytes, token: Entry | None = None, settled: bool = False) -> None:
         assert self.credit > 0

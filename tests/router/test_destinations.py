@@ -46,7 +46,9 @@ class Neighbour:
     def tag(self, source: Origin) -> bytes | None:
         return None
 
-    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Token], mark: bytes = b"") -> int:
+    presettled = 0
+
+    def send_run(self, payloads: Sequence[bytes], tokens: Sequence[Token] | None, mark: bytes = b"") -> int:
         return 0
 
     def pass_on(self, payload: bytes, token: Token) -> bool:

@@ -3,6 +3,10 @@ go when the router's configuration changes."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
@@ -24,7 +28,7 @@ class Broker(Handler):
     def __init__(self, world: World, name: str) -> None:
         self.got: list[bytes] = []
         self.links: list[Receiver] = []
-        record = RouterConnection(
+        self.record = record = RouterConnection(
             world.router, name=None, role="route-container", direction="in", host="127.0.0.1:1", capacity=250
         )
         self.far = Connection(RouterHandler(world.router), container_id="r", is_client=False)
@@ -147,3 +151,44 @@ def test_brokers_that_share_a_link_route_take_turns() -> None:
                 link.credit_window = 100
     relay.pump()
     assert [len(broker.got) for broker in relay.brokers] == [5, 5]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_comes_together_is_forwarded_as_one_by_one(settled: bool) -> None:
+    """Messages to two addresses of a broker and to none, with and without annotations, some that are no messages."""
+    usual = [Message(b"%d" % n, to=f"news/{'one' if n % 20 < 15 else 'two'}").encode() for n in range(60)]
+    strange = {
+        11: b"\xff",
+        12: Message(b"x").encode(),
+        13: Message(b"x", to="nowhere").encode(),
+        14: Message(b"x", to="news/one", annotations={"x-opt-qd.trace": "r"}).encode(),
+        15: Message(b"x", to="news/one", annotations={"x-opt-other": 1}).encode(),
+    }
+    payloads = [strange.get(n, payload) for n, payload in enumerate(usual)]
+    found = []
+    for together in (True, False):
+        relay = Relay("b")
+        (broker,) = relay.brokers
+        outcomes: list[tuple[int, str]] = []
+
+        def note(link: object, tokens: list[int], state: object, settled: bool, into: list[Any] = outcomes) -> None:
+            into.extend((token, type(state).__name__) for token in tokens)
+
+        relay.world.client.handler.handler.on_outcomes = note  # type: ignore[method-assign]  # replaced by the test
+        relay.send(-1)
+        relay.send(-2, settled=False)
+        relay.pump()
+        broker.links[0].grant(1000)
+        relay.pump()
+        for n, payload in enumerate(payloads):
+            relay.sender.send(payload, n, settled=settled)
+            if not together:
+                relay.pump()
+        relay.pump()
+        inlink = next(link for link in relay.world.record.links.values() if link.name == "relay")
+        outlink = next(link for link in broker.record.links.values())
+        counts = [(link.presettled, link.dropped, link.link.bytes) for link in (inlink, outlink)]
+        found.append((broker.got, sorted(outcomes[1:], key=str), counts, outlink.address.relayed))  # type: ignore[attr-defined]  # of a RelayOut
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 2 + 60 - 3
+    assert len(found[0][1]) == (0 if settled else 60)

@@ -64,3 +64,25 @@ def test_run_with_a_message_that_cannot_be_decoded_is_forwarded_without_it() -> 
     assert world.got == [BODY + b"a", BODY + b"b"]
     states = dict(world.outcomes)
     assert type(states[1]).__name__ == "Rejected"
+
+
+def test_run_of_settled_deliveries_is_forwarded_as_far_as_credit_goes_and_counted() -> None:
+    world = Traffic()
+    world.receiver.credit_window = 0
+    world.receiver.drain_credit()
+    world.pump()
+    world.receiver.grant(30)
+    world.pump()
+    payloads = [BODY + b"%c" % i for i in range(50)]
+    world.sender.send(payloads[0], settled=True)  # the engine learns how they end
+    world.pump()
+    for payload in payloads[1:]:
+        world.sender.send(payload, settled=True)
+    world.pump()
+    assert world.got == payloads[:30]
+    world.receiver.grant(30)
+    world.pump()
+    assert world.got == payloads
+    assert world.outcomes == []
+    assert world.sender.unsettled == world.receiver.unsettled == 0
+    assert [link.presettled for link in world.record.links.values()] == [50, 50]

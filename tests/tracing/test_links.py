@@ -89,9 +89,9 @@ class Keeper(Recorder):
         if not settled:
             self.waiting.append((link, delivery_id))
 
-    def on_run(self, link: Any, first: int, payloads: list[bytes]) -> None:
+    def on_run(self, link: Any, first: int, payloads: list[bytes], settled: bool) -> None:
         for delivery_id, payload in enumerate(payloads, first):
-            link.on_delivery(link, delivery_id, False, payload, b"", 0)
+            link.on_delivery(link, delivery_id, settled, payload, b"", 0)
 
 
 def pair(spans: Spans | None, server: Keeper, **fields: Any) -> Pair:

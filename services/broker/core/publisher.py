@@ -106,8 +106,8 @@ def publish_moved(
     return _publish_with_care(broker, route, front, payload, waiting, delivery_id, "", b"", True, key)
 
 
-def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting, first: int) -> int:
-    """`publish` of unsettled deliveries with consecutive ids, up to the first one of another kind: messages to one
+def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Waiting | None, first: int) -> int:
+    """`publish` of deliveries with consecutive ids, up to the first one of another kind: messages to one
     queue, with nothing to look at and room for all. Returns how many were taken; the next is one for `publish`."""
     owner = route.owner
     queue = route.single
@@ -144,7 +144,8 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
     if flags & STORED:
         broker.arrivals.add(messages, (queue,), payloads, size, waiting, first)
         return count
-    waiting.stored(first, count)
+    if waiting is not None:
+        waiting.stored(first, count)
     if queue.arriving:
         broker.arrivals.add(messages, (queue,), payloads, size, None, 0)
         return count

@@ -154,6 +154,8 @@ class Lane(LinkUser):
                     return
                 self._wait(entry)
                 return
+            if link.pass_on(payload, None, None, True):
+                return
             if link.credit > 0:
                 link.send(payload, settled=True)
                 return
@@ -234,18 +236,17 @@ class Lane(LinkUser):
         link, lines = self.link, self._lines
         while lines and link is not None and link.credit > 0:
             who, line = lines.popitem(last=False)
-            size = count = 0
-            while line and count < AT_ONCE and size < AT_ONCE_BYTES and link.credit > 0:
-                _, _, qos, payload, _, _, _, _ = entry = line.popleft()
-                if not qos:
-                    link.send(payload, settled=True)
-                elif not link.pass_on(payload, entry):
-                    link.send(payload, entry)
-                size += len(payload)
-                count += 1
+            run = _next_of(line)
+            first = run[0]
+            sent = link.send_run([entry.payload for entry in run], run if first.qos else None)
+            if not sent:  # it has credit: it needs several frames
+                link.send(first.payload, first if first.qos else None, settled=not first.qos)
+                sent = 1
+            for _ in range(sent):
+                line.popleft()
             if line:
                 lines[who] = line
-            self._left(who, count, size)
+            self._left(who, sent, sum(len(entry.payload) for entry in run[:sent]))
             link = self.link
 
     # the link
@@ -402,6 +403,18 @@ class Lane(LinkUser):
                 else:
                     self._counters.dropped += 1
                 self._left(entry.who, 1, len(entry.payload))
+
+
+def _next_of(line: deque[Entry]) -> list[Entry]:
+    """Return the first messages of a line that go before it is the turn of the next: all with an outcome, or none."""
+    run: list[Entry] = []
+    size = 0
+    for entry in line:
+        if len(run) == AT_ONCE or size >= AT_ONCE_BYTES or (run and bool(entry.qos) is not bool(run[0].qos)):
+            break
+        run.append(entry)
+        size += len(entry.payload)
+    return run
 
 
 def _place(entry: Entry) -> int:

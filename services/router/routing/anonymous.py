@@ -33,6 +33,8 @@ MAX_CACHED = 256
 NO_ADDRESS = rejected("amqp:precondition-failed", "Routing failure: no address present")
 NO_MANAGEMENT = rejected(*MANAGEMENT_ELSEWHERE)
 NO_DELAY = rejected(NOT_IMPLEMENTED, "a delivery delay needs a queue or a topic: this address keeps no message back")
+_SHORT_FRONT = 512
+"""Bytes up to the end of `to` that are compared with those of the next messages."""
 _DELAY = b"x-opt-delivery-"
 _DELAYS = (DELIVERY_DELAY, DELIVERY_TIME)
 
@@ -72,6 +74,44 @@ class AnonymousInLink(InLink):
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # `to` of messages for brokers → link, parsed name
         self._routes_generation = -1
         link.on_delivery = limited(link, self.forward)
+        link.on_run = None if link.max_message_size else self.forward_run
+
+    def forward_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
+        """Forward deliveries that arrived together: those that begin alike, up to the `to` of a broker's address, at
+        once. Hot path."""
+        link.bytes += sum(map(len, payloads))
+        at, end = 0, len(payloads)
+        while at < end:
+            alike, relay = self._alike(payloads, at)
+            sent = 0
+            if relay is not None and relay.direct:
+                sent = self.run_to(relay, first + at, alike, settled)
+                self._count(relay, sent)
+            for n in range(at + sent, at + len(alike)):
+                link.on_delivery(link, first + n, settled, payloads[n], b"", 0)
+            at += len(alike)
+
+    def _alike(self, payloads: list[bytes], at: int) -> tuple[list[bytes], RelayOut | None]:
+        """Return the messages from `at` on that begin as the first of them up to the end of its `to`, and the link to
+        the broker of that. Else all the rest, and None: each is to be looked at by itself."""
+        payload = payloads[at]
+        try:
+            start, stop = self._spans.find(payload)
+        except AmqpError:
+            return payloads[at:], None
+        relay = self._known(payload[start:stop])
+        if relay is None or stop > _SHORT_FRONT or self.strip(payload) is not payload:
+            return payloads[at:], None
+        begin = payload[:stop]
+        count = at + 1
+        while count < len(payloads) and payloads[count].startswith(begin):
+            count += 1
+        return payloads[at:count], relay
+
+    def _count(self, relay: RelayOut, count: int) -> None:
+        relay.address.relayed += count
+        if self.connection.is_container:
+            relay.address.ingress_containers += count
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -86,9 +126,7 @@ class AnonymousInLink(InLink):
         to = payload[start:end]
         relay = self._known(to)
         if relay is not None:
-            relay.address.relayed += 1
-            if self.connection.is_container:
-                relay.address.ingress_containers += 1
+            self._count(relay, 1)
             payload = self.strip(payload)
             if settled:
                 self.presettled += 1

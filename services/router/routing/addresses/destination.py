@@ -38,6 +38,8 @@ class Destination(Party, Protocol):
     """Number of windows of credit that brokers get for it, and of `capacity` that it may have under way."""
     direct: bool
     """True if a delivery may be sent by `pass_on`."""
+    presettled: int
+    """Number of deliveries that it has taken settled."""
     names_senders: bool
     """Whether the tags of its deliveries name the senders: the `tag` of `pass_on`, and the mark of `send_run`."""
 
@@ -49,8 +51,9 @@ class Destination(Party, Protocol):
         """Hot path: takes a complete, unsettled message of format 0, maybe with its `tag`, or returns False."""
 
     @property
-    def send_run(self) -> Callable[[Sequence[bytes], Sequence[Token], bytes], int]:
-        """Hot path: takes such messages up to the first that `pass_on` would not take; returns how many."""
+    def send_run(self) -> Callable[[Sequence[bytes], Sequence[Token] | None, bytes], int]:
+        """Hot path: takes such messages up to the first that `pass_on` would not take; returns how many. Tokens None:
+        presettled."""
 
     @property
     def ready(self) -> bool:

@@ -125,7 +125,7 @@ class InLink(LinkRecord):
         together = forward == self.forward and not self.link.max_message_size
         self.link.on_run = self.forward_run if together else None
 
-    def forward_run(self, link: Receiver, first: int, payloads: list[bytes]) -> None:
+    def forward_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Anycast: forward deliveries that arrived together, at once if there is a single destination. Hot path."""
         out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
         sent = 0
@@ -135,13 +135,22 @@ class InLink(LinkRecord):
         if out is not None and out.direct and min(sizes) >= SHORTEST:
             strip = self.strip
             payloads = [payload if payload[2] >= PROPERTIES else strip(payload) for payload in payloads]
-            tokens = list(zip(repeat(self), range(first, first + len(payloads))))
-            sent = out.send_run(payloads, tokens, self.sender if out.names_senders else b"")
+            sent = self.run_to(out, first, payloads, settled)
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
-            link.on_delivery(link, delivery_id, False, payload, b"", 0)  # another one after an event of the first
+            link.on_delivery(link, delivery_id, settled, payload, b"", 0)  # another one after an event of the first
         if self.further:
             waits = self.address.holders  # type: ignore[union-attr]  # as above
             link.pass_further(0 if waits or size > SMALL * len(sizes) else self.further)
+
+    def run_to(self, out: Destination, first: int, payloads: list[bytes], settled: bool) -> int:
+        """Give deliveries with consecutive ids to a direct destination; return how many it has taken."""
+        mark = self.sender if out.names_senders else b""
+        if settled:
+            sent = out.send_run(payloads, None, mark)
+            self.presettled += sent
+            out.presettled += sent
+            return sent
+        return out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))), mark)
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int

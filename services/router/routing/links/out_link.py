@@ -88,7 +88,7 @@ class OutLink(LinkRecord):
         self.connection = connection
         self.sender = sender
         self.pass_on: Callable[..., bool] = sender.pass_on
-        self.send_run: Callable[[Sequence[bytes], Sequence[Token], bytes], int] = sender.send_run
+        self.send_run: Callable[[Sequence[bytes], Sequence[Token] | None, bytes], int] = sender.send_run
         self.name = sender.name
         self.address = address
         sender.available = address.waiting
@@ -194,13 +194,13 @@ class OutLink(LinkRecord):
     def _pass_on_exact(self, payload: bytes, token: Token | None, *more: Any) -> bool:
         return not self._is_exact(payload, token) or self.sender.pass_on(payload, token, *more)
 
-    def _send_run_exact(self, payloads: Sequence[bytes], tokens: Sequence[Token], mark: bytes) -> int:
+    def _send_run_exact(self, payloads: Sequence[bytes], tokens: Sequence[Token] | None, mark: bytes) -> int:
         """Send the deliveries of a run up to the first that `pass_on` will reject."""
         for n, payload in enumerate(payloads):
             try:
                 check_front(payload)
             except AmqpError:
-                return self.sender.send_run(payloads[:n], tokens[:n], mark)
+                return self.sender.send_run(payloads[:n], tokens and tokens[:n], mark)
         return self.sender.send_run(payloads, tokens, mark)
 
     def _keep(self, held: Held) -> None:
