@@ -106,15 +106,15 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Address → the name of its source, if there are several sources."""
     judged: Mapping[str, Judged] = {}
     """Address space → what was found for it, but for the default one. Empty for a state that was stored."""
+    tenants: bool = False
+    """Whether there may be address spaces beside the default one."""
     own: dict[AddressName, Address] | None = None
     """Addresses of the default space; None: those of the state without a space in front."""
 
 
-def apply(
-    contents: Mapping[str, Content], before: Applied, known_users: Known | None = None, *, tenants: bool = False
-) -> Applied:
+def apply(contents: Mapping[str, Content], before: Applied, known_users: Known | None = None) -> Applied:
     """Return the configuration that applies: the files' contents over the configuration before. `known_users`: as of
-    `parse_users`. `tenants`: whether there may be address spaces beside the default one."""
+    `parse_users`."""
     last = before.state
     files = _Files(contents, dict(last.config))
     config, problems = files.config, list[Problem]()
@@ -122,7 +122,7 @@ def apply(
     edit = _edited(contents, before, own)
     whole = FILES if edit is None else tuple(file for file in FILES if file not in (ADDRESSES, FLAVORS))
     documents = {file: files.document(file, problems) for file in whole}
-    spaces = _Spaces(files, documents, before, tenants=tenants)
+    spaces = _Spaces(files, documents, before)
     if FLAVORS not in config or spaces.unknown:  # addresses cannot be judged yet
         config.pop(ADDRESSES, None)
         documents[ADDRESSES] = None
@@ -175,6 +175,7 @@ def apply(
         origins=_origins(documents.get(ADDRESSES)),
         judged=spaces.judged,
         own=addresses,
+        tenants=before.tenants,
     )
 
 
@@ -210,10 +211,8 @@ class _Files:
 class _Spaces:
     """The address spaces beside the default one. `judge` finds out what is in force of them."""
 
-    def __init__(
-        self, files: _Files, documents: Mapping[str, Document | None], before: Applied, *, tenants: bool
-    ) -> None:
-        stored = before.state.tenants
+    def __init__(self, files: _Files, documents: Mapping[str, Document | None], before: Applied) -> None:
+        stored, tenants = before.state.tenants, before.tenants
         self._files = files
         self._document, self._plans = documents[SPACES], documents[PLANS]
         self._last = TenantState() if stored is msgspec.UNSET else stored

@@ -38,7 +38,9 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
             await _in_cluster(config, config.driver, health, stop)
         else:
             assert config.config_dir is not None and config.data_dir is not None
-            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health, config.binders)
+            service = ConfigService(
+                ConfigStore(config.data_dir), config.reporters, health, config.binders, spaces=config.spaces
+            )
             loading = Loading(service.compute, service.save, service.take)
             await _serve(config, service, health, FilesDriver(config.config_dir), loading, stop)
     finally:

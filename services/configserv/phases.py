@@ -15,8 +15,9 @@ from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import ADDRESSES, Applied
 from enmasse.model.flavors import IN_MEMORY, Flavor
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, LocalName, full_name
 from enmasse.model.tenants.space_files import Failed
+from enmasse.model.tenants.spaces import split_file
 from services.configserv.readiness import ReadinessSummary, ReportedReadiness
 from services.configserv.revisions import Revisions
 
@@ -86,10 +87,12 @@ class Merger:
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
         for problem in applied.problems:
-            if problem.file == ADDRESSES and problem.entry in self._addresses:
-                self._notes[AddressName(problem.entry)] = (
-                    str(problem) if problem.applies else f"{problem}; the last valid entry applies"
-                )
+            space, file = split_file(problem.file)
+            if file != ADDRESSES or problem.entry is None:
+                continue
+            name = full_name(space, LocalName(problem.entry))
+            if name in self._addresses:
+                self._notes[name] = str(problem) if problem.applies else f"{problem}; the last valid entry applies"
         touched = {*changed, *others}
         if applied.state.complete != self._complete:
             self._complete = applied.state.complete

@@ -9,12 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS, ISSUERS, USERS
+from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS, ISSUERS, PLANS, SPACES, USERS
+from enmasse.model.tenants.spaces import split_file
 
 EVERYTHING = sys.maxsize
 ABSENT = -1
-_FEEDS = {ADDRESSES: "addresses", FLAVORS: "flavors", BROKERS: "placements", USERS: "users", ISSUERS: "users"}
-"""File → the feed made from it. (A change of a flavor may change other feeds too, later.)"""
+_FEEDS = {
+    ADDRESSES: "addresses",
+    FLAVORS: "flavors",
+    BROKERS: "placements",
+    USERS: "users",
+    ISSUERS: "users",
+    SPACES: "addresses",
+    PLANS: "addresses",
+}
+"""File → the feed made from it, of each address space. (A change of a flavor may change other feeds too, later.)"""
 
 
 class Revisions:
@@ -91,7 +100,7 @@ class Revisions:
 
     def read(self, files: Mapping[str, str]) -> None:
         """Record that the files (file → SHA-256) were read, after `change` was called for the feeds they changed."""
-        for file in FILES:
+        for file in {**dict.fromkeys(FILES), **self._files, **files}:
             new, (before, _) = files.get(file), self._files.get(file, (None, 0))
             if new == before:
                 continue
@@ -120,7 +129,7 @@ class Revisions:
         return news
 
     def _is_applied(self, file: str, content: str | None, revision: int) -> bool:
-        feed = _FEEDS[file]
+        feed = _FEEDS[split_file(file).file]
         if content is None and feed not in self._feeds:
             return False  # the file is gone, but its content stays in force until another source delivers
         return all(

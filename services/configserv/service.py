@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from enmasse.control import ControlConnection, ControlLink, ControlReceiver, ControlSender
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT
@@ -18,6 +19,7 @@ from enmasse.model.configuration import Applied, AppliedState, differing
 from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.text import counted
+from services.configserv import space_users
 from services.configserv.admitting import USERS, admitted
 from services.configserv.bound_placements import BoundPlacements
 from services.configserv.changes import MAX_NAMES, log_changes
@@ -52,16 +54,26 @@ class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unkno
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
     binders: tuple[str, ...] = ()
     """Roles that must have bound at a broker before messages of a topic go there."""
+    spaces: bool = False
+    """Whether there may be address spaces beside the default one: entries of spaces.json are refused otherwise."""
 
 
 class ConfigService:
     """State and links of the service. Not thread-safe, but for `compute`."""
 
-    def __init__(self, store: Store, reporters: tuple[str, ...], health: Health, binders: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        reporters: tuple[str, ...],
+        health: Health,
+        binders: tuple[str, ...] = (),
+        *,
+        spaces: bool = False,
+    ) -> None:
         self.on_status: Callable[[], None] = lambda: None
         """Called when the status has changed; `status` gives it."""
         self._health = health
-        self._applied = AppliedConfiguration(store)
+        self._applied = AppliedConfiguration(store, spaces=spaces)
         self._problems = StandingProblems()
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions
@@ -292,6 +304,8 @@ class ConfigService:
             users=state.users or {},
             issuers=state.issuers or {},
             salt_key=state.salt_key,
+            spaces=space_users.reached(state),
+            in_spaces=space_users.users(state),
         )
         return msgspec.json.encode(body)
 
@@ -311,14 +325,20 @@ class ConfigService:
         applied = self._applied.now
         if not applied.users_known:
             return None
-        found, removed = _parted(names, applied.state.users or {})
+        own, in_spaces = applied.state.users or {}, space_users.users(applied.state)
+        found, removed = _parted(names, own if in_spaces is UNSET else {**own, **in_spaces})
+        granted = {name: feeds.granted(user) for name, user in found.items()}
         body = feeds.PermissionChanges(
             revision=self._revisions.of("permissions"),
             full=names is None,
             anonymous=applied.state.anonymous,
             tokens=bool(applied.state.issuers),
-            users={name: feeds.granted(user) for name, user in found.items()},
+            users={name: each for name, each in granted.items() if name in own},
             removed=removed,
+            spaces=space_users.reached(applied.state),
+            in_spaces=UNSET
+            if in_spaces is UNSET
+            else {name: each for name, each in granted.items() if name in in_spaces},
         )
         return msgspec.json.encode(body)
 
@@ -425,8 +445,8 @@ class ConfigService:
     def _users_changed(self, before: Applied) -> tuple[str, ...]:
         """Publish the feeds of users and permissions that have changed; return their names."""
         now, was = self._applied.state, before.state
-        names = differing(was.users or {}, now.users or {})
-        others = (now.anonymous, bool(now.issuers)) != (was.anonymous, bool(was.issuers))
+        names = [*differing(was.users or {}, now.users or {}), *space_users.changed_users(was, now)]
+        others = _beside_users(now) != _beside_users(was)
         first = not before.users_known
         if first or names or others:
             self._changed("permissions", USERS)
@@ -453,6 +473,11 @@ class ConfigService:
         else:
             reasons = [str(problem) for problem in self._applied.now.problems if problem.entry is None]
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
+
+
+def _beside_users(state: AppliedState) -> tuple[bool, bool, feeds.Spaces | UnsetType]:
+    """Return what the feeds of permissions have beside users."""
+    return state.anonymous, bool(state.issuers), space_users.reached(state)
 
 
 N = TypeVar("N", bound=str)

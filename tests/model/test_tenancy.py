@@ -39,7 +39,7 @@ def files(**more: Any) -> dict[str, Content]:
 
 
 def applied(before: Applied | None = None, **more: Any) -> Applied:
-    return apply(files(**more), before or Applied(), tenants=True)
+    return apply(files(**more), before or Applied(tenants=True))
 
 
 def types(found: Applied) -> dict[str, str]:
@@ -52,7 +52,8 @@ def told(found: Applied) -> list[str]:
 
 def restarted(found: Applied) -> Applied:
     """What a service that starts again has, of the stored state."""
-    return Applied(state=msgspec.json.decode(msgspec.json.encode(found.state), type=AppliedState))
+    state = msgspec.json.decode(msgspec.json.encode(found.state), type=AppliedState)
+    return Applied(state=state, tenants=True)
 
 
 ALL = {"a": "queue", "!!one/a": "topic", "!!two/a": "anycast", "!!two/b": "queue"}
@@ -70,7 +71,7 @@ def test_addresses_name_each_other_inside_their_space() -> None:
     assert found.problems == []
     one = found.state.addresses[AddressName("!!one/a")]
     assert (one.deadletter, one.expiry) == ("!!one/dead", "!!one/late")
-    again = apply(files(spaces__one__addresses=entries, addresses={"dead": TOPIC}), restarted(found), tenants=True)
+    again = apply(files(spaces__one__addresses=entries, addresses={"dead": TOPIC}), restarted(found))
     assert (again.state, again.changed) == (found.state, [])
     (problem,) = told(applied(addresses={"dead": QUEUE}, spaces__one__addresses={"a": {**QUEUE, "expiry": "dead"}}))
     assert problem.startswith("spaces/one/addresses.json:5: a.expiry: there is no valid address 'dead'")
@@ -191,8 +192,8 @@ def test_a_flavor_that_a_space_uses_does_not_vanish() -> None:
 
 def test_without_spaces_everything_is_as_before() -> None:
     contents = {name: content for name, content in files().items() if not name.startswith("spaces")}
-    plain, found = apply(contents, Applied()), apply(contents, Applied(), tenants=True)
-    assert plain == found and plain.state.tenants is msgspec.UNSET
+    plain, found = apply(contents, Applied()), apply(contents, Applied(tenants=True))
+    assert plain == msgspec.structs.replace(found, tenants=False) and plain.state.tenants is msgspec.UNSET
     assert b"tenants" not in msgspec.json.encode(plain.state)
     assert apply({**contents, "spaces.json": b"{}"}, Applied()).state.tenants is msgspec.UNSET
 
@@ -377,9 +378,9 @@ def test_edits_in_a_space_have_the_outcome_of_the_whole_file(seed: int, indent: 
             if choose.random() < 0.2 and entries:
                 entries[-1] = entries[-1][0], PLANNED
         contents = files(**common, spaces__two__addresses=None, spaces__one__addresses=write(entries, indent, False))
-        now = apply(contents, found, tenants=True)
+        now = apply(contents, found)
         one = msgspec.structs.replace(found.judged["one"], plain=False)
-        whole = apply(contents, msgspec.structs.replace(found, judged={"one": one}), tenants=True)
+        whole = apply(contents, msgspec.structs.replace(found, judged={"one": one}))
         assert list(now.state.addresses.items()) == list(whole.state.addresses.items())
         assert (now.state, now.failed, now.problems) == (whole.state, whole.failed, whole.problems)
         assert sorted(now.changed) == sorted(whole.changed)

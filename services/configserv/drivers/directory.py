@@ -9,18 +9,24 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from enmasse.model.configuration import FILES, USERS
 from enmasse.model.jsonfile import MAX_BYTES
 from enmasse.model.merged import Content, FilePart, Unreadable
+from enmasse.model.names import space_error
+from enmasse.model.tenants.spaces import FOLDER, MAX_SPACES, OWN_FILES, space_file
 from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
 POLL, POLL_CHANGED = 0.1, 0.05
 """Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
 """
+
+PORTION = 500
+"""Files of address spaces that are looked at each time, in turn."""
 
 Signature = tuple[int, ...] | str | None
 
@@ -33,7 +39,12 @@ class FilesDriver:
     """Driver for the files of one directory."""
 
     def __init__(self, directory: str) -> None:
-        self._paths = {name: Path(directory) / name for name in FILES}
+        self._directory = Path(directory)
+        self._paths = {name: self._directory / name for name in FILES}
+        self._spaces: Signature = None
+        """State of the folder of spaces when its content was listed."""
+        self._turn: Iterator[str] = iter(())
+        """Files of spaces that have not been looked at in this turn."""
         self._contents: Contents = {}
         self._read: dict[str, Signature] = {}
         self._seen: dict[str, Signature] = {}
@@ -42,6 +53,7 @@ class FilesDriver:
 
     def start(self, changed: Callable[[Contents], None]) -> None:
         self._changed = changed
+        self._list_spaces()
         for name, path in self._paths.items():
             self._seen[name] = self._read[name] = signature(path)
             self._contents[name] = content(path)
@@ -82,20 +94,46 @@ class FilesDriver:
         if self._changed is None:
             return
         different = False
-        for name, path in self._paths.items():
+        self._list_spaces()
+        for name in self._due():
+            path = self._paths[name]
             now = signature(path)
-            if now == self._seen[name] and now != self._read[name]:
+            if now == self._seen.get(name) and now != self._read.get(name):
                 found = content(path)
                 if signature(path) != now:
                     continue  # written to while it was read: the next poll reads it
                 self._read[name] = now
-                if found != self._contents[name]:
+                if found != self._contents.get(name):
                     self._contents[name] = found
                     different = True
             self._seen[name] = now
         self._later(POLL if self._seen == self._read else POLL_CHANGED)
         if different:
             self._changed(dict(self._contents))
+
+    def _list_spaces(self) -> None:
+        """Add the files of spaces that have a folder now."""
+        folder = self._directory / FOLDER
+        now = signature(folder)
+        if now == self._spaces:
+            return
+        try:
+            names = sorted(name for name in os.listdir(folder) if space_error(name) is None)
+        except OSError:  # the folder is gone, or cannot be read: its files tell
+            names = []
+        else:
+            self._spaces = now
+        for space in names[:MAX_SPACES]:
+            for file in (space_file(space, own) for own in OWN_FILES):
+                self._paths.setdefault(file, self._directory / file)
+
+    def _due(self) -> list[str]:
+        """Return the files to look at now: those of no space, those that change, and a portion of the others."""
+        portion = list(islice(self._turn, PORTION))
+        if len(portion) < PORTION:
+            self._turn = iter([name for name in self._paths if name not in FILES])
+        changing = [name for name, seen in self._seen.items() if seen != self._read.get(name)]
+        return list(dict.fromkeys([*FILES, *changing, *portion]))
 
 
 def signature(path: Path) -> Signature:

@@ -17,9 +17,10 @@ from services.configserv.state.store import Store
 class AppliedConfiguration:
     """The configuration in force (`now`), and the problems of the data directory (`disk_problems`)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, spaces: bool = False) -> None:
+        """`spaces`: whether there may be address spaces beside the default one."""
         state = store.configuration()
-        self.now = Applied(state=state, changed=list(state.addresses))
+        self.now = Applied(state=state, changed=list(state.addresses), tenants=spaces)
         self.disk_problems: list[Problem] = store.problems()
         self._store = store
         self._saved = self.now.state
@@ -39,7 +40,7 @@ class AppliedConfiguration:
     def compute(self, contents: dict[str, Content]) -> Applied:
         """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
         applied = apply(contents, self.now, self._known_users)
-        if applied.state.anonymous or applied.state.salt_key:
+        if (applied.state.anonymous and not applied.judged) or applied.state.salt_key:
             return applied
         state = msgspec.structs.replace(applied.state, salt_key=secrets.token_bytes(32))
         return msgspec.structs.replace(applied, state=state)

@@ -94,7 +94,8 @@ class StateMap:
             saved = _packed(msgspec.json.encode(_SavedUsers(state.users, state.issuers, state.salt_key)))
             if self._users and saved != self._users_data:
                 self._users_data, self._users_changed = saved, True
-            public = msgspec.structs.replace(state, users=None, issuers=None, salt_key=b"")
+            # without tenants: a cluster has no spaces yet, and hashes of their users must not be in a ConfigMap
+            public = msgspec.structs.replace(state, users=None, issuers=None, salt_key=b"", tenants=msgspec.UNSET)
             self._put(CONFIGURATION, msgspec.json.encode(public))
         if self._writing is not None:
             await asyncio.wait([self._writing])

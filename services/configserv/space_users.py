@@ -1,0 +1,53 @@
+"""Address spaces and their users, as the feeds of users and permissions have them: by full names, `!!SPACE/NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import UNSET, UnsetType
+
+from enmasse.model import feeds
+from enmasse.model.configuration import AppliedState, differing
+from enmasse.model.names import space_prefix
+from enmasse.model.tenants.tenancy import SpaceState
+from enmasse.model.users import User
+
+_NONE = SpaceState()
+
+
+def spaces(state: AppliedState) -> Mapping[str, SpaceState]:
+    """Return the address spaces in force, but for the default one."""
+    return {} if state.tenants is UNSET else state.tenants.spaces
+
+
+def users(state: AppliedState) -> dict[str, User] | UnsetType:
+    """Return the users and groups of the spaces by full names; UNSET: there are no spaces."""
+    if not spaces(state):
+        return UNSET
+    return {
+        space_prefix(space) + name: user
+        for space, each in spaces(state).items()
+        for name, user in (each.users or {}).items()
+    }
+
+
+def reached(state: AppliedState) -> feeds.Spaces | UnsetType:
+    """Return how clients reach the spaces; UNSET: there is no space."""
+    if not spaces(state):
+        return UNSET
+    return {
+        name: feeds.ReachedSpace(hosts=each.space.hosts, tokens=bool(each.issuers))
+        for name, each in spaces(state).items()
+    }
+
+
+def changed_users(was: AppliedState, now: AppliedState) -> list[str]:
+    """Return the full names of the users and groups of spaces that differ."""
+    names: list[str] = []
+    old, new = spaces(was), spaces(now)
+    for space in {**old, **new}:
+        before, after = old.get(space, _NONE).users, new.get(space, _NONE).users
+        if before is not after:
+            prefix = space_prefix(space)
+            names += (prefix + name for name in differing(before or {}, after or {}))
+    return names
