@@ -191,7 +191,7 @@ export function useWatch(where, { history = 0, sample = null } = {}) {
       if (closed) return;
       try {
         await get(withQuery(where, "limit=1")); // tells why
-      } catch (error) {
+      } catch (/** @type {any} */ error) {
         if (!error.status) {
           own.lost = true;
           changed();

@@ -24,7 +24,7 @@ export function Login({ onDone }) {
     setError(null);
     try {
       await action();
-    } catch (found) {
+    } catch (/** @type {any} */ found) {
       setError(found);
     }
     setBusy(false);

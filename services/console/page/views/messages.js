@@ -154,7 +154,7 @@ function Progress({ job, onEnd }) {
           onEnd(next);
           return;
         }
-      } catch (error) {
+      } catch (/** @type {any} */ error) {
         if (!ended) onEnd({ ...job, state: "failed", detail: error.message });
         return;
       }

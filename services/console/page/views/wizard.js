@@ -19,7 +19,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
     wrong = null;
   try {
     extra = more.trim() ? JSON.parse(more) : {};
-  } catch (problem) {
+  } catch (/** @type {any} */ problem) {
     wrong = problem.message;
   }
   const entry = { type, ...(chosen ? { flavor: chosen } : {}), ...extra };
