@@ -243,9 +243,9 @@ class Client:
                 raise Refused(f"{one.filter}: not subscribed", code, answer.properties)
         return answer.codes
 
-    async def unsubscribe(self, *filters: str, properties: Properties = NONE) -> tuple[int, ...]:
+    async def unsubscribe(self, *filters: str) -> tuple[int, ...]:
         """Return the codes, one for each filter (3.1.1: none). Raises Disconnected, TimeoutError, ValueError."""
-        answer: UnsubAck = await self._ask(Unsubscribe(self._sent.next_id(self._answers), filters, properties))
+        answer: UnsubAck = await self._ask(Unsubscribe(self._sent.next_id(self._answers), filters))
         return answer.codes
 
     async def _ask(self, packet: Subscribe | Unsubscribe) -> Any:

@@ -37,6 +37,8 @@ _SHARE = 0.005  # seconds of work for one connection, before others have a go
 _TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
 _TLS_HANDSHAKE = 10.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
 _TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
+_CLOSING = 5.0  # seconds that connections have to go
+_BACKLOG = 1024
 _FEW_DEADLINES = 64
 
 TlsContext = ssl_module.SSLContext | None
@@ -468,9 +470,9 @@ class Server:
                 wire.connection.close(AmqpError(errors.CONNECTION_FORCED, "the server is shutting down"))
         self.wires.clear()
 
-    async def wait_closed(self, timeout: float = 5.0) -> None:
-        """Wait until every connection of the hub has gone, at most `timeout` seconds."""
-        deadline = self.hub.loop.time() + timeout
+    async def wait_closed(self) -> None:
+        """Wait until every connection of the hub has gone, at most _CLOSING seconds."""
+        deadline = self.hub.loop.time() + _CLOSING
         while self.hub.wires and self.hub.loop.time() < deadline:
             await asyncio.sleep(0.01)
 
@@ -511,7 +513,6 @@ async def serve(
     factory: Callable[[Any], Connection],
     ssl: TlsContext = None,
     *,
-    backlog: int = 1024,
     refused: Callable[[str, OSError], None] | None = None,
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
@@ -519,7 +520,7 @@ async def serve(
     and `.ssl` (the TLS connection). `refused(address, error)`: a peer did not get through
     TLS. Raises OSError if the port is in use."""
     server = Server(hub, factory, ssl, refused)
-    server.listen(await listening(hub.loop, host, port, backlog))
+    server.listen(await listening(hub.loop, host, port, _BACKLOG))
     return server
 
 

@@ -165,9 +165,8 @@ class BoundReporter:
     `role`: the kind of process that binds.
     """
 
-    def __init__(self, role: str, instance: str = "") -> None:
+    def __init__(self, role: str) -> None:
         self.role = role
-        self.instance = instance
         self._bound: dict[AddressName, dict[str, int]] = {}
         self._changed: set[AddressName] = set()
         self._wake = asyncio.Event()
@@ -201,7 +200,7 @@ class BoundReporter:
             names, self._changed = self._changed, set()
             found = {name: dict(each) for name, each in self._bound.items() if full or name in names}
             removed = [] if full else [name for name in names if name not in found]
-            report = BoundReport(instance=self.instance, addresses=found, removed=removed)
+            report = BoundReport(instance="", addresses=found, removed=removed)
             await _deliver(sender, "full" if full else "change", report)
             full = False
 

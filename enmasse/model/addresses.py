@@ -9,7 +9,7 @@ import msgspec
 
 from enmasse.model import values
 from enmasse.model.address_types import TYPES, AddressType, StoredType, Traits, type_of
-from enmasse.model.flavors import Flavor
+from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Edit, Problem
 from enmasse.model.names import AddressName, address_error, router_form
 from enmasse.model.values import Wrong
@@ -143,6 +143,12 @@ def parse_addresses(
     """
     good, problems = _entries(document, flavors, keep, parse)
     return good, problems + _together(document, good, flavors, keep)
+
+
+def problems_of(flavors: Document, addresses: Document) -> list[Problem]:
+    """Return what is wrong with these two files, read together."""
+    good, problems = parse_flavors(flavors)
+    return problems + parse_addresses(addresses, good)[1]
 
 
 def edit_addresses(

@@ -28,9 +28,9 @@ def decode(data: Text, kind: type[T], *, most: int = MAX_BYTES) -> T:
     return value
 
 
-def unpack(data: bytes, kind: type[T], *, most: int = MAX_BYTES) -> T:
+def unpack(data: bytes, kind: type[T]) -> T:
     """Return the MessagePack value in `data`, of the type `kind`. Raises msgspec.DecodeError with the reason."""
-    value: T = _bounded(msgspec.msgpack.decode, data, kind, most)
+    value: T = _bounded(msgspec.msgpack.decode, data, kind, MAX_BYTES)
     return value
 
 

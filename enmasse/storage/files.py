@@ -102,8 +102,9 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def edit_file(path: Path, edit: Callable[[bytes | None], bytes], *, mode: int = 0o600) -> None:
-    """Replace a file, that people edit too, by `edit(content)`, durably; None: there is no file, and it gets `mode`.
+def edit_file(path: Path, edit: Callable[[bytes | None], bytes]) -> None:
+    """Replace a file, that people edit too, by `edit(content)`, durably; None: there is no file, and
+    the new one is for its owner alone.
 
     The new file changes places with the old one in one step. If that is not the content which was edited, it is put
     back and the edit begins again: a file that an editor has put there in between is not lost. Owner, group, mode, ACL
@@ -116,11 +117,11 @@ def edit_file(path: Path, edit: Callable[[bytes | None], bytes], *, mode: int = 
         except FileNotFoundError:
             before = None
         after = edit(before)
-        if after == before or _replaced(path, before, after, mode):
+        if after == before or _replaced(path, before, after):
             return
 
 
-def _replaced(path: Path, before: bytes | None, after: bytes, mode: int) -> bool:
+def _replaced(path: Path, before: bytes | None, after: bytes) -> bool:
     """Put a file with the content `after` in the place of one with the content `before`; return False if there was
     another one, or none. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -128,9 +129,7 @@ def _replaced(path: Path, before: bytes | None, after: bytes, mode: int) -> bool
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(after)
-            if before is None:
-                os.fchmod(descriptor, mode)
-            else:
+            if before is not None:
                 _keep_rights(path, descriptor)
             file.flush()
             os.fsync(descriptor)

@@ -10,11 +10,6 @@ from enmasse.engines.choices import ROUTERS
 
 Status = dict[str, Any]
 
-NOT_RUNNING: Status = {
-    "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
-    "insecure": [],
-}  # fmt: skip
-
 
 def merge(
     components: list[dict[str, Any]],
@@ -23,7 +18,7 @@ def merge(
     insecure: Iterable[str] = (),
 ) -> Status:
     """Return the status JSON. `feed`: the newest body of the status feed, None before the first. `ca`: file of the CA
-    that the suite has made. `insecure`: words of `lines.INSECURE`."""
+    that the suite has made. `insecure`: words of `error_lines.INSECURE`."""
     return {
         **brief(components, feed),
         "components": components,

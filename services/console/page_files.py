@@ -31,18 +31,18 @@ COMPRESSED = 1024
 
 
 class Pages:
-    """The files below `folder`, by path."""
+    """The files of the page, by path."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self) -> None:
         self._files: dict[str, tuple[str, bytes, bytes | None, str]] = {}
-        for file in sorted(folder.rglob("*")):
+        for file in sorted(FOLDER.rglob("*")):
             kind = KINDS.get(file.suffix)
             if kind is None or not file.is_file():
                 continue
             content = file.read_bytes()
             small = gzip.compress(content, 6, mtime=0) if len(content) >= COMPRESSED and kind[:5] != "image" else None
             etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            self._files[f"/{file.relative_to(folder).as_posix()}"] = kind, content, small, etag
+            self._files[f"/{file.relative_to(FOLDER).as_posix()}"] = kind, content, small, etag
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes: `/`, and each file."""

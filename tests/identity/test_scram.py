@@ -13,7 +13,8 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.identity.processes.credentials import Credential, PeerEntry, Peers, peers_text
 from enmasse.identity.processes.roles import Peer, Role
-from enmasse.identity.processes.scram import UnknownUsers, of_peers, of_process, scram, verifier
+from enmasse.identity.processes.scram import SCRAM, UnknownUsers, of_process, scram, verifier
+from enmasse.model.users import Verifier
 
 
 def _peers(folder: Path, **secrets: str) -> Peers:
@@ -24,7 +25,12 @@ def _peers(folder: Path, **secrets: str) -> Peers:
 
 def _exchange(peers: Peers, name: str, secret: str) -> tuple[str | None, bool]:
     """Return user and success of a whole exchange. Raises AmqpError as the client does."""
-    server = SaslServer(of_peers(peers))
+
+    def known(user: str) -> Verifier | None:
+        entry = peers.find(user)
+        return None if entry is None else entry.verifier
+
+    server = SaslServer({SCRAM: scram(known)})
     client = SaslClient([of_process(Credential(name, Role.BROKER, secret))])
     frames: list[Any] = []
     ended: list[tuple[str | None, bool]] = []

@@ -400,9 +400,8 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
     from msgspec.structs import replace
 
     from enmasse.kubernetes.config_maps import merged
-    from enmasse.model.addresses import parse_addresses
+    from enmasse.model.addresses import problems_of
     from enmasse.model.configuration import ADDRESSES, FLAVORS
-    from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Problem, added
     from enmasse.model.merged import FilePart, MergedDocument
 
@@ -411,9 +410,7 @@ def _new_problems(there: Installation, part: Part, text: str) -> list[str]:
         sources[file] = content if isinstance(content, tuple) else ()
 
     def problems() -> list[Problem]:
-        flavors, wrong = parse_flavors(MergedDocument(FLAVORS, sources[FLAVORS]))
-        _, more = parse_addresses(MergedDocument(ADDRESSES, sources[ADDRESSES]), flavors)
-        return [*wrong, *more]
+        return problems_of(*(MergedDocument(file, sources[file]) for file in (FLAVORS, ADDRESSES)))
 
     known = problems()
     others = tuple(source for source in sources[part.file] if source.name != str(part))

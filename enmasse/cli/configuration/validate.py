@@ -44,27 +44,22 @@ def new_problems(folder: Path, file: str, before: str, after: str) -> list[Probl
 
     Raises Unparsable if a file does not parse, OSError if it cannot be read.
     """
-    from enmasse.model.jsonfile import added
+    from enmasse.model.addresses import problems_of
+    from enmasse.model.jsonfile import added, parse
     from enmasse.storage.files import read_file
 
     others = () if file == USERS else (FLAVORS, ADDRESSES)
     texts = {name: read_file(folder / name) for name in others if name != file}
 
     def problems(text: str) -> list[Problem]:
-        return users(text)[1] if file == USERS else _problems(folder, {**texts, file: text.encode()})
+        if file == USERS:
+            return users(text)[1]
+        both = {**texts, file: text.encode()}
+        return problems_of(parse(str(folder / FLAVORS), both[FLAVORS]), parse(ADDRESSES, both[ADDRESSES]))
 
     found = problems(after)
     new = added(found, problems(before) if found else ())
     return [replace(problem, line=None) for problem in new]  # lines are of no file that is there
-
-
-def _problems(folder: Path, texts: dict[str, bytes]) -> list[Problem]:
-    from enmasse.model.addresses import parse_addresses
-    from enmasse.model.flavors import parse_flavors
-    from enmasse.model.jsonfile import parse
-
-    flavors, problems = parse_flavors(parse(str(folder / FLAVORS), texts[FLAVORS]))
-    return problems + parse_addresses(parse(ADDRESSES, texts[ADDRESSES]), flavors)[1]
 
 
 def users(text: str) -> tuple[dict[str, User], list[Problem]]:

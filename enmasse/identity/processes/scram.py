@@ -12,7 +12,7 @@ from scramp import ScramException, ScramMechanism
 
 from enmasse.amqp.codec.errors import LoginError
 from enmasse.amqp.sasl.layer import ClientFirst, ClientMechanism, Exchange, ExternalClient
-from enmasse.identity.processes.credentials import AnyCredential, Credential, Peers
+from enmasse.identity.processes.credentials import AnyCredential, Credential
 from enmasse.model.users import SCRAM_DIGESTS, Verifier
 
 SCRAM = "SCRAM-SHA-256"
@@ -114,16 +114,6 @@ def scram(
 ) -> Callable[[], _Server]:
     """Return a SCRAM mechanism for SaslServer. `find`: user → verifier for it, None for an unknown user."""
     return lambda: _Server(find, mechanism, unknown)
-
-
-def of_peers(peers: Peers) -> dict[str, Callable[[], _Server]]:
-    """Return the mechanisms of an inner listener: SCRAM-SHA-256 alone."""
-
-    def find(name: str) -> Verifier | None:
-        entry = peers.find(name)
-        return None if entry is None else entry.verifier
-
-    return {SCRAM: scram(find)}
 
 
 class ScramClient:

@@ -40,13 +40,13 @@ def bound_log(path: Path, limit: int = LIMIT_BYTES) -> None:
         return
 
 
-def rotate_log(path: Path, limit: int = AUDIT_BYTES, kept: int = AUDIT_FILES) -> None:
-    """If `path` is larger than `limit` bytes, rename it to `<path>.1`, that to `<path>.2` and so on; `kept` older files
-    stay. No line is lost: writers open the file for each."""
+def rotate_log(path: Path, limit: int = AUDIT_BYTES) -> None:
+    """If `path` is larger than `limit` bytes, rename it to `<path>.1`, that to `<path>.2` and so on; AUDIT_FILES older
+    files stay. No line is lost: writers open the file for each."""
     try:
         if path.stat().st_size <= limit:
             return
-        for number in range(kept - 1, 0, -1):
+        for number in range(AUDIT_FILES - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{path}.{number}", f"{path}.{number + 1}")
         os.replace(path, f"{path}.1")

@@ -150,17 +150,17 @@ def is_used(path: Path) -> bool:
     return os.path.lexists(path / _MARKER)
 
 
-def end_orphans(data: DataDir, deadline: float = 5.0) -> None:
+def end_orphans(data: DataDir) -> None:
     """Kill children that a killed supervisor of this data directory left behind (normally they die with it).
 
-    Waits at most `deadline` seconds for their end. We hold the lock, so no other supervisor owns them.
+    Waits at most 5 seconds for their end. We hold the lock, so no other supervisor owns them.
     """
     pids = read_json(data.run / "children.json")
     left = [pid for pid in pids if isinstance(pid, int) and _is_ours(pid, data)] if isinstance(pids, list) else []
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + deadline
+    end = time.monotonic() + 5.0
     while any(_is_ours(pid, data) for pid in left) and time.monotonic() < end:
         time.sleep(0.02)
 

@@ -22,9 +22,9 @@ INTERNAL = range(20000, 32768)
 """Range below Linux's range for outgoing connections, which therefore never occupy one of our ports."""
 
 
-def bind_public(port: int, what: str, remedy: str = OTHER_PORTS) -> socket.socket:
+def bind_public(port: int, what: str) -> socket.socket:
     """Return a listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
-    return _bound(socket.AF_INET, (LOOPBACK, port), what, remedy)
+    return _bound(socket.AF_INET, (LOOPBACK, port), what, OTHER_PORTS)
 
 
 def bind_all(host: str, port: int, what: str, remedy: str) -> list[socket.socket]:

@@ -203,7 +203,7 @@ def missing_files(wanted: Hashes, status: dict[str, Any]) -> list[str]:
     return [name for name, digest in wanted.items() if status["config"].get(name) != digest]
 
 
-def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
+def _reasons(status: dict[str, Any]) -> list[str]:
     from enmasse.supervisor.error_lines import error_lines
     from enmasse.text import printable
 
@@ -212,5 +212,5 @@ def _reasons(status: dict[str, Any], most: int = MOST) -> list[str]:
         f"address {a['name']}: {a['phase']}: {a.get('message') or ''}" for a in status["addresses"] if not a["ready"]
     ]
     lines += error_lines(status["errors"])
-    more = [f"… and {len(lines) - most} more"] if len(lines) > most else []
-    return [*map(printable, lines[:most]), *more]
+    more = [f"… and {len(lines) - MOST} more"] if len(lines) > MOST else []
+    return [*map(printable, lines[:MOST]), *more]

@@ -139,7 +139,6 @@ class AddressSettings:
     auto_create_queues: bool
     auto_delete_queues: bool
     auto_create_addresses: bool
-    auto_delete_addresses: bool
     auto_create_dead_letter: bool
     dead_letter_prefix: str
     dead_letter_suffix: str
@@ -190,7 +189,6 @@ def _resolve(merged: dict[str, Value]) -> AddressSettings:
         auto_create_queues=get("autoCreateQueues"),
         auto_delete_queues=get("autoDeleteQueues"),
         auto_create_addresses=get("autoCreateAddresses"),
-        auto_delete_addresses=get("autoDeleteAddresses"),
         auto_create_dead_letter=get("autoCreateDeadLetterResources"),
         dead_letter_prefix=get("deadLetterQueuePrefix") or "",
         dead_letter_suffix=get("deadLetterQueueSuffix") or "",

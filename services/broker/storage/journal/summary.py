@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,9 +17,6 @@ from services.broker.storage.journal.segment import OFFSET_BITS, OFFSET_MASK
 
 NAME = re.compile(r"(\d{10})\.summary")
 _MAGIC = b"ENMSUMM1"
-
-Kept = Sequence[tuple[int, bytes]]
-"""Pairs of offset in the segment and whole record."""
 
 
 class MessageIndex(msgspec.Struct, array_like=True):
