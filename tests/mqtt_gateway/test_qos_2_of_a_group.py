@@ -4,6 +4,7 @@ its session at any moment. Queue, connections and clients are models; the record
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import example, given, settings
@@ -13,6 +14,7 @@ from msgspec import structs
 from enmasse.model.sessions import Outgoing, PacketChange
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.session_service import Op, PacketIdOutcome
+from services.mqtt_gateway.amqp.sources import SessionSource
 from services.mqtt_gateway.interfaces import Delivery
 from services.subserv.sessions.qos2_owners import Qos2Owners
 from services.subserv.sessions.sessions import PacketTable
@@ -194,6 +196,34 @@ class Member(MqttHalf):
         self.messages.clear()
         self.client.clear()
         self.start()
+
+
+def test_what_is_being_stored_when_the_session_leaves_the_queue_may_be_anothers() -> None:
+    """An UNSUBSCRIBE, or another type of the address: the message goes back to the queue."""
+    marked: list[int] = []
+
+    class Rig:
+        """Packet ids that are never stored, and the client."""
+
+        late = staticmethod(marked.append)
+
+        def change(self, *_: Any) -> None: ...
+
+        def deliver(self, delivery: Delivery) -> None:
+            exchanges.assign(delivery, 7)
+
+        def unsettled(self) -> list[Delivery]:
+            return []
+
+    exchanges = Exchanges(cast(Any, Rig()), [])
+    exchanges.start(cast(Any, Rig()))
+    unused = cast(Any, None)
+    source = SessionSource(unused, exchanges, unused, "queue", window=1, v5=True, failed=unused)
+    source.link = link = cast(Any, SimpleNamespace(detached=True))
+    exchanges.arrived(Delivery("queue", b"", 2, identity="m", source="queue", handle=(source, link, 1, b"m")))
+    assert not marked
+    source.leave()
+    assert marked == [7]
 
 
 EVENTS = ["store", "network", "answer"] * 2 + ["attach", "serve"] * 4 + ["lose", "close", "crash", "broker"] * 2

@@ -489,7 +489,7 @@ class MqttSession(Publisher):
         ended = self._ended
         wanted = {each.address: each for each in sources if each.filter not in ended}
         for address in [address for address in self._queues if address not in wanted]:
-            self._queues.pop(address).close()
+            self._queues.pop(address).leave()
         for address, each in wanted.items():
             if address not in self._queues:
                 source = self._queues[address] = self._source(address, filter=each.filter, final=self._final)
@@ -513,7 +513,7 @@ class MqttSession(Publisher):
         new: list[SessionSource] = []
         wanted = self.interest.addresses() if self.interest.subscriptions else {}
         for address in [address for address in self._addresses if address not in wanted]:
-            self._addresses.pop(address).close()
+            self._addresses.pop(address).leave()
         for address, (target, filter) in wanted.items():
             if address not in self._addresses:
                 once = target.traits.entity == "queue" and self.interest.most(address) == 2

@@ -195,6 +195,11 @@ class SessionSource(LinkUser):
         if link is not None and not link.detached:
             self._leave(link)
 
+    def leave(self) -> None:
+        """Close it before the session ends. Other sessions may get the messages that are returned."""
+        self.close()
+        self._exchanges.lost(self.address)
+
     def _leave(self, link: Receiver) -> None:
         link.on_delivery = _refuse
         session = self._shared.receiving
