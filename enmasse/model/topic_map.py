@@ -127,7 +127,8 @@ def _escape_filter(levels: list[str]) -> list[str]:
 
 
 class TopicMap:
-    """Topics over one snapshot of the addresses. Cheap to make: what filters need is built with the first of them."""
+    """Topics over one snapshot of the addresses: of those in the default address space, the others' names are no topics
+    of its clients. Cheap to make: what filters need is built with the first of them."""
 
     def __init__(self, addresses: Mapping[AddressName, Address], leaving: Iterable[AddressName] | None = None) -> None:
         self.default: AddressName | None = None
@@ -140,6 +141,8 @@ class TopicMap:
         self._longest = 0
         self._tree: NameTrie | None = None
         dotted = False
+        if any(name.startswith(SPACE) for name in self._addresses):
+            self._addresses = {name: each for name, each in self._addresses.items() if not name.startswith(SPACE)}
         for name, address in self._addresses.items():
             if address is not None and address.mqtt_default and address.traits.levels:
                 self.default = name

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Addresses, Placement, Placements
-from enmasse.model.names import AddressName, router_form, wire_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, router_form, split_name, wire_name
 from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.reconcile import Sources
 
@@ -86,7 +86,11 @@ class Desired:
         differing = _differing(self._addresses, body.addresses)
         self._addresses = body.addresses
         differing |= self._look_leaving()
-        self._names = sorted(name for name, address in body.addresses.items() if address.traits.levels)
+        self._names = sorted(
+            name
+            for name, address in body.addresses.items()
+            if address.traits.levels and split_name(name).space == DEFAULT_SPACE
+        )
         self._cached.clear()
         self._changed(differing if before.default == self.topics.default else None)
         self.sources.deliver("addresses")

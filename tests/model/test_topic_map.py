@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from enmasse.model.address_types import AddressType
 from enmasse.model.addresses import Address
-from enmasse.model.names import AddressName, address_error
+from enmasse.model.names import AddressName, LocalName, address_error, full_name
 from enmasse.model.topic_map import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
 from enmasse.name_tries import NameTrie
 from services.router.routing.address_text import strip, tokens
@@ -132,6 +132,27 @@ def test_no_client_names_an_address_in_an_address_space(addresses: dict[AddressN
         for name in (text, f"{topics.default}/{text}"):  # what an AMQP client sends there
             owner = topics.owner(topics.topic_of(name))
             assert owner is None or owner.to == name
+
+
+def targets_of(topics: TopicMap, filter: str) -> list[FilterTarget] | str:
+    try:
+        return topics.targets(filter)
+    except FilterRefused as refused:
+        return str(refused)
+
+
+@given(maps(), maps(), topics, filters())
+def test_addresses_of_other_spaces_take_no_topics(
+    own: dict[AddressName, Address], others: dict[AddressName, Address], topic: str, filter: str
+) -> None:
+    alone = TopicMap(own)
+    beside = TopicMap({**own, **{full_name("one", LocalName(name)): each for name, each in others.items()}})
+    assert beside.default == alone.default
+    assert beside.owner(topic) == alone.owner(topic)
+    assert targets_of(beside, filter) == targets_of(alone, filter)
+    for wire in (topic, f"!!one/{topic}"):
+        assert beside.owner_of_wire(wire) == alone.owner_of_wire(wire)
+        assert beside.spellings(wire) == alone.spellings(wire)
 
 
 @given(maps(), short_topics)

@@ -162,6 +162,8 @@ def test_contents_sum_up_what_lies_there() -> None:
     queues = listing(
         queue("q", user="enmasse", messageCount="3", consumerCount="2"),
         queue("theirs", user="bob"),
+        queue("!!team/q", user="enmasse", messageCount="2"),
+        queue("s4", "!!team/t/a", "MULTICAST", messageCount="1"),
         queue("s1", "t", "MULTICAST", messageCount="4", consumerCount="1"),
         queue("s2", "t/a/b", "MULTICAST", messageCount="5", messagesLost="2"),
         queue("s3", "t/#", "MULTICAST", messageCount="6", messagesLost="1", stalled="true"),
@@ -177,15 +179,18 @@ def test_contents_sum_up_what_lies_there() -> None:
         {"name": "q", "routingTypes": '["ANYCAST"]', "autoCreated": "true"},
         {"name": "t", "routingTypes": '["MULTICAST"]', "autoCreated": "false"},
         {"name": "t/a/b", "routingTypes": '["MULTICAST"]', "autoCreated": "true"},
+        {"name": "!!team/t", "routingTypes": '["MULTICAST"]', "autoCreated": "false"},
         {"name": "activemq.notifications", "routingTypes": '["MULTICAST"]'},
     )
     found = contents(queue_rows(queues), address_rows(addresses))
     assert found.held == {
         "q": Holding("queue", True, 3, 2, 0),
         "theirs": Holding("queue", False, 0, 0, 0),
+        "!!team/q": Holding("queue", True, 2, 0, 0),
+        "!!team/t": Holding("topic", None, 1, 0, 1),
         "t": Holding("topic", None, 15, 2, 3, lost=3, stalled=True),
     }
-    assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8 + 10, 4)
+    assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8 + 10 + 2 + 1, 5)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"data":[{}]}', '{"data":[{"name":1}]}', '{"data":{}}'])

@@ -131,4 +131,4 @@ def share(held: Holding) -> Holding:
 
 
 def _internal(name: str) -> bool:
-    return name.startswith(("activemq.", "$", "!!"))
+    return name.startswith(("activemq.", "$"))
