@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.codec.types import Symbol
 from enmasse.model.address_types import TYPES, AddressType
+from enmasse.model.addresses import Address
+from enmasse.model.names import AddressName
+from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
 from services.mqtt_gateway.amqp.mapping import REPLIES
+from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.interfaces import UNKNOWN
 
 
@@ -404,3 +408,23 @@ def test_what_a_client_sends_again_is_withdrawn_and_nothing_else() -> None:
     rig.tick(lanes.STORED_PATIENCE + 1)  # given up: the first is reported, and takes the others along
     assert who.outcomes == [(1, 0x97), (5, UNKNOWN)]
     assert rig.lane.waiting == who.waiting == rig.counters.waiting_bytes == 0
+
+
+def test_what_waits_takes_the_way_of_another_type_of_its_address() -> None:
+    """Also what was under way when the type changed."""
+    types: list[AddressType] = ["topic", "queue", "topic"]
+    topics = [TopicMap({AddressName("a"): Address(type=each)}) for each in types]
+    publishing, who, ways = Publishing(topics[0]), Who("c"), []
+    for number, each in enumerate(topics):
+        publishing.set_topics(each)
+        way = publishing.way("a/b.c")
+        assert way is not None
+        ways.append(way)
+        payload = way.route.plain(1, False, b"x")
+        way.lane.send(who, number, 1, payload)
+        for earlier in ways[-2:]:
+            entry = Entry(who, 10 + number, 1, payload, 0, 1)
+            earlier.lane.on_outcomes(cast(Any, None), [entry], RELEASED, True)
+        assert publishing.waiting == way.lane.waiting == who.waiting
+    assert ways[0].lane is ways[2].lane is not ways[1].lane
+    assert publishing.waiting == 8

@@ -11,6 +11,7 @@ given back. A message that is on its way may take as long as it takes, and so ma
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -123,6 +124,8 @@ class Lane(LinkUser):
         self._asked = 0  # the last tick at which the link was attached, or lost
         self._error: AmqpError | None = None
         self._attaching: Link | None = None
+        self.elsewhere: Callable[[bytes], Lane | None] = lambda payload: None
+        """Returns the lane that a message has to take, if its address has another type by now."""
 
     @property
     def _patience(self) -> int:
@@ -189,6 +192,7 @@ class Lane(LinkUser):
         """Back into the lines of their clients, in the order in which they were sent first: later ones may have been
         returned before. `rest`: the lines wait for the next tick."""
         self._counters.repeated += len(entries)
+        entries = [entry for entry in entries if not self._moved(entry)]
         lines = self._lines
         back: dict[Publisher, list[Entry]] = {}
         for entry in entries:
@@ -201,6 +205,29 @@ class Lane(LinkUser):
                 self._resting[who] = line
             else:
                 lines[who] = line
+
+    def _moved(self, entry: Entry) -> bool:
+        """Give a message to the lane that it has to take, if that is another one."""
+        other = self.elsewhere(entry.payload)
+        if other is None or other is self:
+            return False
+        other._number += 1
+        other._wait(entry._replace(since=other._tick, number=other._number))
+        return True
+
+    def reroute(self) -> None:
+        """Give what waits to other lanes, as far as its addresses have another type by now."""
+        for lines in (self._lines, self._resting):
+            for who, line in list(lines.items()):
+                waiting = list(line)
+                line.clear()  # also for a loop over it that is under way
+                for entry in waiting:
+                    if self._moved(entry):
+                        self._counts(who, -1, -len(entry.payload))
+                    else:
+                        line.append(entry)
+                if not line:
+                    del lines[who]
 
     def withdraw(self, who: Publisher) -> None:
         """Drop the waiting messages of QoS 1 and 2 of a client, without outcomes."""

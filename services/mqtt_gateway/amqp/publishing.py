@@ -6,8 +6,9 @@ from typing import Final
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.messages.scan import find_to
 from enmasse.amqp.session import Session as AmqpSession
-from enmasse.model.address_types import TYPES
+from enmasse.model.address_types import TYPES, Traits
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.lanes import Counters, Lane, Publisher
@@ -41,7 +42,7 @@ class Publishing:
         self._relays = True
         """The router's anonymous terminus reaches topics: one link is enough for all of them."""
         self._ways: dict[str, Way | None] = {}
-        self._relay = Lane(None, TYPES["topic"], self.counters)
+        self._relay = self._new_lane(None, TYPES["topic"])
         self._replies = Lane(None, REPLIES, self.counters)
         self._lanes: dict[str, Lane] = {}
         self._turn = 0.0
@@ -70,9 +71,34 @@ class Publishing:
             lane.withdraw(who)
 
     def set_topics(self, topics: TopicMap) -> None:
-        """Other addresses are configured."""
+        """Other addresses are configured. Messages whose address has another type by now take the lane of that."""
         self._topics = topics
         self._ways.clear()
+        for lane in self._all():
+            lane.reroute()
+
+    def _new_lane(self, address: str | None, traits: Traits) -> Lane:
+        lane = Lane(address, traits, self.counters)
+        lane.elsewhere = self._lane_of
+        return lane
+
+    def _lane_of(self, payload: bytes) -> Lane | None:
+        """Return the lane of a message that has waited; None: no address takes it now."""
+        to = find_to(payload)
+        owner = None if to is None else self._topics.owner(self._topics.topic_of(to.decode()))
+        if owner is None:
+            return None
+        if owner.traits.levels and self._relays:
+            return self._relay
+        return self._lane(owner.to if owner.traits.levels else owner.wire, owner.traits)
+
+    def _lane(self, address: str, traits: Traits) -> Lane:
+        lane = self._lanes.get(address)
+        if lane is None:
+            lane = self._new_lane(address, traits)
+        if not lane.attached:
+            self._attach(lane)
+        return lane
 
     def up(self, connection: Connection) -> None:
         """There is a new connection: attaches what is used."""
@@ -114,7 +140,7 @@ class Publishing:
             return Way(route, self._relay)
         lane = self._lanes.get(route.address)
         if lane is None:
-            lane = Lane(route.address, route.traits, self.counters)
+            lane = self._new_lane(route.address, route.traits)
             if not route.traits.levels:
                 self._lanes[route.address] = lane
         lane.traits = route.traits
