@@ -25,7 +25,8 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
-from enmasse.network.acceptor import Acceptor, listening, receive_much
+from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.tls_transport import read_much
 
 log = logs.get(part="amqp")
 
@@ -456,7 +457,7 @@ class Server:
     def listen(self, sockets: list[socket.socket]) -> None:
         """Accept connections on these sockets."""
         self.port = sockets[0].getsockname()[1]
-        self._acceptor = Acceptor(self.hub.loop, sockets, self._take, tls=self._ssl is not None)
+        self._acceptor = Acceptor(self.hub.loop, sockets, self._take)
 
     def close(self, connections: bool = True) -> None:
         """Stop listening; with `connections` close those that are open."""
@@ -585,7 +586,7 @@ class _ServedWire(Wire):
             self._at_once = True
             self._server.opened(self._socket)
             if self._state == "open" and self.transport is not None:
-                receive_much(self.transport)
+                read_much(self.transport)
 
 
 async def dial(

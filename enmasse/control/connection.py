@@ -27,7 +27,7 @@ from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
-from enmasse.network.acceptor import receive_much
+from enmasse.network.tls_transport import read_much
 
 MAX_FRAME = 65536
 SESSION_BYTES = 256 * MAX_FRAME
@@ -510,7 +510,7 @@ class ControlConnection(asyncio.Protocol):
             if not self._is_admitted():
                 return
             if self._socket is not None:
-                receive_much(self._socket)
+                read_much(self._socket)
         if not self._opened.done():
             self._opened.set_result(None)
         if self.on_open is not None:

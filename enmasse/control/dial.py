@@ -174,7 +174,7 @@ class Listener:
         self._tls = tls
         self._most = most
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._acceptor = Acceptor(self._loop, sockets, self._take, tls=tls is not None, handshakes=-(-most // 2))
+        self._acceptor = Acceptor(self._loop, sockets, self._take, handshakes=-(-most // 2))
 
     async def close(self) -> None:
         """Stop listening, and close every connection with a close that states the reason."""

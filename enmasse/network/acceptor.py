@@ -9,7 +9,6 @@ one host, give way only then.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import socket
 from collections import Counter
@@ -27,10 +26,6 @@ HANDSHAKES = 2048
 """Sockets that are accepted and whose peer has not opened yet. At it nothing is accepted until one of them has opened
 or gone; of the host that has most of them, those that have taken longer than `PATIENCE` give way."""
 PATIENCE = 2.0  # seconds
-LITTLE, MUCH = 8 << 10, 8 << 20
-"""Bytes that the kernel receives before they are read: on a socket with TLS whose peer has not opened yet, and then
-(`receive_much`), as far as the system allows. One read brings as many at most, and the transport's buffers grow to what
-it brings."""
 _RETRY = 0.2  # seconds until it is tried again after accept has failed
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _OF_PEER = frozenset(
@@ -108,12 +103,6 @@ class _Guest:
         self.drop = drop
 
 
-def receive_much(transport: asyncio.BaseTransport) -> None:
-    """Let an accepted socket with TLS receive as much as others: its peer has logged in."""
-    if transport.get_extra_info("ssl_object") is not None:
-        _receive(transport.get_extra_info("socket"), MUCH)
-
-
 class Acceptor:
     """Listening sockets. `take(socket)` is called for each that was accepted; it returns what drops it again. The taker
     calls `done(socket)` once the peer has opened, or the socket has gone."""
@@ -124,15 +113,13 @@ class Acceptor:
         sockets: list[socket.socket],
         take: Callable[[socket.socket], Callable[[], None]],
         *,
-        tls: bool = False,
         handshakes: int | None = None,
     ) -> None:
-        """`tls`: the sockets will have TLS: they receive little until `receive_much`. `handshakes`: sockets whose peers
+        """`handshakes`: sockets whose peers
         have not opened yet; None: HANDSHAKES."""
         self._loop = loop
         self._sockets = sockets
         self._take = take
-        self._tls = tls
         self._accepting = False
         self._failing = False
         self._most = HANDSHAKES if handshakes is None else handshakes
@@ -193,8 +180,6 @@ class Acceptor:
                 return
             self._failing = False
             sock.setblocking(False)
-            if self._tls:
-                _receive(sock, LITTLE)
             self._under_way[sock] = _Guest(sock, str(address[0]), self._loop.time(), self._take(sock))
             if len(self._under_way) >= self._most:
                 return  # none gives way before it is known that another waits
@@ -213,8 +198,3 @@ class Acceptor:
         del self._under_way[guest.socket]
         guest.drop()
         return True
-
-
-def _receive(sock: socket.socket, size: int) -> None:
-    with contextlib.suppress(OSError):  # it is closed
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)

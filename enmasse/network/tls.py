@@ -121,8 +121,8 @@ def expiries() -> Iterator[tuple[str, float]]:
 
 
 sslproto.SSLProtocol.max_size = 8 << 10
-"""asyncio's buffer of each connection with TLS. It is 256 KiB by itself, and filled with zeroes when the handshake
-begins."""
+"""asyncio's buffer of each connection with TLS that we dial. It is 256 KiB by itself, and filled with zeroes when the
+handshake begins. Accepted ones have `TlsTransport`."""
 
 
 def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:

@@ -1,8 +1,7 @@
 """Handshake: TLS on an accepted socket, once the whole ClientHello of its peer is there.
 
-The loop's transport and OpenSSL take 50 KiB for a peer before it has sent anything, and OpenSSL makes room for as many
-bytes as a ClientHello states. So its bytes wait in the kernel; until the last of them has come, the peer costs a socket
-and a task.
+OpenSSL takes 20 to 50 KiB for a peer in its handshake, and makes room for as many bytes as a ClientHello states. So
+its bytes wait in the kernel; until the last of them has come, the peer costs a socket and a task.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ import ssl as ssl_module
 from collections.abc import Callable
 
 from enmasse.network.backoff import LOOK, Backoff
+from enmasse.network.tls_transport import TlsTransport
 
 HELLO = 8 << 10
 """Bytes of a ClientHello. Those of browsers and TLS libraries have less than 2 KiB."""
-UNREAD = 16 << 10
-"""Bytes that the transport reads ahead from a peer with TLS while its protocol does not read. It is 256 KiB by
-itself."""
 _ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol_version: what OpenSSL answers to other protocols
 _RECORD, _HANDSHAKE, _CLIENT_HELLO = 5, 22, 1  # bytes of a record's head, its type, and that of the message
 
@@ -51,15 +48,14 @@ async def connect(
             sock.recv(HELLO)  # a socket with unread bytes would be reset, and the alert lost
         sock.close()
         raise
-    transport, _ = await loop.connect_accepted_socket(
-        make,
-        sock,
-        ssl=context,
-        ssl_handshake_timeout=max(until - loop.time(), 0.001),
-        ssl_shutdown_timeout=shutdown,
-    )
-    with contextlib.suppress(AttributeError):  # the peer has gone meanwhile: the transport has lost its TLS
-        transport.set_read_buffer_limits(high=UNREAD)  # type: ignore[attr-defined]  # of transports with TLS
+    transport = TlsTransport(loop, make(), context, shutdown)
+    try:
+        await loop.connect_accepted_socket(lambda: transport, sock)
+        async with asyncio.timeout_at(until):
+            await transport.agreed
+    except (TimeoutError, asyncio.CancelledError):
+        transport.abort()
+        raise
 
 
 async def _hello(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:

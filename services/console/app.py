@@ -59,7 +59,7 @@ class Door:
             sockets = await listening(loop, host, port, BACKLOG)
         except OSError as error:
             raise runner.cannot_listen(config.listen, error, "listen") from None
-        self._acceptor = Acceptor(loop, sockets, self._take, tls=self._context is not None)
+        self._acceptor = Acceptor(loop, sockets, self._take)
 
     async def close(self) -> None:
         """Stop listening, and end every connection."""

@@ -20,7 +20,7 @@ from enmasse.amqp.codec.performatives import Begin, Close, Detach, Disposition, 
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
-from enmasse.network import acceptor, tls_handshake
+from enmasse.network import acceptor, tls_handshake, tls_transport
 from enmasse.network.acceptor import Acceptor, listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
@@ -456,16 +456,20 @@ def test_tls_does_not_begin_before_the_whole_client_hello(loop: str, tmp_path: P
 
 
 @BOTH
-def test_the_kernel_receives_little_with_tls_until_the_peer_has_opened(loop: str, tmp_path: Path) -> None:
+def test_with_tls_a_peer_is_read_in_small_pieces_until_it_has_opened(loop: str, tmp_path: Path) -> None:
+    """The kernel's buffer is the usual one: if it were small at first, a client that sends many records at once would
+    lose some, and its window stay small."""
     authority = Authority(tmp_path)
-    little = 2 * acceptor.LITTLE  # the kernel doubles what it is told
 
     async def main() -> None:
         server = await start(Store(), tls=authority.server_context())
 
-        def received() -> list[int]:
-            sockets = [wire.transport.get_extra_info("socket") for wire in server.wires if wire.transport is not None]
-            return [sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for sock in sockets]
+        def transports() -> list[tls_transport.TlsTransport]:
+            found = [wire.transport for wire in server.wires]
+            return [each for each in found if isinstance(each, tls_transport.TlsTransport)]
+
+        def pieces() -> list[int]:
+            return [len(each.get_buffer(-1)) for each in transports()]
 
         def client(said: bytes) -> ssl.SSLSocket:
             raw = socket.create_connection(("127.0.0.1", server.port))
@@ -475,11 +479,14 @@ def test_the_kernel_receives_little_with_tls_until_the_peer_has_opened(loop: str
 
         refused = await asyncio.to_thread(client, AMQP + b"\0\0\0\x08\x01\0\0\0")  # a frame that is none
         await until(lambda: any(wire.connection.state == "closed" for wire in server.wires), "it to be refused")
-        assert received() == [little]
+        assert pieces() == [tls_transport.LITTLE]
         refused.close()
         await until(lambda: not server.wires, "it to have gone")
         opened = await asyncio.to_thread(client, OPEN)
-        await until(lambda: received() > [little], "the kernel to receive much")
+        await until(lambda: pieces() == [tls_transport.MUCH], "it to be read in large pieces")
+        usual = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        of_kernel = [each.get_extra_info("socket") for each in transports()]
+        assert all(each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= usual for each in of_kernel)
         opened.close()
         server.close()
 

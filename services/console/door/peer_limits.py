@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from enmasse.metrics import gauge, single
-from enmasse.network.acceptor import oldest_of_most, receive_much
+from enmasse.network.acceptor import oldest_of_most
+from enmasse.network.tls_transport import read_much
 from enmasse.process import runner
 from services.console.door.access import Caller
 from services.console.door.under_way import Shares
@@ -153,7 +154,7 @@ class Connections:
             raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=request.content_length or 0)
         found = None if request.transport is None else self._open.get(request.transport)
         if known and request.transport is not None:
-            receive_much(request.transport)
+            read_much(request.transport)
         if found is not None and not known:
             found.deadline = time.monotonic() + REQUEST_SECONDS + SWEEP
         try:

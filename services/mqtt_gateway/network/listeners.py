@@ -86,7 +86,7 @@ class Listeners:
         def take(sock: socket.socket) -> Callable[[], None]:
             return self._take(sock, context, web, lambda: acceptor.done(sock))
 
-        acceptor = Acceptor(self._loop, sockets, take, tls=context is not None)
+        acceptor = Acceptor(self._loop, sockets, take)
         self._acceptors.append(acceptor)
         self.endpoints[self._name(listener)] = endpoint(listener.host, sockets[0].getsockname()[1])
 

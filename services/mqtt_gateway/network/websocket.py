@@ -14,7 +14,7 @@ from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.logs import log as logs
 from enmasse.model.loopback import is_loopback
-from enmasse.network.acceptor import receive_much
+from enmasse.network.tls_transport import read_much
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
@@ -289,7 +289,7 @@ class WebSocketWire:
 
     def opened(self) -> None:
         if self._transport is not None:
-            receive_much(self._transport)
+            read_much(self._transport)
         self._protocol.opened()
 
     def has_output(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
-from enmasse.network.acceptor import receive_much
+from enmasse.network.tls_transport import read_much
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
 from services.mqtt_gateway.protocol.server_state import ServerState
@@ -129,7 +129,7 @@ class TcpWire(asyncio.Protocol):
 
     def opened(self) -> None:
         if self._transport is not None:
-            receive_much(self._transport)
+            read_much(self._transport)
 
     def has_output(self) -> None:
         self._flusher.mark(self)
