@@ -113,6 +113,8 @@ class Front:
                 return str(closed.error.condition)
             (record,) = self.router.connections.values()
             assert record.prefix == ("" if record.principal.space == "default" else f"!!{record.principal.space}/")
+            if password:  # by which operators, metrics and the log of refusals know the user
+                assert record.amqp.user == record.principal.full_name
             return record.principal.space
         finally:
             writer.close()

@@ -241,7 +241,7 @@ class MqttSession(Publisher):
             what,
             condition=reasons.name(reason),
             reason=text,
-            user=self.login.principal.name,
+            user=self.login.principal.full_name,
             client=self.client_id,
             address=topic,
             names=names,

@@ -218,7 +218,7 @@ class RelayedLogin(SaslServer):
         if self.identity is None:
             self._decide(SASL_AUTH)
         else:
-            self._decide(SASL_OK, self.identity.principal.name)
+            self._decide(SASL_OK, self.identity.principal.full_name)
 
     def let_go(self) -> None:
         """The outcome is decided, or the client has gone: the connection to the service ends."""
@@ -324,7 +324,7 @@ class RelayedLogin(SaslServer):
             self._decide(SASL_AUTH)  # its name says another one
         elif self._asked:
             self.identity = identity
-            self._decide(SASL_OK, identity.principal.name, additional)
+            self._decide(SASL_OK, identity.principal.full_name, additional)
 
     def fail(self, code: int) -> None:
         """The service has refused the client."""
