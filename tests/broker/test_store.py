@@ -449,3 +449,18 @@ def test_sigkill_at_any_time_loses_and_revives_nothing(tmp_path: Path) -> None:
         assert not reported[b"-"] & kept
         assert all(store.load(message) == bytes(300) for message in found)
         store.close()
+
+
+def test_a_folder_that_was_deleted_gives_no_id_again(tmp_path: Path) -> None:
+    """Gateways and sessions know messages by these ids, longer than the folder may last."""
+    given: list[int] = []
+    for _ in range(3):
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        for _ in range(2):
+            store = Store.open(tmp_path)
+            given += [store.new_id(), store.new_id()]
+            store.close()
+    assert len(set(given)) == len(given)
+    assert given[0] < given[4] < given[8], "later folders begin later"
+    assert max(given) < 1 << 56, "a delivery-tag has room for it"

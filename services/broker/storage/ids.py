@@ -2,11 +2,13 @@
 
 The journal shows only the ids of stored and recently removed messages. Ids are also assigned to messages that are never
 stored, records of removed messages are dropped in time, and clients may keep ids as the identity of messages that they
-have received. So each start begins a new range of ids, far larger than one run can use.
+have received. So each start begins a new range of ids, far larger than one run can use. A new folder begins with the
+time in microseconds, so that clients do not take its messages for those of a folder that was deleted.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 
@@ -25,7 +27,8 @@ def begin(directory: Path, files: Files, last_id: int) -> int:
     OSError if the file exists and cannot be read."""
     path = directory / NAME
     known = _read(path, files) if NAME in files.list(directory) else -1
-    start = last_id if known < 0 and not last_id else max(last_id, known + STRETCH)
+    is_new = known < 0 and not last_id
+    start = time.time_ns() // 1000 if is_new else max(last_id, known + STRETCH)
     try:
         write_anew(files, path, b"%d\n" % start)
     except OSError as error:  # for example a full disk: stored messages can still be read
