@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
@@ -32,11 +33,11 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.subscription import identity, queue_name
-from services.broker.filter_conditions import Filters, has_long_selector, stated
+from services.broker.filter_conditions import Filters, long_selectors, stated
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
-from services.broker.selector import Selector
+from services.broker.selector import Selector, read_words
 from services.broker.termini import TOPIC, address_of, answer, routing_type
 
 ROUTER = "qpid-dispatch-router"
@@ -57,11 +58,12 @@ class BrokerConnection(Handler):
         manage: Callable[[bytes, ConnectionInfo], None],
         followers: set[LiveLink],
         later: Callable[[Callable[[], None]], object],
+        first: Callable[[Callable[[], None]], object] | None = None,
         gone: Callable[[BrokerConnection], None],
     ) -> None:
         """`remote`: host:port of the other end. `admission`: what it may do; None: everything. `manage` serves one
-        management request of a client (raises AmqpError); `later` calls in the next turn; `gone` is called once the
-        connection is closed."""
+        management request of a client (raises AmqpError); `later` calls in one of the next turns, `first` before
+        what waits for one; `gone` is called once the connection is closed."""
         self.broker = broker
         self.clients = clients
         self.connection: Connection | None = None
@@ -79,6 +81,7 @@ class BrokerConnection(Handler):
         self._serve_management = manage
         self._followers = followers
         self._later = later
+        self._first = first or later
         self._gone = gone
         if admission is not None:
             admission.close = self._end
@@ -146,8 +149,18 @@ class BrokerConnection(Handler):
 
     # -- links ---------------------------------------------------------------------------------------------------------
     def on_attach(self, link: Link) -> None:
-        if isinstance(link, Sender) and has_long_selector(link.remote_source):
-            self._later(lambda: None if link.over else self._attach(link))  # it takes milliseconds to compile
+        if isinstance(link, Sender) and (texts := long_selectors(link.remote_source)):
+            self._later(partial(self._read_selectors, link, texts))  # it takes milliseconds to compile
+        else:
+            self._attach(link)
+
+    def _read_selectors(self, link: Link, texts: list[str]) -> None:
+        """Read one of these texts now, and the others and the attach in later turns."""
+        if link.over:
+            return
+        if texts:
+            read_words(texts.pop())
+            self._first(partial(self._read_selectors, link, texts))
         else:
             self._attach(link)
 

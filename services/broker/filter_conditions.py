@@ -47,12 +47,13 @@ def stated(condition: Condition) -> dict[Any, Any]:
     return {} if condition.filter is None else {Symbol(SELECTOR.key): condition.filter.text}
 
 
-def has_long_selector(source: Source | None) -> bool:
-    """Return whether a source has a selector that takes long to compile."""
-    return any(
-        each.type is SELECTOR and isinstance(each.content, str) and len(each.content) > CACHED
+def long_selectors(source: Source | None) -> list[str]:
+    """Return the texts of the selectors of a source that take long to compile."""
+    return [
+        each.content
         for each in source_filters(source)
-    )
+        if each.type is SELECTOR and isinstance(each.content, str) and len(each.content) > CACHED
+    ]
 
 
 def _selector(text: Any) -> Selector | None:

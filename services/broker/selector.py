@@ -15,6 +15,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -117,7 +118,11 @@ def _tokens(text: str) -> list[_Token]:
         pattern, at = _HYPHENATED, start + len(_HYPHENATED_PREFIX)
     found: list[_Token] = []
     words = 0
-    while at < len(text):
+    size = len(text)
+    while at < size:
+        if text[at] == " ":  # as most spaces are; the rest is found as other words are
+            at += 1
+            continue
         match = pattern.match(text, at)
         if match is None:
             raise SelectorError(_UNFINISHED.get(text[at], f"unexpected character {text[at]!r}"), at)
@@ -134,7 +139,23 @@ def _tokens(text: str) -> list[_Token]:
     return found
 
 
+_read = lru_cache(maxsize=2)(_tokens)
+
+
+def read_words(text: str) -> None:
+    """Read the words of a long text, whose selector is compiled soon: that is half of the work. What is wrong with them
+    `compile_selector` reports."""
+    if len(text) <= MAX_LENGTH:
+        with suppress(SelectorError):
+            _read(text)
+
+
 def _token(kind: str, word: str, at: int) -> _Token:
+    if kind == "op":
+        return _Token(kind, word, word, at)
+    if kind == "name":
+        upper = word.upper()
+        return _Token("keyword", upper, None, at) if upper in _KEYWORDS else _Token(kind, word, word, at)
     match kind:
         case "int":
             return _Token(kind, word, _integer(word, at), at)
@@ -144,9 +165,7 @@ def _token(kind: str, word: str, at: int) -> _Token:
             return _Token(kind, word, word[1:-1].replace("''", "'"), at)
         case "quoted":
             return _Token("name", word, word[1:-1].replace('""', '"'), at)
-        case "name" if word.upper() in _KEYWORDS:
-            return _Token("keyword", word.upper(), None, at)
-    return _Token(kind, word, word, at)
+    raise AssertionError(kind)
 
 
 def _integer(word: str, at: int) -> int:
@@ -175,7 +194,7 @@ class _Node(NamedTuple):
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.tokens = _tokens(text)
+        self.tokens = _tokens(text) if len(text) <= CACHED else _read(text)
         self.at = 0
         self.depth = 0
         self.identifiers: set[str] = set()
@@ -342,6 +361,8 @@ class _Parser:
 
     def chain(self, operand: Callable[[], _Node], operators: tuple[str, ...]) -> _Node:
         first = operand()
+        if self.tokens[self.at].text not in operators:  # as after most
+            return first
         rest: list[tuple[Callable[[_Num, _Num], object], _Value]] = []
         while token := self.take(*operators):
             if not rest:
@@ -366,25 +387,25 @@ class _Parser:
     def primary(self) -> _Node:
         token = self.token
         self.at += 1
-        match token.kind, token.text:
-            case "op", "(":
-                self.deeper(token.position)
-                node = self.disjunction()
-                self.need(")")
-                self.depth -= 1
-                return node._replace(name=None, position=token.position)
-            case "keyword", "TRUE" | "FALSE":
-                return _Node(_constant(token.text == "TRUE"), _BOOL, token.position)
-            case "string", _:
-                return _Node(_constant(token.value), _STRING, token.position)
-            case (("int" | "float"), _):
-                if token.value == 1 << 63 and token.kind == "int":
-                    raise SelectorError(f"{token.text} does not fit 64 bits", token.position)
-                return _Node(_constant(token.value), _NUMBER, token.position)
-            case "name", _:
-                name = str(token.value)
-                self.identifiers.add(name)
-                return _Node(_identifier(name), _ANY, token.position, name)
+        kind = token.kind
+        if kind == "name":
+            name = str(token.value)
+            self.identifiers.add(name)
+            return _Node(_identifier(name), _ANY, token.position, name)
+        if kind in ("int", "float"):
+            if token.value == 1 << 63 and kind == "int":
+                raise SelectorError(f"{token.text} does not fit 64 bits", token.position)
+            return _Node(_constant(token.value), _NUMBER, token.position)
+        if kind == "string":
+            return _Node(_constant(token.value), _STRING, token.position)
+        if kind == "op" and token.text == "(":
+            self.deeper(token.position)
+            node = self.disjunction()
+            self.need(")")
+            self.depth -= 1
+            return node._replace(name=None, position=token.position)
+        if kind == "keyword" and token.text in ("TRUE", "FALSE"):
+            return _Node(_constant(token.text == "TRUE"), _BOOL, token.position)
         raise SelectorError(f"expected a value, found {token.text}", token.position)
 
 

@@ -110,6 +110,11 @@ class BrokerServer:
         self._links.append(go_on)
         self._run_links_later()
 
+    def _first(self, go_on: Callable[[], None]) -> None:
+        """Call in the next turn, before other links continue."""
+        self._links.appendleft(go_on)
+        self._run_links_later()
+
     def _run_links_later(self) -> None:
         if self._links and not self._links_due:
             self._links_due = True
@@ -197,6 +202,7 @@ class BrokerServer:
             manage=self.management.handle,
             followers=self.live.followers,
             later=self._later,
+            first=self._first,
             gone=self.connections.discard,
         )
         connection = Connection(

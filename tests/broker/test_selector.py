@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.broker.selector import MAX_LENGTH, MAX_NESTING, SelectorError, compile_selector
+from services.broker.selector import MAX_LENGTH, MAX_NESTING, SelectorError, compile_selector, read_words
+from tests.test_name_tries import calls
 
 MESSAGE: dict[str, object] = {
     "i": 7,
@@ -430,3 +431,21 @@ def test_a_list_of_many_strings_is_allowed() -> None:
 def test_a_comment_without_its_end() -> None:
     with pytest.raises(SelectorError, match="comment without its end"):
         compile_selector("a = 1 /* and so on")
+
+
+def test_words_that_were_read_are_not_read_again() -> None:
+    text = " OR ".join(f"p{n} = 'x' AND q < 5" for n in range(100))
+    other = text.replace("x", "y")
+    read_words(other)
+    assert calls(lambda: compile_selector(other)) < 0.7 * calls(lambda: compile_selector(text))
+    assert compile_selector(other).matches({"p7": "y", "q": 4}.get)
+
+
+@pytest.mark.parametrize("text", ["a = 'x" + " " * 300, "a = 1 OR " * 1000, "a " * MAX_LENGTH, "a = " + "(" * 300])
+def test_what_is_wrong_with_a_long_text_is_reported_as_before(text: str) -> None:
+    with pytest.raises(SelectorError) as directly:
+        compile_selector(text)
+    read_words(text)
+    with pytest.raises(SelectorError) as afterwards:
+        compile_selector(text)
+    assert str(directly.value) == str(afterwards.value)
