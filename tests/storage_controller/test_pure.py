@@ -193,6 +193,26 @@ def test_contents_sum_up_what_lies_there() -> None:
     assert (found.stored, found.durable_subscriptions) == (3 + 4 + 5 + 6 + 8 + 10 + 2 + 1, 5)
 
 
+def test_contents_of_spaces_are_apart() -> None:
+    names = ("q", "!!one/q", "!!two/q")
+    queues = listing(
+        *(queue(name, user="enmasse", messageCount=str(count)) for count, name in enumerate(names, 1)),
+        queue("s1", "!!one/t", "MULTICAST", messageCount="4"),
+        queue("s2", "!!two/t/a/b", "MULTICAST", messageCount="5"),
+    )
+    topics = ("!!one/t", "!!two/t")
+    rows = ({"name": name, "routingTypes": '["MULTICAST"]', "autoCreated": "false"} for name in topics)
+    found = contents(queue_rows(queues), address_rows(listing(*rows)))
+    assert {name: held.messages for name, held in found.held.items()} == {
+        "q": 1,
+        "!!one/q": 2,
+        "!!two/q": 3,
+        "!!one/t": 4,
+        "!!two/t": 5,
+    }
+    assert found.stored == 15
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"data":[{}]}', '{"data":[{"name":1}]}', '{"data":{}}'])
 def test_a_listing_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
