@@ -383,6 +383,12 @@ class Consumer(Client):
     def attempt(self) -> Attempt:
         return _Receiving(self)
 
+    def take(self, body: Any) -> None:
+        """A message has come."""
+        number = int(bytes(body)) if isinstance(body, memoryview) else body  # as text, from an MQTT client
+        self.came.append(number)
+        self.seen[number] += 1
+
     def describe(self) -> str:
         return f"{super().describe()}, came {len(self.came)}, different {len(self.seen)}"
 
@@ -409,10 +415,8 @@ class _Receiving(Attempt):
         )
 
     def on_message(self, event: Any) -> None:
-        body = event.message.body
-        number = int(bytes(body)) if isinstance(body, memoryview) else body  # as text, from an MQTT client
-        self.consumer.came.append(number)
-        self.consumer.seen[number] += 1
+        message = event.message  # its body is of no use without it
+        self.consumer.take(message.body)
 
 
 def send(url: str, address: str, count: int) -> None:

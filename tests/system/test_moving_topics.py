@@ -25,16 +25,19 @@ FLAVORS = {
     name: {"type": "topic", "templateName": "topic-persisted", "templateParameters": {"BROKERS": 1}}
     for name in ("first", "second")
 }
+QUEUES = {"stored": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 1}}}
 ADDRESSES = {
     TOPIC: {"type": "topic", "flavor": "first"},
     **{f"of-{name}": {"type": "topic", "flavor": name} for name in FLAVORS},
+    "of-stored": {"type": "queue", "flavor": "stored"},
 }
+TYPES = {"topic": {"type": "topic", "flavor": "first"}, "queue": {"type": "queue", "flavor": "stored"}}
 EDITS = 4
 
 
 @pytest.fixture(scope="module")
 def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("moving"), ADDRESSES, FLAVORS, options=()) as found:
+    with running(tmp_path_factory.mktemp("moving"), ADDRESSES, FLAVORS | QUEUES, options=()) as found:
         found.up()
         yield found
         assert found.down() == 0
@@ -163,11 +166,22 @@ class Controlled(threading.Thread):
             control.ask("close")
 
 
+class TextConsumer(Consumer):
+    """Counts what comes as text, as it comes from MQTT clients."""
+
+    def __init__(self, url: str, address: str) -> None:
+        super().__init__(url, address)
+        self.got: Counter[str] = Counter()
+
+    def take(self, body: Any) -> None:
+        self.got[bytes(body).decode() if isinstance(body, memoryview) else str(body)] += 1
+
+
 class Load:
     """Publishers of MQTT (QoS 1 and 2) and AMQP, a reader, a session whose client is away, and a subscription by
     `$subctrl`."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, to: str = f"{TOPIC}/amqp") -> None:
         self.controlled = Controlled(suite)
         self.controlled.start()
         self.reader, self.away = Device("reader", suite.mqtt_port), Device("away", suite.mqtt_port)
@@ -176,7 +190,7 @@ class Load:
             device.subscribe(f"{TOPIC}/#", 2)
         self.away.close()
         self.sensors = [Sensor(suite, f"qos{qos}", qos) for qos in (1, 2)]
-        self.producer = Producer(suite.url, f"{TOPIC}/amqp", rate=100)
+        self.producer = Producer(suite.url, to, rate=100)
         self.producer.start()
         for sensor in self.sensors:
             sensor.start()
@@ -354,3 +368,29 @@ def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
         consumer.stop()
     wait_moved(suite, flavor)
     load.all_came()
+
+
+def test_an_address_that_becomes_a_queue_and_a_topic_again_loses_nothing(suite: Suite) -> None:
+    """What is accepted comes to each subscriber of the topic, or to one client of the queue; to MQTT clients from
+    QoS 2 once."""
+    load, consumer = Load(suite, TOPIC), TextConsumer(suite.url, TOPIC)
+    consumer.start()
+    for kind in ("queue", "topic") * 2:
+        suite.edit("addresses.json", {TOPIC: TYPES[kind]})
+        wait_address(suite, TOPIC, type=kind, ready=True)
+        load.go_on()
+    for sensor in load.sensors:
+        sensor.stop()
+        assert not sensor.refused
+    load.producer.enough()
+    load.producer.wait_end()
+    sent, reader, away = load.acknowledged(), load.reader, load.away
+    away.connect()
+    wait_for("everything", lambda: {*reader.got, *away.got, *consumer.got} >= sent)
+    wait_for("everything of the topic", lambda: reader.got.keys() >= away.got.keys())
+    for device in (reader, away):
+        assert not [text for text, count in device.got.items() if count > 1 and text.startswith("qos2")]
+    consumer.stop()
+    load.controlled.end()
+    for device in (reader, away, *(sensor.device for sensor in load.sensors)):
+        device.end()
