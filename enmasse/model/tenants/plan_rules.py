@@ -11,7 +11,7 @@ from enmasse.model.addresses import Address, Ttl, parse_address
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS, AddressName, space_prefix
-from enmasse.model.tenants.plans import AddressPlan, Plans, SpacePlan
+from enmasse.model.tenants.plans import AddressPlan, Credits, Plans, SpacePlan
 from enmasse.model.values import Wrong
 
 _REMEDY: Final = "remove one, or ask for another plan of the space"
@@ -29,6 +29,12 @@ class PlanRules(NamedTuple):
     """Plans that its addresses may have."""
     flavors: Mapping[str, Flavor]
     """Flavors in force."""
+
+    @property
+    def limited(self) -> bool:
+        """Return whether the plan limits the number of addresses, or their credits."""
+        limits = self.terms.limits
+        return limits.addresses is not None or bool(limits.addresses_by_type) or self.terms.credit_limits != Credits()
 
     def parse(self, entry: Any) -> Address:
         """Return one entry of addresses.json in canonical form. Raises Wrong."""
@@ -73,16 +79,18 @@ class PlanRules(NamedTuple):
     ) -> list[Problem]:
         """Return problems of the addresses that are too many beside those of `last`, in the order of the file, and take
         these out of `found`, or give them their last version."""
+        changed = [name for name, address in found.items() if last.get(name) != address]
+        if not changed:
+            return []
         problems = []
-        held = {name: address for name in found if (address := last.get(name)) is not None}
+        counted = found if self.limited else changed
+        held = {name: address for name in counted if (address := last.get(name)) is not None}
         used = _Used(self)
         for address in held.values():
             used.count(address, 1)
         prefix = len(space_prefix(self.space))
-        for name, address in list(found.items()):
-            before = held.get(name)
-            if before == address:
-                continue
+        for name in changed:
+            before, address = held.get(name), found[name]
             if before is not None:
                 used.count(before, -1)
             reason = used.reason_against(address)

@@ -72,16 +72,19 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """Each entry of addresses.json is in force, and a later edit can be judged by itself."""
 
 
-def inside(space: str, name: AddressName, address: Address) -> tuple[AddressName, Address]:
-    """Return an address of a space by its full name, and with the full names of the queues that it names."""
+def inside(space: str, addresses: Mapping[AddressName, Address]) -> dict[AddressName, Address]:
+    """Return the addresses of a space by their full names, and with the full names of the queues that they name."""
     prefix = space_prefix(space)
-    if address.deadletter is not None or address.expiry is not None:
-        address = msgspec.structs.replace(
+    return {
+        AddressName(prefix + name): address
+        if address.deadletter is None and address.expiry is None
+        else msgspec.structs.replace(
             address,
             deadletter=None if address.deadletter is None else AddressName(prefix + address.deadletter),
             expiry=None if address.expiry is None else AddressName(prefix + address.expiry),
         )
-    return full_name(space, LocalName(name)), address
+        for name, address in addresses.items()
+    }
 
 
 def as_stored(state: TenantState, addresses: Mapping[AddressName, Address]) -> dict[str, Judged]:
@@ -151,7 +154,7 @@ def judge(
     return Judged(
         state=state,
         addresses=addresses,
-        full=dict(inside(space, name, address) for name, address in addresses.items()),
+        full=inside(space, addresses),
         failed={full_name(space, LocalName(name)): each for name, each in failed.items()},
         problems=problems,
         contents=found,
