@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from enmasse.model.configuration import Applied, AppliedState, apply
 from enmasse.model.feeds import ReachedSpace
 from services.configserv import space_users
 from services.configserv.drivers import FilesDriver, directory
+from services.configserv.state.applied import AppliedConfiguration
 from tests.configserv.running import FLAVORS, Client, Configserv
 from tests.kit.waiting import until
 
@@ -119,6 +121,15 @@ def test_users_of_spaces_have_full_names() -> None:
     assert space_users.reached(some) == {"one": ReachedSpace(), "two": ReachedSpace()}
     assert space_users.changed_users(none, some) == list(found)
     assert space_users.changed_users(some, state(one=ALICE, two={"alice": {}})) == ["!!one/@g"]
+
+
+def test_salts_of_unknown_users_of_spaces_can_be_derived() -> None:
+    """Also where the default space is open to all: a space never is."""
+    contents = {"flavors.json": b"{}", "addresses.json": b"{}", "spaces.json": b'{"one": {}}'}
+    for spaces in (False, True):
+        store = Mock(configuration=lambda: AppliedState(), problems=list)
+        found = AppliedConfiguration(store, spaces=spaces).compute(dict(contents)).state
+        assert found.anonymous and bool(found.salt_key) is spaces
 
 
 def test_files_of_many_spaces_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
