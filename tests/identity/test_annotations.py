@@ -12,8 +12,8 @@ from enmasse.identity.annotations import BROKERS_FACTS, FACTS, OF_FACTS, TABLE, 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "identity.md"
 _NAME = re.compile(r"""["'](x-opt-[A-Za-z-]*[A-Za-z.])["']""")
-_NOT_ANNOTATIONS = {"x-opt-consumer"}
-"""Names of other maps: the info of an error."""
+_NOT_ANNOTATIONS = {"x-opt-consumer", "x-opt-enmasse-space"}
+"""Names of other maps: the info of an error, the properties of a link."""
 
 
 def test_docs_show_the_table() -> None:

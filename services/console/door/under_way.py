@@ -10,11 +10,17 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError
 
 
+def _unavailable(text: str) -> RequestError:
+    return RequestError("console.service.unavailable", text)
+
+
 class Shares:
     """Counts one kind of work that is under way: `most` in all, `of_caller` of one caller. `what`: what is counted, in
-    the plural; `full`: identifier of the error if there is no more in all."""
+    the plural; `full`: text → the error if there is no more in all."""
 
-    def __init__(self, what: str, most: int, of_caller: int, full: str = "console.service.unavailable") -> None:
+    def __init__(
+        self, what: str, most: int, of_caller: int, full: Callable[[str], RequestError] = _unavailable
+    ) -> None:
         self.count = 0
         self._what = what
         self._most = most
@@ -29,7 +35,7 @@ class Shares:
             text = f"{caller.title} has {self._of_caller} {self._what}, the most of one caller"
             raise RequestError("console.caller.busy", f"{text}: wait until one has ended, or end one")
         if self.count >= self._most:
-            raise RequestError(self._full, f"there are {self._most} {self._what}, the most of all callers: try later")
+            raise self._full(f"there are {self._most} {self._what}, the most of all callers: try later")
         self.count += 1
         self._of[key] += 1
 

@@ -150,7 +150,7 @@ class Lists:
     """Answers the requests for lists."""
 
     def __init__(self, logins: CallerCheck) -> None:
-        self.watching = Shares("open streams", WATCHERS, WATCHERS_OF_CALLER, "console.watchers.too-many")
+        self.watching = Shares("open streams", WATCHERS, WATCHERS_OF_CALLER, _too_many_watchers)
         self._logins = logins
         self._closing = asyncio.Event()
         self._open: set[Watcher] = set()
@@ -288,6 +288,10 @@ class _Stream(Generic[R]):
     async def _write(self, data: bytes) -> None:
         async with asyncio.timeout(STALLED):
             await self._response.write(data)
+
+
+def _too_many_watchers(text: str) -> RequestError:
+    return RequestError("console.watchers.too-many", text)
 
 
 def _event(kind: str, data: Mapping[str, Any]) -> bytes:
