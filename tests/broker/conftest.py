@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from services.broker.storage.journal import journal
+from services.broker.storage.maintenance import compaction
 from tests.broker.fixtures import c, m
 from tests.broker.harness import BrokerProcess
+from tests.broker.model import LoudLog
 
 __all__ = ["c", "m"]
 
@@ -42,3 +45,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     yield process
     process.stop()
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction at every opportunity, in tiny slices; what a callback raises fails the test."""
+    monkeypatch.setattr(journal, "log", LoudLog())
+    monkeypatch.setattr(compaction, "SLACK", 0)
+    monkeypatch.setattr(compaction, "SPARSE", 0.95)
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 400)

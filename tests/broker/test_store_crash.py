@@ -9,20 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.broker.storage.journal import journal
-from services.broker.storage.maintenance import compaction
-
 from .disks import LossyFiles, PowerCutError, TearingFiles
-from .model import LoudLog, Pair
+from .model import Pair
 
-
-@pytest.fixture(autouse=True)
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction at every opportunity, in tiny slices."""
-    monkeypatch.setattr(journal, "log", LoudLog())
-    monkeypatch.setattr(compaction, "SLACK", 0)
-    monkeypatch.setattr(compaction, "SPARSE", 0.95)
-    monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 def work(directory: Path, kind: type[LossyFiles], rng: random.Random, steps: int) -> Pair:

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import pytest
 
-from services.broker.storage.journal import journal
 from services.broker.storage.journal.file_operations import RealFiles
 from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import (
@@ -32,7 +31,7 @@ from services.broker.storage.maintenance import compaction
 from services.broker.storage.store import Store
 
 from .disks import DeafFiles, KillableFiles, LossyFiles, PowerCutError
-from .model import LoudLog, Pair, State
+from .model import Pair, State
 
 KINDS = {
     "batch": BATCH,
@@ -48,14 +47,7 @@ KINDS = {
     "footer": FOOTER,
 }
 
-
-@pytest.fixture(autouse=True)
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction at every opportunity, in tiny slices."""
-    monkeypatch.setattr(journal, "log", LoudLog())
-    monkeypatch.setattr(compaction, "SLACK", 0)
-    monkeypatch.setattr(compaction, "SPARSE", 0.95)
-    monkeypatch.setattr(compaction, "SLICE_BYTES", 400)
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 class Worked(Protocol):
