@@ -20,7 +20,8 @@ from services.mqtt_lwt.will_publisher import WillPublisher
 from services.mqtt_lwt.wills import Link, Turned, Will, WillBook
 
 MAX_WILLS = 500_000
-"""Largest number of wills. Without its message a will takes half a KiB of memory."""
+"""Largest number of wills. Without its message a will takes half a KiB of memory. A user has as many as there is still
+room for, at most half of all, so that none keeps the wills of others out; so with the bytes."""
 MAX_BYTES = 2 * 1024 * 1024 * 1024
 """Largest sum of all messages in the store, in bytes."""
 AT_ONCE = 500
@@ -191,6 +192,13 @@ class Keeper:
             raise ControlError(RESOURCE_LIMIT, f"there are {len(book)} wills; there may be {MAX_WILLS}")
         if book.bytes >= MAX_BYTES:
             raise ControlError(RESOURCE_LIMIT, f"the messages of all wills have {book.bytes} bytes; {MAX_BYTES} may be")
+        count, size = book.of_user(request.author)
+        if count >= MAX_WILLS - len(book) and book.current(request.key) is None:
+            raise ControlError(
+                RESOURCE_LIMIT, f"the user has {count} wills: as many as there is room for of all others"
+            )
+        if size >= MAX_BYTES - book.bytes:
+            raise ControlError(RESOURCE_LIMIT, f"the user's wills have {size} bytes: others need the room that is left")
         if self._under_way >= MAX_UNDER_WAY:
             raise ControlError(RESOURCE_LIMIT, "too much is being stored at this moment; try again")
         self._number += 1

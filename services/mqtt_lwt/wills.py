@@ -104,6 +104,8 @@ class WillBook:
         self.grace = grace
         self.bytes = 0
         """Bytes of all messages."""
+        self._of_users: dict[tuple[str, str], tuple[int, int]] = {}
+        """Space and user → number and bytes of its wills."""
         self._wills: dict[str, Will] = {}
         self._current: dict[str, Will] = {}
         """Key → its will that is not due."""
@@ -296,7 +298,7 @@ class WillBook:
     def remove(self, will: Will) -> None:
         """Remove a will that was replaced, cleared, published or dropped."""
         del self._wills[will.id]
-        self.bytes -= will.size
+        self._count(will, -1)
         self._let_go(will)
         if self._current.get(will.key) is will:
             del self._current[will.key]
@@ -313,7 +315,19 @@ class WillBook:
 
     def _add(self, will: Will) -> None:
         self._wills[will.id] = will
-        self.bytes += will.size
+        self._count(will, 1)
+
+    def of_user(self, author: Author) -> tuple[int, int]:
+        """Return the number of wills of a user, and the bytes of their messages."""
+        return self._of_users.get((author.space, author.user), (0, 0))
+
+    def _count(self, will: Will, one: int) -> None:
+        self.bytes += one * will.size
+        count, size = self.of_user(will.author)
+        user = (will.author.space, will.author.user)
+        self._of_users[user] = (count + one, size + one * will.size)
+        if count + one == 0:
+            del self._of_users[user]
 
     def _let_go(self, will: Will) -> None:
         """Detach the will from its link and its timer."""
