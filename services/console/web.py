@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.identity.processes.credentials import own
 from enmasse.metrics import gauge, single
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 HEAD_BYTES = 16 << 10
 READ_BYTES = 16 << 10
 """Bytes of a body that wait for their handler: twice as many, and what one read brings."""
+SLICE = 16 << 10
+"""Bytes that aiohttp gets at once: with an error it keeps them until the peer has gone, and gets none after it."""
 
 
 BROWSES = 16, 4
@@ -118,6 +121,13 @@ class _Peer(web.RequestHandler):
     nothing of it."""
 
     __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
+        for at in range(0, len(data), SLICE):
+            if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+                return
+            super().data_received(data[at : at + SLICE])
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
