@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -428,3 +429,28 @@ def test_what_waits_takes_the_way_of_another_type_of_its_address() -> None:
         assert publishing.waiting == way.lane.waiting == who.waiting
     assert ways[0].lane is ways[2].lane is not ways[1].lane
     assert publishing.waiting == 8
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["released", "lost"])
+def test_qos_2_of_a_client_that_has_left_goes_no_further_if_it_comes_back(lost: bool) -> None:
+    """A message that the client sends again would come before one in front of it that is refused."""
+    rig, who = Rig("queue"), Who("who")
+
+    def back() -> list[bytes]:
+        if lost:
+            rig.lose()
+        else:
+            rig.outcome(RELEASED, 2)
+        before = len(rig.link.sent)
+        rig.grant(9)
+        rig.tick()
+        return rig.link.sent[before:]
+
+    who.publications = cast(Any, who)
+    rig.grant(9)
+    for qos in (1, 2):
+        rig.lane.send(who, qos, qos, b"%d" % qos)
+    assert back() == [b"1", b"2"]
+    who.publications = None
+    assert back() == [b"1"]
+    assert rig.lane.waiting == who.waiting == 0

@@ -190,7 +190,10 @@ class Lane(LinkUser):
 
     def _again(self, entries: list[Entry], rest: bool) -> None:
         """Back into the lines of their clients, in the order in which they were sent first: later ones may have been
-        returned before. `rest`: the lines wait for the next tick."""
+        returned before. `rest`: the lines wait for the next tick.
+
+        QoS 2 of a client that has left goes no further: the client sends it again, behind those before it."""
+        entries = [entry for entry in entries if entry.qos < 2 or entry.who.publications is not None]
         self._counters.repeated += len(entries)
         entries = [entry for entry in entries if not self._moved(entry)]
         lines = self._lines
