@@ -72,6 +72,12 @@ def offered(router: Recorder, *capabilities: str) -> None:
     pair.run()
 
 
+def logged(capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    """Return what was logged of it: what other tests have left behind may write at any time."""
+    lines = (json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{"))
+    return [line for line in lines if line["event"] == "gateway.live.not-offered"]
+
+
 def test_it_is_made_at_dispatch_on_the_connection_and_the_links_end(capsys: pytest.CaptureFixture[str]) -> None:
     router = Dispatch(201)
     offered(router, "ANONYMOUS-RELAY", "qd.streaming-links")
@@ -81,13 +87,12 @@ def test_it_is_made_at_dispatch_on_the_connection_and_the_links_end(capsys: pyte
     assert (asked["operation"], asked["type"]) == ("CREATE", "org.apache.qpid.dispatch.router.connection.linkRoute")
     assert request.body()[1] == [{"pattern": "$live/gateway-0", "direction": "out"}]
     assert router.names().count("detach") == 2
-    assert capsys.readouterr().err == ""
+    assert logged(capsys) == []
 
 
 def test_a_refusal_is_logged_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     offered(Dispatch(403, "Forbidden"))
-    line = json.loads(capsys.readouterr().err)
-    assert (line["event"], line["reason"]) == ("gateway.live.not-offered", "Forbidden")
+    assert [line["reason"] for line in logged(capsys)] == ["Forbidden"]
 
 
 def test_the_embedded_router_is_asked_for_nothing() -> None:
