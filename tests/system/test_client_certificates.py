@@ -151,6 +151,7 @@ class Paho:
         if user is not None:
             self.client.username_pw_set(user, password)
         self.client.on_connect = self._connected
+        self.client.connect_timeout = PATIENCE  # 5 s by itself, in which a busy machine may not answer
         self.client.on_disconnect = lambda *_: self.ended.set()
         port = 8883 if transport == "tcp" else 8084
         try:
