@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.spark.spool.segment import read_spool
 from enmasse.testing import Suite, wait_for
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.system.amqp_users import PATIENCE, Plain, Scram, client, proton, send_one
 from tests.system.seeing import kill, wait_process
 from tests.system.users import allow, apply, deny, entry, with_users
@@ -385,8 +387,15 @@ async def test_two_users_with_the_same_container_id_and_link_name_have_two_subsc
 
 @asyncio_test
 async def test_a_hundred_simultaneous_logins_succeed(suite: Suite) -> None:
+    """Each has 8 s, in which a busy machine may not check all passwords: such a client is asked to try again."""
     mechanisms = [Scram("alice", "pw-a") if i % 2 else Plain("bob", "pw-b") for i in range(100)]
-    assert set(await asyncio.gather(*(outcome(suite, each) for each in mechanisms))) == {""}
+
+    async def logs_in(mechanism: ClientMechanism) -> bool:
+        found = await outcome(suite, mechanism)
+        assert found == "" or "a transient system error" in found
+        return found == ""
+
+    await asyncio.gather(*(until(partial(logs_in, each), "a login") for each in mechanisms))
 
 
 @asyncio_test
