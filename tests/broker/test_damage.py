@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proton import Message
 
-from services.broker.storage.journal.records import DEFINE
+from services.broker.storage.journal.records import DEFINE, DEFINE_S
 from services.broker.storage.journal.segment import FIRST, HEAD_SIZE
 from services.broker.storage.store import Store
 
@@ -69,7 +69,7 @@ def test_messages_of_a_queue_that_is_not_known_can_be_had(tmp_path: Path) -> Non
     for summary in data.glob("*.summary"):
         summary.unlink()
     for kind, offset, _ in records(journal):
-        if kind == DEFINE and journal.read_bytes()[offset + HEAD_SIZE] == id:
+        if kind == DEFINE and DEFINE_S.unpack_from(journal.read_bytes(), offset + HEAD_SIZE) == (id,):
             flip(journal, offset + HEAD_SIZE + 10)
     flip(data / "CATALOGUE", FIRST + 20)
     for _ in range(2):
