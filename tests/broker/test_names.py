@@ -91,6 +91,7 @@ def test_names_of_passed_on_links_keep_link_and_container_apart(a: str, b: str, 
 @settings(max_examples=500)
 @given(IDENTITIES, IDENTITIES, st.booleans(), st.booleans())
 @example(Identity("~a/", "0"), Identity("~%E0/", "0"), False, False)
+@example(Identity("0", "0"), Identity("~@0/", "0"), False, False)
 def test_subscriptions_of_two_identities_have_two_queues(
     one: Identity, other: Identity, shared: bool, durable: bool
 ) -> None:
@@ -102,7 +103,7 @@ def test_subscriptions_of_two_identities_have_two_queues(
 
     assert (name(one) == name(other)) == (one == other)
     assert name(one) != name(other, everywhere=True)
-    users = [owner(who.container).user for who in (one, other)]
+    users = [owner(who.container).principal for who in (one, other)]
     same = one.link == other.link and users[0] == users[1]
     assert (name(one, everywhere=True) == name(other, everywhere=True)) == same
 
