@@ -18,6 +18,7 @@ from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import (
     COPY,
     DEFINE,
+    DEFINE_S,
     DUPLICATE,
     MESSAGE,
     MOVE,
@@ -310,7 +311,7 @@ def test_messages_of_an_unknown_queue_are_kept_until_it_is_known(tmp_path: Path)
         (path, offset)
         for path in sorted(tmp_path.glob("*.journal"))
         for kind, offset, _ in records(path)
-        if kind == DEFINE and path.read_bytes()[offset + HEAD_SIZE] == lost
+        if kind == DEFINE and DEFINE_S.unpack_from(path.read_bytes(), offset + HEAD_SIZE) == (lost,)
     )
     for path in tmp_path.glob("*.summary"):
         path.unlink()
