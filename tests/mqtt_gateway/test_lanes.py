@@ -454,3 +454,14 @@ def test_qos_2_of_a_client_that_has_left_goes_no_further_if_it_comes_back(lost: 
     who.publications = None
     assert back() == [b"1"]
     assert rig.lane.waiting == who.waiting == 0
+
+
+def test_what_comes_from_another_lane_leaves_with_the_credit_that_is_there() -> None:
+    rig, other, who = Rig("queue"), Rig(), Who("who")
+    rig.lane.elsewhere = lambda payload: other.lane
+    other.grant(9)
+    rig.lane.send(who, 1, 1, b"1")
+    rig.lane.reroute()
+    other.lane.send(who, 2, 1, b"2")
+    other.tick()
+    assert (rig.link.sent, other.link.sent, who.waiting) == ([], [b"1", b"2"], 0)

@@ -396,6 +396,7 @@ class Lane(LinkUser):
         if self._resting:
             self._lines.update(self._resting)
             self._resting = {}
+        if self._lines:  # also what another lane gave to this one, which may have credit
             self._pump()
 
     def _is_expired(self, entry: Entry) -> bool:
