@@ -40,9 +40,11 @@ class SupervisorPaths:
         return web.Response(status=status, body=body, headers={"Content-Type": kind})
 
     async def _body(self, request: web.Request) -> bytes:
-        """Return the body, a long one of a known caller only. Raises RequestError."""
+        """Return the body, a long one of a caller with credentials only. Raises RequestError."""
         is_long = request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
         caller = await self._gate.find(request, passwords=request.path in READ) if is_long else None
+        if caller is not None and caller.how == "anonymous":
+            caller = None
         return await request.app[CONNECTIONS_KEY].read_body(request, caller)
 
     async def _is_user(self, request: web.Request) -> bool:

@@ -38,7 +38,8 @@ HEAD_BYTES = 16 << 10
 READ_BYTES = 16 << 10
 """Bytes of a body that wait for their handler: twice as many, and what one read brings."""
 SLICE = 16 << 10
-"""Bytes that aiohttp gets at once: with an error it keeps them until the peer has gone, and gets none after it."""
+"""Bytes of one read, which come beside what waits for a handler. Of a request with an error aiohttp keeps them until
+the peer has gone, and gets none after them."""
 
 
 BROWSES = 16, 4
@@ -122,12 +123,15 @@ class _Peer(web.RequestHandler):
 
     __slots__ = ()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
+        transport.max_size = SLICE  # type: ignore[attr-defined]  # of asyncio: bytes of one read, else 256 KiB
+        super().connection_made(transport)
+
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
-        for at in range(0, len(data), SLICE):
-            if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
-                return
-            super().data_received(data[at : at + SLICE])
+        if not (self._messages and isinstance(self._messages[-1][0], _ErrInfo)):
+            super().data_received(data)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

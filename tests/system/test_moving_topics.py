@@ -67,7 +67,7 @@ class Sensor:
         self.device.client.on_publish = self._on_publish
         self.device.connect()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
