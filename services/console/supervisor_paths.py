@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from services.console.door.gate import BASIC, Gate, token_of
-from services.console.door.peer_limits import CONNECTIONS_KEY, EARLY_BYTES
+from services.console.door.peer_limits import CONNECTIONS_KEY, is_long
 from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 
@@ -41,8 +41,7 @@ class SupervisorPaths:
 
     async def _body(self, request: web.Request) -> bytes:
         """Return the body, a long one of a caller with credentials only. Raises RequestError."""
-        is_long = request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
-        caller = await self._gate.find(request, passwords=request.path in READ) if is_long else None
+        caller = await self._gate.find(request, passwords=request.path in READ) if is_long(request) else None
         if caller is not None and caller.how == "anonymous":
             caller = None
         return await request.app[CONNECTIONS_KEY].read_body(request, caller)

@@ -16,7 +16,7 @@ def _unavailable(text: str) -> RequestError:
 
 class Shares:
     """Counts one kind of work that is under way: `most` in all, `of_caller` of one caller. `what`: what is counted, in
-    the plural; `full`: text → the error if there is no more in all."""
+    the plural; `full`: makes the error from its text if `most` are under way."""
 
     def __init__(
         self, what: str, most: int, of_caller: int, full: Callable[[str], RequestError] = _unavailable

@@ -90,14 +90,17 @@ class Publishing:
             return None
         if owner.traits.levels and self._relays:
             return self._relay
-        return self._lane(owner.to if owner.traits.levels else owner.wire, owner.traits)
+        lane = self._lane(owner.to if owner.traits.levels else owner.wire, owner.traits)
+        if not lane.attached:
+            self._attach(lane)
+        return lane
 
     def _lane(self, address: str, traits: Traits) -> Lane:
         lane = self._lanes.get(address)
         if lane is None:
             lane = self._new_lane(address, traits)
-        if not lane.attached:
-            self._attach(lane)
+            if not traits.levels:
+                self._lanes[address] = lane
         return lane
 
     def up(self, connection: Connection) -> None:
@@ -138,11 +141,7 @@ class Publishing:
             return Way(route, self._replies)
         if route.link is None and self._relays:
             return Way(route, self._relay)
-        lane = self._lanes.get(route.address)
-        if lane is None:
-            lane = self._new_lane(route.address, route.traits)
-            if not route.traits.levels:
-                self._lanes[route.address] = lane
+        lane = self._lane(route.address, route.traits)
         lane.traits = route.traits
         return Way(route, lane)
 
