@@ -196,7 +196,7 @@ class Nodes:
                     f"AMQ119005: error creating consumer, subscription {name} is in use with another address or filter",
                     "amqp:illegal-state",
                 )
-            self.catalogue.user_limits.check(client, condition.weight, address, instead_of=queue.id)
+            self.catalogue.user_limits.check(client, condition.weight, address, durable=durable, instead_of=queue.id)
             self.catalogue.destroy_queue(queue.name, remove_consumers=True)
             queue = None
         if queue is None:

@@ -1,5 +1,5 @@
-"""The selectors and wildcard filters of one user are bounded together, over all links, connections and durable
-subscriptions."""
+"""The selectors, wildcard filters and durable subscriptions of one user are bounded together, over all links and
+connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,16 @@ from proton.reactor import Container, Copy, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.identity.filter_limits import MOST as MOST_LEVELS
+from services.broker.core.errors import BrokerError
+from services.broker.core.limits import user_limits
 from services.broker.core.limits.user_limits import MOST, UserLimits
+from services.broker.core.messages.condition import Condition
+from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.subscription import Identity, queue_name
+from services.broker.nodes import Nodes
 from services.broker.selector import MAX_WORDS, compile_selector
 from tests.broker.harness import BrokerProcess, Management, Terminus
+from tests.broker.sansio import Core
 from tests.kit.waiting import DEADLINE
 
 LONG = " OR ".join(f"p LIKE '%{'a' * 60}{n:02}%'" for n in range(16))
@@ -158,3 +167,59 @@ def test_a_selector_that_management_changes_counts_as_it_is(m: Management, broke
             receive(connection, "edited", "subscription")
         assert held
     _ended(broker, "edited")
+
+
+def subscribe_core(core: Core, client: str, link: str, *, form: str = "durable") -> Queue:
+    """Attach and detach a subscriber to a durable subscription of `news`."""
+    shared, everywhere = form != "durable", form == "global"
+    name = queue_name(Identity(client, link), durable=True, shared=shared, everywhere=everywhere)
+    connection = SimpleNamespace(router=True, user="", remote="")
+    nodes = Nodes(core.broker, connection)  # type: ignore[arg-type]  # what Nodes uses of a connection
+    return nodes.subscription(name, "news", Condition(), durable=True, shared=shared, client=client)
+
+
+@pytest.mark.parametrize("form", ["durable", "shared", "global"])
+@pytest.mark.parametrize("user", ["~eve/", "~eve@shop/", ""], ids=["user", "user in a space", "anonymous"])
+def test_the_durable_subscriptions_of_a_user_are_bounded(
+    form: str, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_limits, "MOST_SUBSCRIPTIONS", 6)
+    core = Core(tmp_path)
+    core.broker.catalogue.create_address("news", frozenset({"MULTICAST"}))
+
+    def subscribe(number: int, whose: str = user) -> Queue:
+        return subscribe_core(core, f"{whose}c{number // 2}", f"s{number}", form=form)
+
+    for _ in range(2):  # the second time after a restart
+        made = [subscribe(number) for number in range(6)]
+        with pytest.raises(BrokerError, match=r"have 6 durable subscriptions.*MAX_SUBSCRIPTIONS") as refusal:
+            subscribe(6)
+        assert refusal.value.condition == "amqp:resource-limit-exceeded"
+        assert subscribe(0) is made[0]
+        for other in "~bob/", "~eve@other/":
+            subscribe(0, other)
+        core.commit()
+        core.restart()
+    catalogue = core.broker.catalogue
+    monkeypatch.setattr(user_limits, "MOST_SUBSCRIPTIONS", 3)
+    for number in range(6):  # those that exist stay, also if there may be fewer
+        assert subscribe(number).name in catalogue.queues
+    for number in range(4):
+        with pytest.raises(BrokerError, match="durable subscriptions"):
+            subscribe(6)
+        catalogue.destroy_queue(subscribe(number).name)
+    subscribe(6)
+    core.store.close()  # type: ignore[union-attr]  # this core has a store
+
+
+def test_an_administrator_may_allow_a_client_more_than_a_user_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_limits, "MOST_SUBSCRIPTIONS", 2)
+    core = Core(max_subscriptions=4)
+    core.broker.catalogue.create_address("news", frozenset({"MULTICAST"}))
+    for number in range(4):
+        subscribe_core(core, f"~eve/{number}", "s")
+    with pytest.raises(BrokerError, match="of user 'eve' have 4"):
+        subscribe_core(core, "~eve/4", "s")
+    subscribe_core(core, "~bob/one", "s")

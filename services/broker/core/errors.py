@@ -92,6 +92,15 @@ def too_many_subscriptions(client: str, count: int) -> BrokerError:
     )
 
 
+def too_many_subscriptions_of_user(user: str, count: int) -> BrokerError:
+    """Refusal: the clients of a user have as many durable subscriptions as they may have."""
+    return BrokerError(
+        f"the clients of user {user!r} have {count} durable subscriptions at this broker, the limit of a user: "
+        "unsubscribe from some, or ask the administrator for a higher MAX_SUBSCRIPTIONS",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def too_many_queues(address: str, count: int) -> BrokerError:
     """Refusal: `count` durable queues get the messages of the address, which is the most."""
     return BrokerError(

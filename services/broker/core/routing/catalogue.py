@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import count
 from types import MappingProxyType
@@ -69,12 +68,10 @@ class Catalogue:
         self.addresses: dict[str, BrokerAddress] = {}
         self.queues: dict[str, Queue] = {}
         self.subscriptions: dict[str, Queue] = {}  # of clients, by identity
-        self.user_limits = UserLimits()
+        self.user_limits = UserLimits(limits.max_subscriptions)
         self._broker = broker
         self._touched = broker.ledger.touched
         self._store = store
-        self._limits = limits
-        self._subscriptions: Counter[str] = Counter()  # durable ones by client
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._names = NameTrie()  # of the addresses
         self._queues_by_address: dict[str, dict[str, Queue]] = {}
@@ -254,14 +251,12 @@ class Catalogue:
         this client, too much of its user.
         """
         check_name(name)
-        if client is not None and 0 <= self._limits.max_subscriptions <= self._subscriptions[client]:
-            raise errors.too_many_subscriptions(client, self._subscriptions[client])
         existing = self.queues.get(name)
         if existing is not None and not self.may_give_way(existing, address_name, routing_type):
             raise errors.queue_exists(name, existing.address.name)
         condition = condition or Condition.of(filter)
         if subscriber is not None:
-            self.user_limits.check(subscriber, condition.weight, address_name)
+            self.user_limits.check(subscriber, condition.weight, address_name, durable=client is not None)
         address = self.address_for_queue(address_name, routing_type, create=auto_create_address, temporary=temporary)
         if existing is not None:
             self._rename(existing)
@@ -326,10 +321,9 @@ class Catalogue:
         if queue.identity:
             self.subscriptions[queue.identity] = queue
         queue.touch()
-        if queue.client is not None:
-            self._subscriptions[queue.client] += 1
         if subscriber is not None:
-            self.user_limits.subscribed(queue.id, subscriber, queue.condition.weight, queue.address.name)
+            words, durable = queue.condition.weight, queue.client is not None
+            self.user_limits.subscribed(queue.id, subscriber, words, queue.address.name, durable=durable)
         self._queues_by_address.setdefault(queue.address.name, {})[queue.name] = queue
         if queue.routing_type == MULTICAST:
             self._table.bindings.add(Binding(queue.address.name, queue, queue.condition))
@@ -390,10 +384,6 @@ class Catalogue:
         del self.queues[queue.name]
         if queue.identity:
             del self.subscriptions[queue.identity]
-        if queue.client is not None:
-            self._subscriptions[queue.client] -= 1
-            if not self._subscriptions[queue.client]:
-                del self._subscriptions[queue.client]
         self.user_limits.ended(queue.id)
         mine = self._queues_by_address[queue.address.name]
         del mine[queue.name]
