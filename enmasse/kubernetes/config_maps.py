@@ -1,4 +1,5 @@
-"""Configuration in ConfigMaps: each key `….json` of those with the label is a part of the file of their kind. Pure.
+"""Configuration in ConfigMaps: each key `….json` of those with the label is a part of the file of their kind, with the
+label of a space of that file of the space. Pure.
 
 A ConfigMap without any key holds nothing; one whose keys are named otherwise is an error, so that a misnamed key does
 not remove everything that it held.
@@ -10,43 +11,60 @@ import base64
 import binascii
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from enmasse.kubernetes.api import Object
-from enmasse.kubernetes.labels import CONFIG
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS
+from enmasse.kubernetes.labels import CONFIG, SPACE
+from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, PLANS, SPACES
 from enmasse.model.merged import Content, FilePart, Unreadable
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.spaces import space_file
 
-FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS}
+FILES = {"addresses": ADDRESSES, "flavors": FLAVORS, "brokers": BROKERS, "spaces": SPACES, "plans": PLANS}
 """Value of the label → the file that these ConfigMaps are together."""
+_NEEDED = (ADDRESSES, FLAVORS)
+"""Files that are missing without a ConfigMap; without one of the others there just is nothing of it."""
 PREFIX = "configmap/"
-NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Made(NamedTuple):
+    """Purpose for which the release has made a ConfigMap: the kind of its entries, and their address space."""
+
+    kind: str
+    space: str = DEFAULT_SPACE
+
+
+NOTHING: Mapping[str, Made] = MappingProxyType({})
 SELECTOR = f"{CONFIG} in ({', '.join(FILES)})"
 
 
-def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, str] = NOTHING) -> dict[str, Content]:
-    """Return the content of the three files, from all ConfigMaps with configuration. Pure.
+def merged(config_maps: Mapping[str, Object], made_for: Mapping[str, Made] = NOTHING) -> dict[str, Content]:
+    """Return the content of the files, from all ConfigMaps with configuration. Pure.
 
-    `made_for`: name → kind of the ConfigMaps that the release created. Permission to edit addresses includes
-    the label of their ConfigMap: it is not read with another label, so that addresses cannot be turned into flavors.
+    `made_for`: name → purpose of the ConfigMaps that the release created. Permission to edit addresses includes the
+    labels of their ConfigMap: it is not read with other ones, so that addresses cannot be turned into flavors, nor into
+    those of another space.
     """
     sources: dict[str, list[FilePart]] = {}
     for name, item in sorted(config_maps.items()):
-        kind = kind_of(name, item, made_for)
-        if kind in FILES:
-            found = _sources(name, item) if kind == _label(item) else [_relabelled(name, item, kind)]
-            sources.setdefault(FILES[kind], []).extend(found)
-    return {file: _content(kind, sources.get(file)) for kind, file in FILES.items()}
+        file = file_of(name, item, made_for)
+        if file:
+            sources.setdefault(file, []).extend(_checked(name, item, made_for))
+    missing = {FILES[kind]: _without(kind) for kind in FILES if FILES[kind] not in sources}
+    return {**missing, **{file: tuple(parts) for file, parts in sources.items()}}
 
 
-def of_kind(config_maps: Mapping[str, Object], kind: str) -> dict[str, Object]:
-    """Return the ConfigMaps that hold addresses, or another kind, in the order of their names."""
-    return {name: item for name, item in sorted(config_maps.items()) if _label(item) == kind}
+def of_kind(config_maps: Mapping[str, Object], kind: str, space: str = DEFAULT_SPACE) -> dict[str, Object]:
+    """Return the ConfigMaps that hold addresses of a space, or another kind, in the order of their names."""
+    return {name: item for name, item in sorted(config_maps.items()) if _labels(item) == Made(kind, space)}
 
 
-def kind_of(name: str, item: Object, made_for: Mapping[str, str] = NOTHING) -> str:
-    """Return the kind a ConfigMap was created for by the release, otherwise that of its label."""
-    return made_for.get(name) or _label(item)
+def file_of(name: str, item: Object, made_for: Mapping[str, Made] = NOTHING) -> str:
+    """Return the file of which a ConfigMap is a part: the one that the release created it for, otherwise that of its
+    labels. Empty: no file."""
+    found = made_for.get(name) or _labels(item)
+    file = FILES.get(found.kind, "")
+    return space_file(found.space, file) if file == ADDRESSES else file
 
 
 def home(source: str) -> str:
@@ -54,20 +72,28 @@ def home(source: str) -> str:
     return source.removeprefix(PREFIX).partition("/")[0] if source.startswith(PREFIX) else ""
 
 
-def _label(item: Object) -> str:
-    return str(item["metadata"].get("labels", {}).get(CONFIG, ""))
+def _labels(item: Object) -> Made:
+    labels = item["metadata"].get("labels") or {}
+    return Made(str(labels.get(CONFIG, "")), str(labels.get(SPACE) or DEFAULT_SPACE))
 
 
-def _relabelled(name: str, item: Object, kind: str) -> FilePart:
-    reason = f"its label {CONFIG} is {_label(item)!r}, and the release made it for {kind}: set the label back"
-    return FilePart(f"{PREFIX}{name}", b"", reason)
+def _checked(name: str, item: Object, made_for: Mapping[str, Made]) -> list[FilePart]:
+    """Return the parts that a ConfigMap has, or one that says why it is not read."""
+    found, made = _labels(item), made_for.get(name)
+    if made is not None and made.kind != found.kind:
+        reason = f"its label {CONFIG} is {found.kind!r}, and the release made it for {made.kind}: set the label back"
+    elif made is not None and made.space != found.space:
+        reason = f"its label {SPACE} is {found.space!r}, and the release made it for {made.space!r}: set the label back"
+    elif found.space != DEFAULT_SPACE and FILES[found.kind] != ADDRESSES:
+        reason = f"{found.kind} are those of all address spaces: remove its label {SPACE}"
+    else:
+        return _sources(name, item)
+    return [FilePart(f"{PREFIX}{name}", b"", reason)]
 
 
-def _content(kind: str, sources: list[FilePart] | None) -> Content:
-    if sources is not None:
-        return tuple(sources)
-    # Without brokers.json there just are no brokers made by hand; the others cannot be taken away.
-    return None if kind == "brokers" else Unreadable(f"no ConfigMap has the label {CONFIG}={kind}")
+def _without(kind: str) -> Content:
+    """Return the content of a file without any ConfigMap."""
+    return Unreadable(f"no ConfigMap has the label {CONFIG}={kind}") if FILES[kind] in _NEEDED else None
 
 
 def _sources(name: str, item: Mapping[str, Any]) -> list[FilePart]:

@@ -8,7 +8,9 @@ COMPONENT = "app.kubernetes.io/component"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 CONFIG = "enmasse.io/config"
-"""Label of ConfigMaps with configuration: `addresses`, `flavors` or `brokers`."""
+"""Label of ConfigMaps with configuration: `addresses`, `flavors`, `brokers`, `spaces` or `plans`."""
+SPACE = "enmasse.io/space"
+"""Label of ConfigMaps with addresses: the address space that has them; without it the default one."""
 CONFIG_MAPS = "enmasse.io/config-maps"
 """Annotation of the ConfigMap `RELEASE-flavors`: the names of all with configuration that the release has made, with
 commas between. For users without the permission to list ConfigMaps."""

@@ -172,11 +172,18 @@ def apply(contents: Mapping[str, Content], before: Applied, known_users: Known |
         users_known=(users is not None or contents.get(USERS) is None)
         and (not state.anonymous or contents.get(ISSUERS) is None),
         problems=problems,
-        origins=_origins(documents.get(ADDRESSES)),
+        origins={**_origins(documents.get(ADDRESSES)), **spaces.origins},
         judged=spaces.judged,
         own=addresses,
         tenants=before.tenants,
     )
+
+
+def _parts_of_spaces(contents: Mapping[str, Content], reason: str) -> Iterator[Problem]:
+    """Yield a problem for each part of a file of a space; `reason` has {} for its name."""
+    for file, content in contents.items():
+        if (space := split_file(file).space) != DEFAULT_SPACE and isinstance(content, tuple):
+            yield from (Problem(file=part.name, reason=reason.format(repr(space))) for part in content)
 
 
 def _own(before: Applied) -> dict[AddressName, Address]:
@@ -221,6 +228,7 @@ class _Spaces:
         if not tenants:
             if self._document is not None and self._document.entries:
                 self._refused = [self._document.problem(NO_SPACES)]
+            self._refused += _parts_of_spaces(files.contents, NO_SPACES)
             self._document = self._plans = None
             files.config.pop(SPACES, None)
             files.config.pop(PLANS, None)
@@ -259,15 +267,19 @@ class _Spaces:
 
     def _without_entry(self, entries: Mapping[str, Space]) -> list[Problem]:
         """Return a problem for each folder without a space in force, and forget the files of removed spaces."""
-        there = {split_file(file).space: content for file, content in self._files.contents.items() if content}
+        contents = {
+            file: content
+            for file, content in self._files.contents.items()
+            if content and split_file(file).space not in (DEFAULT_SPACE, *entries)
+        }
         reason = f"there is no valid address space of this name in {SPACES}: add it there, or remove this folder"
         for file in list(self._files.config):
             if (space := split_file(file).space) != DEFAULT_SPACE and space not in entries:
                 del self._files.config[file]
+        folders = {split_file(file).space for file, content in contents.items() if not isinstance(content, tuple)}
         return [
-            Problem(file=f"{FOLDER}/{space}", reason=reason)
-            for space in there
-            if space != DEFAULT_SPACE and space not in entries
+            *(Problem(file=f"{FOLDER}/{space}", reason=reason) for space in sorted(folders)),
+            *_parts_of_spaces(contents, f"{{}} is no valid address space of {SPACES}: add it there, or remove this"),
         ]
 
     def uses(self) -> Iterator[Address]:
@@ -278,6 +290,11 @@ class _Spaces:
     def failed(self) -> dict[AddressName, Failed]:
         """Entries without a valid version, by full names."""
         return {name: failed for each in self.judged.values() for name, failed in each.failed.items()}
+
+    @property
+    def origins(self) -> dict[AddressName, str]:
+        """Address → the name of its source, by full names."""
+        return {name: origin for each in self.judged.values() for name, origin in each.origins.items()}
 
     @property
     def changed(self) -> list[AddressName]:
@@ -351,7 +368,7 @@ def content_hash(content: Content) -> str | None:
 def _origins(document: Document | None) -> dict[AddressName, str]:
     if not isinstance(document, MergedDocument):
         return {}
-    return {AddressName(shown(name)): document.origin(name) for name in document.entries}
+    return {AddressName(shown(name)): origin for name, origin in document.origins.items()}
 
 
 def sha256(data: bytes) -> str:

@@ -65,9 +65,10 @@ class MergedDocument(Document):
         """Return True if a source cannot be read, so that entries may be missing."""
         return bool(self.unreadable)
 
-    def origin(self, name: str) -> str:
-        """Return the source of an entry."""
-        return self._parts[name].file
+    @property
+    def origins(self) -> dict[str, str]:
+        """Entry → the name of its source."""
+        return {name: part.file for name, part in self._parts.items()}
 
     def line(self, *path: str) -> int | None:
         """Return the line of a key in the source of its entry."""

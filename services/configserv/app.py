@@ -103,7 +103,7 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health, config.binders)
+    service = ConfigService(store, config.reporters, health, config.binders, spaces=config.spaces)
     driver = KubernetesDriver(place, member.api, had_users=store.has_users)
 
     def force(name: str, addresses: Iterable[AddressName]) -> None:

@@ -19,10 +19,12 @@ from enmasse.kubernetes.config_maps import home
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
 from enmasse.logs import log
 from enmasse.model import feeds
-from enmasse.model.configuration import ADDRESSES
-from enmasse.model.names import AddressName
+from enmasse.model.configuration import ADDRESSES, FLAVORS, SPACES
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+from enmasse.model.tenants.spaces import space_file, split_file
 from enmasse.process import runner
 from services.configserv.drivers.kubernetes import ConfigMap
+from services.configserv.drivers.mounted_users import space_of
 
 MANAGER = "enmasse-configserv"
 INTERVAL, COUNTS_INTERVAL = 1.5, 30.0
@@ -139,20 +141,40 @@ class StatusMaps:
 def divided(
     status: feeds.Status, config_maps: Sequence[ConfigMap], homes: Mapping[AddressName, str]
 ) -> dict[str, tuple[str, bytes]]:
-    """ConfigMap → its part of the status as text, and what of it decides whether it is written soon. Pure."""
+    """ConfigMap → its part of the status as text, and what of it decides whether it is written soon. Pure.
+
+    What has no ConfigMap of its own is beside the first one of its address space; beside a ConfigMap of a space there
+    is nothing of another one.
+    """
     first: dict[str, str] = {}
     for each in config_maps:
         first.setdefault(each.file, each.name)
-    general = first.get(ADDRESSES, config_maps[0].name)
+    general = next((first[file] for file in (ADDRESSES, FLAVORS) if file in first), config_maps[0].name)
+    operators = first.get(SPACES, general)
     addresses: dict[str, list[feeds.AddressStatus]] = {each.name: [] for each in config_maps}
     errors: dict[str, list[feeds.ErrorStatus]] = {each.name: [] for each in config_maps}
+
+    def place(where: str, space: str, file: str = "") -> str:
+        if where not in addresses:
+            where = first.get(file) or first.get(space_file(space, ADDRESSES), "")
+        return where or (operators if space != DEFAULT_SPACE else general)
+
     for address in status.addresses:
-        where = homes.get(address.name, "")
-        addresses[where if where in addresses else general].append(address)
+        addresses[place(homes.get(address.name, ""), split_name(address.name).space)].append(address)
     for error in status.errors:
-        where = home(error.file)
-        errors[where if where in errors else first.get(error.file, general)].append(error)
-    return {name: _text(status.config, addresses[name], errors[name]) for name in addresses}
+        errors[place(home(error.file), space_of(error.file), error.file)].append(error)
+    configs = {
+        space: _config_of(space, status.config) for space in {split_file(each.file).space for each in config_maps}
+    }
+    return {
+        each.name: _text(configs[split_file(each.file).space], addresses[each.name], errors[each.name])
+        for each in config_maps
+    }
+
+
+def _config_of(space: str, config: Mapping[str, str]) -> dict[str, str]:
+    """Return the files that concern a space; the default one's are those of the installation too."""
+    return {file: value for file, value in config.items() if split_file(file).space == space}
 
 
 def _text(

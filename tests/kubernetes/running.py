@@ -20,32 +20,38 @@ from tests.configserv.running import Client, Configserv
 from tests.kubernetes.cluster import Cluster
 
 FLAVORS = {"q": {"type": "queue", "templateName": "queue-persisted"}}
-CONFIG = "enmasse.io/config"
+CONFIG, SPACE = "enmasse.io/config", "enmasse.io/space"
 
 
-def config_map(name: str, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """With the label; values that are no text are written as JSON."""
+def config_map(name: str, kind: str, data: dict[str, Any], space: str = "") -> dict[str, Any]:
+    """With the labels; values that are no text are written as JSON."""
     texts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in data.items()}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": {CONFIG: kind}},
+        "metadata": {"name": name, "labels": {CONFIG: kind, **({SPACE: space} if space else {})}},
         "data": texts,
     }
 
 
 def grant(
-    cluster: Cluster, namespace: str, component: str, *more: str, console: bool = False, **config_maps: Iterable[str]
+    cluster: Cluster,
+    namespace: str,
+    component: str,
+    *more: str,
+    console: bool = False,
+    options: Iterable[str] = (),
+    **config_maps: Iterable[str],
 ) -> str:
     """The service account of a component with the rights that the chart gives it, and its objects of the kinds in
     `more`; gives the user for `Cluster.token`. `config_maps`: further ones with `addresses` or `flavors`, which the
-    values name; `console`: there is one, for which configserv writes."""
+    values name; `console`: there is one, for which configserv writes; `options`: further ones of Helm."""
     chart = str(Path(__file__).parents[2] / "charts" / "enmasse")
     template = ("template", "enmasse", chart, "--show-only", f"templates/{component}.yaml", "--namespace", namespace)
     values = [f"--set=configuration.{kind}={{{','.join(names)}}}" for kind, names in config_maps.items()]
     values.append(f"--set=console.enabled={str(console).lower()}")
     kinds = ("ServiceAccount", "Role", "RoleBinding", *more)
-    found = yaml.safe_load_all(cluster.helm(*template, *values))
+    found = yaml.safe_load_all(cluster.helm(*template, *values, *options))
     cluster.apply(*(each for each in found if each and each["kind"] in kinds), namespace=namespace)
     return f"{namespace}/enmasse-{component}"
 

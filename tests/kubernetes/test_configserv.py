@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import proton
 from proton.utils import BlockingConnection
@@ -18,7 +18,7 @@ from enmasse.kubernetes.api import ApiServer, connect
 from enmasse.model import edits
 from enmasse.model.merged import FilePart
 from enmasse.testing import wait_for
-from services.configserv.drivers.kubernetes import KubernetesDriver, KubernetesSettings
+from services.configserv.drivers.kubernetes import Kind, KubernetesDriver, KubernetesSettings
 from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
@@ -220,7 +220,7 @@ def test_the_api_server_away_and_back(cluster: Cluster, tmp_path: Path) -> None:
         wait_for("the change is seen", lambda: applied(one, "c"))
 
 
-CONFIGURED: dict[Literal["addresses", "flavors", "brokers"], list[str]] = {
+CONFIGURED: dict[Kind, list[str]] = {
     "addresses": ["enmasse-addresses"],
     "flavors": ["enmasse-flavors"],
 }

@@ -158,6 +158,9 @@ spec:
         {{- end }}
         {{- if .users }}
         - {name: users, mountPath: /etc/enmasse-users, readOnly: true}
+        {{- range .root.Values.users.secrets }}
+        - {name: users-{{ replace "." "-" . }}, mountPath: /etc/enmasse-more-users/{{ . }}, readOnly: true}
+        {{- end }}
         {{- end }}
         {{- if .redis }}
         - {name: redis, mountPath: /etc/enmasse-redis, readOnly: true}
@@ -183,6 +186,10 @@ spec:
     {{- if .users }}
     - name: users
       secret: {secretName: {{ .root.Release.Name }}-users, optional: true}
+    {{- range .root.Values.users.secrets }}
+    - name: users-{{ replace "." "-" . }}
+      secret: {secretName: {{ . }}, optional: true}
+    {{- end }}
     {{- end }}
     {{- if .redis }}
     - name: redis
@@ -332,11 +339,17 @@ has the name of another ConfigMap of the release.
   "addresses" (prepend .Values.configuration.addresses (printf "%s-addresses" $release))
   "flavors" (prepend .Values.configuration.flavors (printf "%s-flavors" $release)) }}
 {{- if not .Values.storageController.enabled }}{{ $_ := set $maps "brokers" (list (printf "%s-brokers" $release)) }}{{ end }}
+{{- if .Values.configuration.spaces }}
+{{- $_ := set $maps "spaces" (list (printf "%s-spaces" $release)) }}
+{{- $_ := set $maps "plans" (list (printf "%s-plans" $release)) }}
+{{- end }}
 {{- $taken := list }}
 {{- range list "authserv" "configserv" "console" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
-{{- range $kind, $names := $maps }}
+{{- $every := deepCopy $maps }}
+{{- range $space, $names := .Values.configuration.spaces }}{{ $_ := set $every (printf "spaces.%s" $space) $names }}{{ end }}
+{{- range $kind, $names := $every }}
 {{- range $names }}
 {{- if or (has . $taken) (hasSuffix "-status" .) (hasSuffix "-state" .) }}
 {{- fail (printf "configuration.%s: the name %s is taken by another ConfigMap of the release; choose another one" $kind .) }}
@@ -345,4 +358,19 @@ has the name of another ConfigMap of the release.
 {{- end }}
 {{- end }}
 {{- toYaml $maps }}
+{{- end }}
+
+{{/* Names of all ConfigMaps with configuration that the release makes, as a list in JSON. */}}
+{{- define "enmasse.allConfigMaps" -}}
+{{- $all := list }}
+{{- range include "enmasse.configMaps" . | fromYaml }}{{ $all = concat $all . }}{{ end }}
+{{- range .Values.configuration.spaces }}{{ $all = concat $all . }}{{ end }}
+{{- toJson $all }}
+{{- end }}
+
+{{/* Secrets in which configserv keeps the last good users (services/configserv/state/user_secrets.py), as a list in JSON. */}}
+{{- define "enmasse.userSecrets" -}}
+{{- $names := list "enmasse-configserv-state" }}
+{{- range until 16 }}{{ $names = append $names (printf "enmasse-configserv-state-users-%d" .) }}{{ end }}
+{{- toJson $names -}}
 {{- end }}

@@ -14,8 +14,8 @@ import msgspec
 from enmasse.model.addresses import Address, edit_addresses
 from enmasse.model.flavors import Flavor
 from enmasse.model.issuers import Issuer
-from enmasse.model.jsonfile import Document, Problem, edited
-from enmasse.model.merged import Content
+from enmasse.model.jsonfile import Document, Problem, edited, shown
+from enmasse.model.merged import Content, MergedDocument
 from enmasse.model.names import AddressName, LocalName, full_name, space_prefix, split_name
 from enmasse.model.tenants.plan_rules import PlanRules
 from enmasse.model.tenants.plans import Plans, parse_plans
@@ -68,6 +68,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """Rules by which its addresses were judged; None: they have not been judged."""
     clung: tuple[str, ...] = ()
     """Flavors that are gone from flavors.json, and stay for those who use them."""
+    origins: dict[AddressName, str] = {}
+    """Address → the name of its source, by full names, if the file has several sources."""
     plain: bool = False
     """Each entry of addresses.json is in force, and a later edit can be judged by itself."""
 
@@ -143,7 +145,7 @@ def judge(
         return msgspec.structs.replace(was, state=state, problems=problems, contents=found)
     wrong = problems[addresses_file] = []
     addresses = _edited(addresses_file, found[addresses_file], was, rules) if same_rules else None
-    plain, failed = True, dict[AddressName, Failed]()
+    plain, failed, origins = True, dict[AddressName, Failed](), dict[AddressName, str]()
     if addresses is not None:
         reader.note(addresses_file)
     else:
@@ -151,6 +153,8 @@ def judge(
         addresses, failed, more = addresses_in_force(document, rules.flavors, clung, was.addresses, rules)
         wrong += more
         plain = document is not None and document.plain and not wrong and not clung
+        if isinstance(document, MergedDocument):
+            origins = {full_name(space, LocalName(shown(name))): origin for name, origin in document.origins.items()}
     return Judged(
         state=state,
         addresses=addresses,
@@ -160,6 +164,7 @@ def judge(
         contents=found,
         rules=rules,
         clung=tuple(clung),
+        origins=origins,
         plain=plain,
     )
 

@@ -1,50 +1,62 @@
 """Configuration from the ConfigMaps of a namespace (enmasse/kubernetes/config_maps.py), watched.
 
-Users are in a Secret, which this service may not read by the API: it is mounted, and looked at again and again.
+Users are in Secrets (mounted_users.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
-from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, home, kind_of, merged, of_kind
+from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, Made, file_of, home, merged
 from enmasse.kubernetes.forced import ForceOrder, order
+from enmasse.kubernetes.labels import CONFIG, SPACE
 from enmasse.kubernetes.watch import View
-from enmasse.model.configuration import ISSUERS, USERS
-from enmasse.model.merged import Content, FilePart, Unreadable
-from services.configserv.drivers.directory import Signature, content, signature
+from enmasse.model.configuration import ADDRESSES
+from enmasse.model.merged import FilePart
+from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, full_name
+from enmasse.model.names import SPACE as INSIDE
+from enmasse.model.tenants.spaces import split_file
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
+from services.configserv.drivers.mounted_users import MountedUsers
+
+Kind = Literal["addresses", "flavors", "brokers", "spaces", "plans"]
+"""Value of the label of ConfigMaps with configuration."""
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`driver` in the settings. `release`: prefix of the names of the Lease and ConfigMaps of this service.
-    `config_maps`: kind (the value of the label) → names of those that the release made for it. `users`: the file
-    users.json of a mounted Secret, without which no client is let in; None: clients need no credentials. issuers.json
-    of the same Secret is read too."""
+    `config_maps`: kind (the value of the label) → names of those that the release made for it; `spaces`: address space
+    → names of those that it made for the addresses of the space. `users`: the file users.json of a mounted Secret,
+    without which no client is let in; None: clients need no credentials. `more_users`: folders of further Secrets."""
 
     kind: Literal["kubernetes"]
     namespace: str
     release: str = "enmasse"
-    config_maps: dict[Literal["addresses", "flavors", "brokers"], list[str]] = {}
+    config_maps: dict[Kind, list[str]] = {}
+    spaces: dict[str, list[str]] = {}
     users: str | None = None
+    more_users: list[str] = []
+
+    def made_for(self) -> dict[str, Made]:
+        """Return the purpose of each ConfigMap that the release made."""
+        found = {name: Made(kind) for kind, names in self.config_maps.items() for name in names}
+        return found | {name: Made("addresses", space) for space, names in self.spaces.items() for name in names}
 
 
 ATTEMPTS = 20
 """Tries to replace a ConfigMap that others change, too."""
 POLL = 1.0
 """Seconds between two looks at the users. Kubernetes replaces the files of a Secret in one step, within a minute."""
-_NONE = b"{}"
-_GONE = Unreadable("the Secret with the key users.json is gone: make it again (docs/kubernetes.md, Users)")
 
 
 class ConfigMap(NamedTuple):
-    """A ConfigMap with configuration."""
+    """A ConfigMap with configuration. `file`: the one of which it is a part."""
 
     name: str
     uid: str
@@ -55,15 +67,17 @@ class KubernetesDriver:
     """Driver for the ConfigMaps of one namespace."""
 
     def __init__(self, settings: KubernetesSettings, api: Api, *, had_users: bool = False) -> None:
-        """`had_users`: there has been a users.json, so that a missing one is an error; before, it means no users."""
-        self._had_users = had_users
+        """`had_users`: as of MountedUsers."""
         self._api = api
-        self._made_for = {name: kind for kind, names in settings.config_maps.items() for name in names}
+        self._made_for = settings.made_for()
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
         self._contents: Contents | None = None
-        self._users = None if settings.users is None else Path(settings.users)
-        self._seen: tuple[Signature, Signature] | None = None
+        self._users = (
+            None
+            if settings.users is None
+            else MountedUsers(Path(settings.users), list(map(Path, settings.more_users)), had_users=had_users)
+        )
         self._timer: asyncio.TimerHandle | None = None
         self.on_orders: Callable[[dict[str, ForceOrder]], None] = lambda _: None
         """Called with all orders, by ConfigMap, when they may have changed."""
@@ -80,7 +94,7 @@ class KubernetesDriver:
         return dict(self._contents or {})
 
     async def edit(self, file: str, edit: Edit) -> None:
-        if file not in FILES.values():
+        if file not in FILES.values() and split_file(file).file != ADDRESSES:
             text = "users are in a Secret: change users.json with `enmasse user`, and put it there"
             raise NotWritable(f"{text} (docs/kubernetes.md, Users)")
         for _ in range(ATTEMPTS):
@@ -97,7 +111,9 @@ class KubernetesDriver:
         found = {item["metadata"]["name"]: item for item in listed}
         sources = merged(found, self._made_for).get(file)
         if not isinstance(sources, tuple):
-            raise NotWritable(f"there is no ConfigMap for {file}")
+            space = split_file(file).space
+            labels = f", with the labels {CONFIG}=addresses and {SPACE}={space}" if space != DEFAULT_SPACE else ""
+            raise NotWritable(f"there is no ConfigMap for {file}: make one{labels} (docs/kubernetes.md)")
         place = self._home(file, found, [source.name for source in sources])
         if place not in {source.name for source in sources}:
             sources = (*sources, FilePart(place, b"{}"))
@@ -125,11 +141,10 @@ class KubernetesDriver:
     def _home(self, file: str, found: Mapping[str, Object], sources: list[str]) -> str:
         """Return the source for new entries: of the ConfigMap that the release has made, which may be empty, otherwise
         the first."""
-        made = [name for name, kind in self._made_for.items() if FILES[kind] == file and name in found]
-        own = made or [
-            name for name, item in sorted(found.items()) if FILES[kind_of(name, item, self._made_for)] == file
-        ]
-        return next((each for each in sources if home(each) == own[0]), f"{PREFIX}{own[0]}/{file}")
+        having = [name for name, item in sorted(found.items()) if file_of(name, item, self._made_for) == file]
+        made = [name for name in self._made_for if name in having]
+        own = made or having
+        return next((each for each in sources if home(each) == own[0]), f"{PREFIX}{own[0]}/{split_file(file).file}")
 
     def close(self) -> None:
         self._changed = None
@@ -146,22 +161,13 @@ class KubernetesDriver:
         """Return the ConfigMaps with configuration, by name."""
         found = self._view.objects()
         return [
-            ConfigMap(name, str(item["metadata"]["uid"]), FILES[kind_of(name, item, self._made_for)])
+            ConfigMap(name, str(item["metadata"]["uid"]), file_of(name, item, self._made_for))
             for name, item in sorted(found.items())
         ]
 
-    def _content_of_users(self, file: Path) -> Content:
-        found = content(file)
-        self._had_users = self._had_users or found is not None
-        if found is None:
-            return _GONE if self._had_users else _NONE
-        return found
-
-    def _look_at_users(self, file: Path) -> None:
-        self._timer = asyncio.get_running_loop().call_later(POLL, self._look_at_users, file)
-        now = signature(file), signature(file.with_name(ISSUERS))
-        if now != self._seen:
-            self._seen = now
+    def _look_at_users(self, users: MountedUsers) -> None:
+        self._timer = asyncio.get_running_loop().call_later(POLL, self._look_at_users, users)
+        if users.has_changed():
             self._look()
 
     def _look(self) -> None:
@@ -170,11 +176,18 @@ class KubernetesDriver:
         found = self._view.objects()
         contents = merged(found, self._made_for)
         if self._users is not None:
-            contents[USERS] = self._content_of_users(self._users)
-            contents[ISSUERS] = content(self._users.with_name(ISSUERS))
+            contents |= self._users.contents()
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
-        self.on_orders(
-            {name: each for name, item in of_kind(found, "addresses").items() if (each := order(item)) is not None}
-        )
+        orders = {}
+        for name, item in sorted(found.items()):
+            space, file = split_file(file_of(name, item, self._made_for))
+            if file == ADDRESSES and (each := order(item)) is not None:
+                orders[name] = ForceOrder(each.id, tuple(_inside(space, each.addresses)))
+        self.on_orders(orders)
+
+
+def _inside(space: str, names: Iterable[AddressName]) -> Iterator[AddressName]:
+    """Yield the full names of addresses as people write them; an order has none of another space."""
+    return (full_name(space, LocalName(name)) for name in names if not name.startswith(INSIDE))

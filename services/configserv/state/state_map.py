@@ -1,4 +1,5 @@
-"""State of configserv in a ConfigMap of its own, and users in a Secret: a pod has no disk that its successor sees.
+"""State of configserv in a ConfigMap of its own, and users in Secrets (user_secrets.py): a pod has no disk that its
+successor sees.
 
 Requests are made in threads. A change is saved before it is published (`loading`), so a successor knows everything that
 was published; a save that has failed is tried again.
@@ -7,54 +8,43 @@ was published; a save that has failed is tried again.
 from __future__ import annotations
 
 import asyncio
-import base64
 import binascii
-import gzip
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, SECRET, Api, ApiError, Object, ObjectKind
+from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
 from enmasse.kubernetes.forced import ForceOrder
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.logs import log
 from enmasse.model.configuration import AppliedState
-from enmasse.model.issuers import Issuer
 from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
-from enmasse.model.users import User
 from enmasse.process import runner
-from enmasse.storage.decoding import decode
 from services.configserv.state.store import ForcedNames, decoded, has_its_flavors
+from services.configserv.state.user_secrets import (
+    MANAGER,
+    MAX_BYTES,
+    UserSecrets,
+    packed,
+    read,
+    unpacked,
+    without_users,
+)
 
-MANAGER = "enmasse-configserv"
 CONFIGURATION, FORCED, DAMAGED = "configuration.json.gz", "forced.json.gz", ".damaged"
-USERS = "users.json.gz"
-"""Key of the Secret."""
-MAX_BYTES = 950_000
-"""Compressed and in base64, of what a ConfigMap may hold (1 MiB). Ten thousand addresses take about a tenth."""
-MAX_PLAIN = 512 * 1024 * 1024
 T = TypeVar("T")
-
-
-class _SavedUsers(msgspec.Struct):
-    users: dict[str, User] | None = None
-    issuers: dict[str, Issuer] | None = None
-    salt_key: bytes = b""
 
 
 class StateMap:
     """The ConfigMap `name` (a Store)."""
 
     def __init__(self, api: Api, name: str, labels: dict[str, str], *, users: bool = False) -> None:
-        """`users`: there is a Secret of the same name, for the hashes of passwords, and issuers with their secrets."""
+        """`users`: there are Secrets of the same name, for the hashes of passwords, and issuers with their secrets."""
         self._api = api
-        self._users = users
-        self._users_data: str | None = None
-        """Users in the Secret, or to be written there."""
-        self._users_changed = False
+        self._users = UserSecrets(api, name, {**labels, MANAGED_BY: MANAGER}) if users else None
         self._name = name
         self._labels = {**labels, MANAGED_BY: MANAGER}
         self._data: dict[str, str] = {}
@@ -69,34 +59,25 @@ class StateMap:
         """Called after the next write."""
 
     async def open(self) -> None:
-        """Read the ConfigMap, and the Secret. Raises process.Fatal if they cannot be read: the service must not start
+        """Read the ConfigMap, and the Secrets. Raises process.Fatal if they cannot be read: the service must not start
         without them."""
-        self._data = dict((await self._get(CONFIG_MAP)).get("binaryData") or {})
-        if self._users:
-            self._users_data = ((await self._get(SECRET)).get("data") or {}).get(USERS)
-
-    async def _get(self, kind: ObjectKind) -> Object:
-        try:
-            return await asyncio.to_thread(self._api.get, kind, self._name) or {}
-        except ApiError as error:
-            where = f"{kind.name.lower()}/{self._name}"
-            raise runner.Fatal("cluster.configmap.not-readable", f"{where} cannot be read: {error}") from None
+        found = await asyncio.to_thread(read, self._api, CONFIG_MAP, self._name)
+        self._data = dict(found.get("binaryData") or {})
+        if self._users is not None:
+            await asyncio.to_thread(self._users.open)
 
     @property
     def has_users(self) -> bool:
         """Whether there has been a users.json."""
-        return self._users_data is not None
+        return self._users is not None and self._users.known
 
     async def save(self, state: AppliedState) -> None:
         """Save this; a failure is added to the problems."""
         if state != self._state or self._problem:
             self._state = state
-            saved = _packed(msgspec.json.encode(_SavedUsers(state.users, state.issuers, state.salt_key)))
-            if self._users and saved != self._users_data:
-                self._users_data, self._users_changed = saved, True
-            # without tenants: a cluster has no spaces yet, and hashes of their users must not be in a ConfigMap
-            public = msgspec.structs.replace(state, users=None, issuers=None, salt_key=b"", tenants=msgspec.UNSET)
-            self._put(CONFIGURATION, msgspec.json.encode(public))
+            if self._users is not None:
+                self._users.put(state)
+            self._put(CONFIGURATION, msgspec.json.encode(without_users(state)))
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -110,20 +91,10 @@ class StateMap:
             self._set_aside(CONFIGURATION, "it has addresses of flavors that it does not have")
             state = None
         state = state or AppliedState()
-        if self._users_data is not None:
-            saved = self._saved_users(self._users_data)
-            state = msgspec.structs.replace(state, users=saved.users, issuers=saved.issuers, salt_key=saved.salt_key)
+        if self._users is not None:
+            state = self._users.added_to(state)
         self._state = state
         return state
-
-    def _saved_users(self, text: str) -> _SavedUsers:
-        """Return the saved users; damaged ones are lost, and no client is let in before there is a valid users.json."""
-        try:
-            return decode(_unpacked(text), _SavedUsers)
-        except (ValueError, zlib.error, binascii.Error) as error:
-            where = f"secret/{self._name}/{USERS}"
-            log.get().error("configserv.data.set-aside", file=where, reason=str(error), kept="")
-            return _SavedUsers()
 
     def forced(self) -> list[AddressName]:
         """Return the forced addresses as saved."""
@@ -179,7 +150,7 @@ class StateMap:
         if text is None:
             return None
         try:
-            return decoded(_unpacked(text), kind, f"configmap/{self._name}/{key}")
+            return decoded(unpacked(text), kind, f"configmap/{self._name}/{key}")
         except (ValueError, zlib.error, binascii.Error) as error:
             self._set_aside(key, str(error))
             return None
@@ -191,7 +162,7 @@ class StateMap:
         log.get().error("configserv.data.set-aside", file=f"configmap/{self._name}/{key}", reason=reason, kept=kept)
 
     def _put(self, key: str, data: bytes) -> None:
-        self._data[key] = _packed(data)
+        self._data[key] = packed(data)
         self._changed = True
         if self._writing is None:
             self._writing = runner.spawn(self._write(), "save")
@@ -209,7 +180,7 @@ class StateMap:
 
     async def _applied(self) -> str:
         """Write the ConfigMap; return why that failed, "" if it did not."""
-        size = max(sum(map(len, self._data.values())), len(self._users_data or ""))
+        size = sum(map(len, self._data.values()))
         if size > MAX_BYTES:
             return f"it takes {size} bytes, and a ConfigMap holds 1 MiB; use fewer addresses"
         body: Object = {
@@ -217,25 +188,12 @@ class StateMap:
             "binaryData": dict(self._data),
         }
         try:
-            if self._users_changed:  # before the rest: what was published must be saved
-                secret: Object = {"metadata": body["metadata"], "data": {USERS: self._users_data}}
-                await asyncio.to_thread(self._api.apply, SECRET, secret, MANAGER, force=True)
-                self._users_changed = False
+            if self._users is not None:  # before the rest: what was published must be saved
+                reason = await asyncio.to_thread(self._users.save)
+                if reason:
+                    return reason
             # Only the leader writes here; changes made by people are overwritten.
             await asyncio.to_thread(self._api.apply, CONFIG_MAP, body, MANAGER, force=True)
         except ApiError as error:
             return str(error)
         return ""
-
-
-def _packed(data: bytes) -> str:
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
-
-
-def _unpacked(text: str) -> bytes:
-    """Raises ValueError, zlib.error, binascii.Error."""
-    unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    data = unpacked.decompress(base64.b64decode(text), MAX_PLAIN)
-    if not unpacked.eof:
-        raise ValueError("it is cut off, or too large")
-    return data
