@@ -190,15 +190,16 @@ class Keeper:
         book = self.book
         if len(book) >= MAX_WILLS and book.current(request.key) is None:
             raise ControlError(RESOURCE_LIMIT, f"there are {len(book)} wills; there may be {MAX_WILLS}")
-        if book.bytes >= MAX_BYTES:
-            raise ControlError(RESOURCE_LIMIT, f"the messages of all wills have {book.bytes} bytes; {MAX_BYTES} may be")
-        count, size = book.of_user(request.author)
-        if count >= MAX_WILLS - len(book) and book.current(request.key) is None:
-            raise ControlError(
-                RESOURCE_LIMIT, f"the user has {count} wills: as many as there is room for of all others"
-            )
-        if size >= MAX_BYTES - book.bytes:
-            raise ControlError(RESOURCE_LIMIT, f"the user's wills have {size} bytes: others need the room that is left")
+        if book.bytes.used >= MAX_BYTES:
+            text = f"the messages of all wills have {book.bytes.used} bytes; {MAX_BYTES} may be"
+            raise ControlError(RESOURCE_LIMIT, text)
+        user = request.author.full_name
+        if book.number.is_full(user, MAX_WILLS) and book.current(request.key) is None:
+            text = f"the user has {book.number.of(user)} wills: as many as there is room for of all others"
+            raise ControlError(RESOURCE_LIMIT, text)
+        if book.bytes.is_full(user, MAX_BYTES):
+            text = f"the user's wills have {book.bytes.of(user)} bytes: others need the room that is left"
+            raise ControlError(RESOURCE_LIMIT, text)
         if self._under_way >= MAX_UNDER_WAY:
             raise ControlError(RESOURCE_LIMIT, "too much is being stored at this moment; try again")
         self._number += 1

@@ -150,7 +150,9 @@ class LastWillService:
         yield gauge(
             "lwt_wills", "Wills, by what has become of their clients.", [({"state": s.value}, states[s]) for s in State]
         )
-        yield gauge("lwt_wills_bytes", "Bytes of their messages.", single(self._life.book.bytes if self._life else 0))
+        yield gauge(
+            "lwt_wills_bytes", "Bytes of their messages.", single(self._life.book.bytes.used if self._life else 0)
+        )
         yield gauge("lwt_links", "Links attached to $lwt.", single(self._counters.links))
         yield gauge("lwt_store_ready", "1 while the store can be used.", single(self._store.state.ready))
         yield gauge("lwt_store_waiting", "Writes that wait for the store.", single(self._store.waiting))

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from enmasse.identity.authors import NOT_STATED, Author
+from enmasse.identity.shared_room import SharedRoom
 
 Link = int
 """Identifies a link during the life of the process."""
@@ -102,10 +103,10 @@ class WillBook:
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
-        self.bytes = 0
-        """Bytes of all messages."""
-        self._of_users: dict[tuple[str, str], tuple[int, int]] = {}
-        """Space and user → number and bytes of its wills."""
+        self.number = SharedRoom()
+        """Number of wills."""
+        self.bytes = SharedRoom()
+        """Bytes of their messages."""
         self._wills: dict[str, Will] = {}
         self._current: dict[str, Will] = {}
         """Key → its will that is not due."""
@@ -317,17 +318,10 @@ class WillBook:
         self._wills[will.id] = will
         self._count(will, 1)
 
-    def of_user(self, author: Author) -> tuple[int, int]:
-        """Return the number of wills of a user, and the bytes of their messages."""
-        return self._of_users.get((author.space, author.user), (0, 0))
-
     def _count(self, will: Will, one: int) -> None:
-        self.bytes += one * will.size
-        count, size = self.of_user(will.author)
-        user = (will.author.space, will.author.user)
-        self._of_users[user] = (count + one, size + one * will.size)
-        if count + one == 0:
-            del self._of_users[user]
+        user = will.author.full_name
+        self.number.add(user, one)
+        self.bytes.add(user, one * will.size)
 
     def _let_go(self, will: Will) -> None:
         """Detach the will from its link and its timer."""

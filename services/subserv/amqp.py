@@ -14,6 +14,7 @@ from enmasse.identity.filter_limits import FilterLimits
 from enmasse.identity.owned import owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.shared_room import SharedRoom
 from enmasse.logs import log
 from enmasse.model.topic_map import FilterRefused
 from enmasse.stores import Change, Store
@@ -26,6 +27,7 @@ from services.subserv.subscription_placement import Desired, Subscriber
 from services.subserv.suite_queues import SuiteIdentity
 
 MAX_SUBSCRIPTIONS = 100_000
+"""Subscriptions of all users, who share the room (`SharedRoom`)."""
 MAX_FILTERS = 2_000
 """Filters of one subscription, at most."""
 
@@ -67,6 +69,7 @@ class AmqpSubscriptions:
         self._brokers = brokers
         self._binder = binder
         self._wildcards = wildcards
+        self._room = SharedRoom()
         self._turns = SerialWork()
 
     def put(self, record: AmqpRecord) -> AmqpSubscription:
@@ -77,6 +80,8 @@ class AmqpSubscriptions:
         known = before.filters if before is not None else frozenset()
         self._wildcards.add(record.subscription, made.filters - known)
         self._wildcards.remove(record.subscription, known - made.filters)
+        if before is None:
+            self._room.add(_user(record.subscription))
         self.by_id[made.id] = self._by_name[record.subscription] = made
         return made
 
@@ -125,7 +130,7 @@ class AmqpSubscriptions:
 
     def _refused(self, subscription: str, before: AmqpRecord | None, filters: Iterable[str]) -> dict[str, str]:
         refused: dict[str, str] = {}
-        room = self._wildcards.room(subscription)
+        room, user = self._wildcards.room(subscription), _user(subscription)
         known = set(before.filters) if before is not None else set()
         for filter in filters:
             try:
@@ -139,8 +144,11 @@ class AmqpSubscriptions:
             known.add(filter)
             if len(known) > MAX_FILTERS:
                 refused[filter] = f"a subscription may have {MAX_FILTERS} topics"
-            elif before is None and len(self.by_id) >= MAX_SUBSCRIPTIONS:
-                refused[filter] = f"there are {MAX_SUBSCRIPTIONS} subscriptions already: close some"
+            elif before is None and self._room.is_full(user, MAX_SUBSCRIPTIONS):
+                refused[filter] = (
+                    f"user {user} has {self._room.of(user)} subscriptions by $subctrl: close some, others "
+                )
+                refused[filter] += "need the room that is left"
         return refused
 
     async def unsubscribe(self, subscription: str, filters: Iterable[str]) -> str:
@@ -191,6 +199,7 @@ class AmqpSubscriptions:
         self.by_id.pop(subscriber.id, None)
         if (known := self._by_name.pop(subscriber.record.subscription, None)) is not None:
             self._wildcards.remove(subscriber.record.subscription, known.filters)
+            self._room.add(_user(subscriber.record.subscription), -1)
         self._brokers.touch((subscriber.id,))
 
     def addresses(self, subscription: str) -> list[str]:
@@ -201,3 +210,7 @@ class AmqpSubscriptions:
         found = self._desired.brokers(subscriber)
         found.update(broker.name for broker in self._brokers if subscriber.id in broker.conversation.held)
         return [broker_names.queue_name(broker, subscriber.id) for broker in sorted(found)]
+
+
+def _user(subscription: str) -> str:
+    return owner(subscription).principal.full_name

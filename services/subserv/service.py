@@ -444,7 +444,7 @@ class SubscriptionService:
         return {
             "sessions": len(self.sessions.by_client),
             "connected": self.sessions.connected,
-            "subscriptions": self.sessions.subscriptions + len(self.amqp.by_id),
+            "subscriptions": self.sessions.subscriptions.used + len(self.amqp.by_id),
             "retained": self.retained.index.count,
         }
 
@@ -453,7 +453,7 @@ class SubscriptionService:
         sessions = self.sessions
         return {
             "sessions": len(sessions.by_client),
-            "subscriptions": sessions.subscriptions,
+            "subscriptions": sessions.subscriptions.used,
             "retained": self.retained.index.count,
         }
 
@@ -463,7 +463,9 @@ class SubscriptionService:
         pending = sum(broker.conversation.pending for broker in self.brokers)
         states = [({"state": "connected"}, connected), ({"state": "offline"}, sessions - connected)]
         yield gauge("subserv_sessions", "MQTT sessions by state.", states)
-        yield gauge("subserv_subscriptions", "Subscriptions of MQTT sessions.", single(self.sessions.subscriptions))
+        yield gauge(
+            "subserv_subscriptions", "Subscriptions of MQTT sessions.", single(self.sessions.subscriptions.used)
+        )
         yield gauge("subserv_shared_subscriptions", "Shared subscriptions.", single(len(self.sessions.shares)))
         yield gauge("subserv_amqp_subscriptions", "Subscriptions over $subctrl.", single(len(self.amqp.by_id)))
         yield gauge("subserv_held_bytes", "Messages held for shared subscriptions.", single(self.sessions.given.bytes))
@@ -474,7 +476,7 @@ class SubscriptionService:
         )
         yield gauge("subserv_gateways", "Gateways that are attached.", single(len(self.gateways.by_gateway)))
         yield gauge("subserv_retained_messages", "Retained messages.", single(self.retained.index.count))
-        yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes))
+        yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes.used))
         yield counter(
             "subserv_retained_refused_total", "Messages that were not retained.", single(self.retained.refused)
         )

@@ -42,7 +42,7 @@ def test_a_lost_client_s_will_is_due_and_one_that_ended_well_has_none() -> None:
     assert [one.id for one in wills] == [first.id] and first.state is State.DUE
     assert wills.clear("a", 1) is None, "what is due is not taken back"
     wills.remove(first)
-    assert len(wills) == wills.bytes == 0 and wills.next_time() is None
+    assert len(wills) == wills.bytes.used == 0 and wills.next_time() is None
 
 
 def test_one_that_comes_again_within_the_grace_time_triggers_nothing() -> None:
@@ -268,7 +268,7 @@ class Books(RuleBasedStateMachine):
         assert not self.never & set(self.published)
         assert self.lost <= there | set(self.published)
         assert set(self.must.values()) <= there
-        assert self.book.bytes == 10 * len(there)
+        assert self.book.bytes.used == 10 * len(there)
 
 
 Books.TestCase.settings = settings(max_examples=60, stateful_step_count=30)

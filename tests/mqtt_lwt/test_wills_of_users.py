@@ -75,7 +75,7 @@ async def test_a_user_has_as_many_wills_as_are_left_for_others(monkeypatch: pyte
     assert (wills.fill(ELSEWHERE), wills.fill(BOB)) == (16, 8)
     wills.clear("first")
     wills.put(BOB, "of bob")
-    assert wills.book.of_user(BOB)[0] == 9
+    assert wills.book.number.of("bob") == 9
 
 
 @asyncio_test
@@ -92,5 +92,5 @@ async def test_nothing_is_kept_of_a_user_without_wills() -> None:
     wills = Wills()
     wills.put(ALICE, "first")
     wills.clear("first")
-    assert wills.book.of_user(ALICE) == (0, 0)
-    assert not wills.book._of_users
+    assert (wills.book.number.of("alice"), wills.book.bytes.of("alice")) == (0, 0)
+    assert not wills.book.number._of_users

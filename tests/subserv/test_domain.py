@@ -47,7 +47,7 @@ def test_retained_messages_are_found_by_what_covers_them(
         index.remove(entry.name)
         assert model.pop(entry.name)[0] == entry.number
     assert all(not expires or expires > now for _, expires in model.values())
-    assert index.count == len(model) and index.bytes == 10 * len(model)
+    assert index.count == len(model) and index.bytes.used == 10 * len(model)
     for pattern in patterns:
         found = [entry.name for entry in index.match(pattern)]
         # a tree of names knows no $: whoever asks for an MQTT filter leaves those out
@@ -163,7 +163,7 @@ def test_shares_live_as_long_as_their_members(changes: list[tuple[str, set[str],
     assert {share.name for share in sessions.shares.values()} == shared
     for share in sessions.shares.values():
         assert share.members == {client for client, filters in model.items() if share.name in filters}
-    assert sessions.subscriptions == sum(map(len, model.values()))
+    assert sessions.subscriptions.used == sum(map(len, model.values()))
     assert sessions.connected == ("c" in model)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
 from enmasse.identity import seals, senders
+from enmasse.identity.authors import Author
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
 from enmasse.logs import log
@@ -19,14 +20,15 @@ from enmasse.stores import Change, Store, StoreError
 from services.subserv import broker_names, records
 from services.subserv.records import RetainedRecord
 from services.subserv.retained import message_forms
-from services.subserv.retained.tree import Retained, RetainedIndex
+from services.subserv.retained.tree import Retained, RetainedIndex, user_of
 
 MAX_MESSAGE = 1024 * 1024
 """Bytes of a retained message."""
 MAX_NAME = 16 * 1024
 """Characters of its name on AMQP."""
-MAX_MESSAGES = 100_000
-MAX_BYTES = 1024 * 1024 * 1024
+MAX_MESSAGES = 200_000
+MAX_BYTES = 2 * 1024 * 1024 * 1024
+"""Retained messages of all users, who share the room (`SharedRoom`): one user has half of it at most."""
 BATCH = 100
 """Copies that are read from the store and sent at a time."""
 PORTION, PORTION_BYTES = 200, 8 * 1024 * 1024
@@ -124,7 +126,7 @@ class RetainedMessages:
             there = entries[name] if name in entries else self.index.get(name)
             if self.order is not None and self.order.is_stale(name, broker, there):
                 continue
-            if kept is not None and (reason := self._limit(name, len(kept), entries)):
+            if kept is not None and (reason := self._limit(name, arrival.author, len(kept), entries)):
                 self._refuse(broker, name, reason)
                 kept = None  # what was retained before is out of date
             if kept is None or (arrival.expires and arrival.expires <= now):
@@ -151,15 +153,16 @@ class RetainedMessages:
             self._seal = Seal(self.key)
         return self._seal
 
-    def _limit(self, name: str, size: int, entries: dict[str, Retained | None]) -> str:
+    def _limit(self, name: str, author: Author | None, size: int, entries: dict[str, Retained | None]) -> str:
         """Return why a message of this size cannot be retained; empty if it can."""
-        index = self.index
         if size > MAX_MESSAGE:
             return f"it has {size} bytes, a retained message may have {MAX_MESSAGE}"
-        if index.get(name) is None and index.count + len(entries) >= MAX_MESSAGES:
-            return f"there are {MAX_MESSAGES} retained messages already: clear some"
-        if index.bytes + size > MAX_BYTES:
-            return f"retained messages have {MAX_BYTES} bytes already: clear some"
+        index, user, there = self.index, user_of(author), self.index.get(name)
+        whose = f"of user {user}" if user else "of clients without a user"
+        if there is None and index.room.is_full(user, MAX_MESSAGES, len(entries)):
+            return f"there are {index.room.of(user)} retained messages {whose}, others need the rest: clear some"
+        if (there is None or size > there.size) and index.bytes.is_full(user, MAX_BYTES):
+            return f"{index.bytes.of(user)} bytes are retained {whose}, others need the rest: clear some"
         return ""
 
     def _refuse(self, broker: str, name: str, reason: str) -> None:

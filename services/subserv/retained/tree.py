@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from enmasse.identity.authors import Author
+from enmasse.identity.shared_room import SharedRoom
 
 PORTION: Final = 1000
 """Names and levels that are looked at in a turn, about 0.5 ms."""
@@ -44,6 +45,11 @@ class Retained:
         self.author = author
 
 
+def user_of(author: Author | None) -> str:
+    """Return the full name of the user that published a message; empty: not stated."""
+    return "" if author is None else author.full_name
+
+
 class _Node:
     __slots__ = ("below", "entry")
 
@@ -56,8 +62,9 @@ class RetainedIndex:
     """The retained messages by name; `match` costs what the pattern visits, not what there is."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.bytes = 0
+        self.room = SharedRoom()
+        """Number of messages."""
+        self.bytes = SharedRoom()
         self._by_name: dict[str, _Node] = {}
         self._root = _Node()
         self._ends: list[tuple[int, int, str]] = []
@@ -79,11 +86,10 @@ class RetainedIndex:
                     below = node.below[level] = _Node()
                 node = below
             self._by_name[entry.name] = node
-            self.count += 1
-        elif node.entry is not None:
-            self.bytes -= node.entry.size
+        if node.entry is not None:
+            self._count(node.entry, -1)
         node.entry = entry
-        self.bytes += entry.size
+        self._count(entry, 1)
         if entry.expires:
             heapq.heappush(self._ends, (entry.expires, entry.number, entry.name))
             if len(self._ends) > 2 * self.count + 1000:
@@ -91,14 +97,23 @@ class RetainedIndex:
                 self._ends = [(each.expires, each.number, each.name) for each in kept]
                 heapq.heapify(self._ends)
 
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self.room.used
+
+    def _count(self, entry: Retained, one: int) -> None:
+        user = user_of(entry.author)
+        self.room.add(user, one)
+        self.bytes.add(user, one * entry.size)
+
     def remove(self, name: str) -> Retained | None:
         """Remove a retained message. Return it, or None if it is absent."""
         node = self._by_name.pop(name, None)
         if node is None or node.entry is None:
             return None
         entry, node.entry = node.entry, None
-        self.count -= 1
-        self.bytes -= entry.size
+        self._count(entry, -1)
         self._prune(name.split("/"))
         return entry
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from enmasse.identity.owned import owner
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
@@ -38,6 +39,7 @@ REMEMBERED = 60.0
 HANDOVER = 2.0
 """Seconds a gateway has to close a client that is opened elsewhere."""
 MAX_SESSIONS = 200_000
+"""Sessions of all users, who share the room (`SharedRoom`), as they do that of all subscriptions."""
 MAX_SUBSCRIPTIONS = 20_000
 """Subscriptions of one session, at most."""
 MAX_SUBSCRIPTIONS_ALL = 1_000_000
@@ -108,8 +110,10 @@ class Clients:
         async with self._turns.of(request.client):
             sessions = self.sessions
             old = sessions.by_client.get(request.client)
-            if old is None and len(sessions.by_client) >= MAX_SESSIONS:
-                raise Refusal("amqp:resource-limit-exceeded", f"there are {MAX_SESSIONS} sessions already", QUOTA)
+            user = owner(request.client).principal.full_name
+            if old is None and sessions.room.is_full(user, MAX_SESSIONS):
+                text = f"user {user} has {sessions.room.of(user)} of {sessions.room.used} sessions: end some"
+                raise Refusal("amqp:resource-limit-exceeded", f"{text}, others need the room that is left", QUOTA)
             closed, over = None, False
             if old is not None and old.record.connected:
                 closed = await self._take_over(old)
@@ -409,15 +413,16 @@ class Clients:
 
     def _within_limits(self, session: Session, asked: Iterable[Subscription]) -> Iterable[tuple[Subscription, str]]:
         """Yield each subscription with the reason why it exceeds a limit; empty: it is within all."""
-        known, new = session.subscriptions, set[str]()
+        known, new, everybodys = session.subscriptions, set[str](), self.sessions.subscriptions
         room = self.sessions.wildcards.room(session.record.client)
         for each in asked:
             reason = ""
             if each.filter not in known and each.filter not in new:
                 if len(known) + len(new) >= MAX_SUBSCRIPTIONS:
                     reason = f"a session may have {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe from some"
-                elif self.sessions.subscriptions + len(new) >= MAX_SUBSCRIPTIONS_ALL:
-                    reason = f"there are {MAX_SUBSCRIPTIONS_ALL} subscriptions already"
+                elif everybodys.is_full(session.user, MAX_SUBSCRIPTIONS_ALL, len(new)):
+                    reason = f"user {session.user} has {everybodys.of(session.user)} subscriptions: unsubscribe from "
+                    reason += "some, others need the room that is left"
                 elif not (reason := room.refusal(each.filter)):
                     new.add(each.filter)
             yield each, reason

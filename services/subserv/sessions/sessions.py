@@ -13,6 +13,7 @@ import msgspec
 
 from enmasse.identity.filter_limits import FilterLimits
 from enmasse.identity.owned import owner
+from enmasse.identity.shared_room import SharedRoom
 from enmasse.model.sessions import Outgoing, PacketChange, Subscription
 from enmasse.mqtt.topics import parse_share
 from enmasse.stores import Change
@@ -163,10 +164,11 @@ def _owned(record: OutgoingRecord) -> Message | None:
 class Session(Subscriber):
     """A client's session. `filters` are those of its own queues: neither shared nor of other addresses than topics."""
 
-    __slots__ = ("announced", "packets", "record", "shares", "subscriptions")
+    __slots__ = ("announced", "packets", "record", "shares", "subscriptions", "user")
 
     def __init__(self, id: str, record: SessionRecord, given: Qos2Owners) -> None:
         super().__init__(id, record.created)
+        self.user = owner(record.client).principal.full_name
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
         """By filter; changed by `Sessions` only."""
@@ -200,7 +202,10 @@ class Sessions:
         self.loaded = False
         """Everything stored has been read: what comes is new."""
         self.connected = 0
-        self.subscriptions = 0
+        self.room = SharedRoom()
+        """Number of sessions."""
+        self.subscriptions = SharedRoom()
+        """Number of their subscriptions."""
         self.wildcards = FilterLimits()
         """Limits of all filters, those over `$subctrl` included."""
         self.identity = SuiteIdentity()
@@ -226,6 +231,7 @@ class Sessions:
             id = self.identity.local(broker_names.session_id(record.client), record.created)
             session = Session(id, record, self.given)
             self.by_client[record.client] = self.by_id[session.id] = session
+            self.room.add(session.user)
         else:
             self.connected -= session.record.connected
             session.record = record
@@ -244,7 +250,8 @@ class Sessions:
         self.by_client.pop(record.client, None)
         self.by_id.pop(session.id, None)
         self.connected -= record.connected
-        self.subscriptions -= len(session.subscriptions)
+        self.room.add(session.user, -1)
+        self.subscriptions.add(session.user, -len(session.subscriptions))
         self.wildcards.remove(record.client, session.subscriptions)
         self._leave(session, list(session.shares))
         self.given.returning.update(dict.fromkeys(session.packets.unconfirmed().values()))
@@ -255,7 +262,7 @@ class Sessions:
         own = []
         for each in subscriptions:
             if each.filter not in session.subscriptions:
-                self.subscriptions += 1
+                self.subscriptions.add(session.user)
                 self.wildcards.add(session.record.client, [each.filter])
                 share = self.share_of(session.record.client, each.filter)
                 if share is None:
@@ -269,7 +276,7 @@ class Sessions:
     def unsubscribe(self, session: Session, filters: Iterable[str]) -> list[Subscription]:
         """Remove subscriptions; return the removed ones."""
         gone = [each for filter in filters if (each := session.subscriptions.pop(filter, None)) is not None]
-        self.subscriptions -= len(gone)
+        self.subscriptions.add(session.user, -len(gone))
         client = session.record.client
         self.wildcards.remove(client, [each.filter for each in gone])
         shares = [share.id for share in (self.share_of(client, each.filter) for each in gone) if share is not None]
