@@ -24,6 +24,15 @@ import pathlib, signal, sys
 pathlib.Path(sys.argv[1]).touch()
 signal.pause()
 """
+ENDS = """
+import atexit, sys, threading
+from enmasse.process import startup
+going = threading.Event()
+atexit.register(print, "atexit", end="")
+threading.Thread(target=lambda: going.wait() and print("thread", end=" ")).start()
+threading.Timer(0.05, going.set).start()
+startup.end(5)
+"""
 
 
 @pytest.fixture(params=["forked", "executed"] if sys.platform == "linux" else ["executed"])
@@ -49,6 +58,11 @@ def test_arguments_streams_environment_and_status(tmp_path: Path, imports: tuple
     done = run(program, "a", "b c", input="given", environment={"SHOWN": "x"})
     expected = f'[["{tmp_path}/program.py", "a", "b c"], "{os.getcwd()}", "x", "given"]\n'
     assert (done.returncode, done.stdout, done.stderr) == (7, expected, "wrong\n")
+
+
+def test_the_end_of_a_service_waits_for_threads_and_writes_everything(tmp_path: Path, imports: tuple[str, ...]) -> None:
+    done = run(written(tmp_path, ENDS, imports))
+    assert (done.returncode, done.stdout, done.stderr) == (5, "thread atexit", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 from enmasse import errors
 from enmasse.logs import log
 from enmasse.process import allocator, settings
-from enmasse.process.startup import die_with_parent
+from enmasse.process.startup import die_with_parent, end
 from enmasse.text import offset_option
 
 GRACE = 10.0
@@ -115,8 +115,7 @@ def main(
     except Exception:
         log.get().exception("process.failed")
         status = 1
-    sys.stdout.flush()
-    raise SystemExit(status)
+    end(status)
 
 
 def _guarded_loop() -> asyncio.AbstractEventLoop:

@@ -1,15 +1,17 @@
-"""The first moments of a service: `__main__.py` calls `begin` before it imports the rest, which takes a tenth of a
-second, and seconds on a busy machine. Imports next to nothing itself.
+"""The first and the last moment of a service: `__main__.py` calls `begin` before it imports the rest, which takes a
+tenth of a second, and seconds on a busy machine. Imports next to nothing itself.
 
 `python -m enmasse.process.startup PROGRAM ARGUMENT…` runs a program of others so that it, too, ends with its parent.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
 import sys
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
@@ -37,6 +39,21 @@ def die_with_parent() -> None:
     if str(os.getppid()) != wanted:
         sys.stderr.write(f"the parent process {wanted} is gone (ENMASSE_PARENT)\n")
         raise SystemExit(2)
+
+
+def end(status: int) -> NoReturn:
+    """End the process as the interpreter does it, but leave in place what was imported: to take that apart writes into
+    all memory that a forked process shares, so all of it is copied first (30 ms of processor time)."""
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        raise SystemExit(status) from None  # the interpreter says what it could not write
+    os._exit(status)
 
 
 if __name__ == "__main__":

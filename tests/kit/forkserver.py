@@ -20,14 +20,16 @@ import selectors
 import signal
 import socket
 import sys
+from typing import NoReturn
+
+from enmasse.process import startup
 
 LONGEST = 200_000
 """Bytes of a request at most."""
 
 
 def serve(client: socket.socket, modules: list[str]) -> None:
-    """Import the modules, then fork a program for each request until the client ends. Returns in each fork, too: when
-    its program has."""
+    """Import the modules, then fork a program for each request until the client ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
     for module in modules:
         importlib.import_module(module)
@@ -56,7 +58,6 @@ def serve(client: socket.socket, modules: list[str]) -> None:
                 waiting.close()
                 client.close()
                 _run(request, streams)
-                return
             for descriptor in streams:
                 os.close(descriptor)
             waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
@@ -70,8 +71,8 @@ def _report(pid: int, status: int) -> None:
     os.close(status)
 
 
-def _run(request: bytes, streams: list[int]) -> None:
-    """Run the program of the request in this process."""
+def _run(request: bytes, streams: list[int]) -> NoReturn:
+    """Run the program of the request in this process, to its end."""
     arguments, folder, environment = json.loads(request)
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
@@ -82,14 +83,20 @@ def _run(request: bytes, streams: list[int]) -> None:
     os.environ.update(environment)
     if "ENMASSE_PARENT" in os.environ:
         os.environ["ENMASSE_PARENT"] = str(os.getppid())
-    if arguments[0] == "-m":
-        main = f"{arguments[1]}.__main__"  # runpy warns of a module that was imported before it is run
-        sys.modules.pop(main if main in sys.modules else arguments[1], None)
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+    try:
+        if arguments[0] == "-m":
+            main = f"{arguments[1]}.__main__"  # runpy warns of a module that was imported before it is run
+            sys.modules.pop(main if main in sys.modules else arguments[1], None)
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as ended:
+        if ended.code is not None and not isinstance(ended.code, int):
+            raise  # a text: the interpreter shows it
+        startup.end(ended.code or 0)
+    startup.end(0)
 
 
 if __name__ == "__main__":
