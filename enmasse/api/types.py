@@ -15,9 +15,8 @@ from enmasse.model.operations import Operation
 T = TypeVar("T")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-Kind = Literal["addresses", "flavors", "users"]
+Kind = Literal["addresses", "flavors", "users", "issuers", "spaces", "plans"]
 """A kind of configuration that can be written: its file is KIND.json."""
-KINDS: tuple[Kind, ...] = ("addresses", "flavors", "users")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

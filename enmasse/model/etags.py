@@ -6,12 +6,8 @@ import hashlib
 
 import msgspec
 
-from enmasse.model.addresses import Address
-from enmasse.model.feeds import GrantedUser
-from enmasse.model.flavors import Flavor
 
-
-def etag(entry: Address | Flavor | GrantedUser) -> str:
+def etag(entry: msgspec.Struct) -> str:
     """Return the etag of an entry in canonical form: equal for entries that mean the same. Of a user `granted` gives
     the entry, so that etags reveal no hash."""
     return hashlib.sha256(msgspec.json.encode(entry, order="deterministic")).hexdigest()[:32]

@@ -13,6 +13,8 @@ from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
+from enmasse.model.tenants.plans import Plans
+from enmasse.model.tenants.spaces import Space
 from enmasse.model.users import Granted, User
 
 B = TypeVar("B")
@@ -76,6 +78,15 @@ class Flavors(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = SCHEMA
     revision: Count = 0
     flavors: dict[str, Flavor]
+
+
+class AddressSpaces(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed `spaces`: the address spaces beside the default one, with the plans in force."""
+
+    schema: Literal[1] = SCHEMA
+    revision: Count = 0
+    spaces: dict[str, Space] = {}
+    plans: Plans = Plans({}, {})
 
 
 class ReachedSpace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -56,7 +56,7 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     health.metrics = service.metrics
-    service.configuring.change = lambda change: _change(driver, service, change)
+    service.configuring.change = lambda change, space: _change(driver, service, change, space)
     driver.start(loading.configure)
     await loading.settled()  # before any connection is served: the first snapshot is of the present files
     host, port = settings.host_port(config.listen)
@@ -78,17 +78,20 @@ async def _serve(
     await listener.close()
 
 
-async def _change(driver: Driver, service: ConfigService, change: Change) -> dict[str, str]:
-    """Change entries of the configuration, or only check that. Return name → etag of those that are set. Raises
+async def _change(driver: Driver, service: ConfigService, change: Change, space: str) -> dict[str, str]:
+    """Change entries of an address space, or only check that. Return name → etag of those that are set. Raises
     editing.Refused, drivers.NotWritable, OSError."""
     found: dict[str, str] = {}
 
     def edit(sources: Sequence[FilePart], home: str) -> dict[str, bytes]:
-        texts, etags = editing.checked(change, driver.contents, sources, home, service.applied)
+        texts, etags = editing.checked(change, driver.contents, sources, home, service.applied, space)
         found.update(etags)
         return {} if change.check else texts
 
-    await driver.edit(editing.FILE[change.kind], edit)
+    await driver.edit(editing.file_of(change.kind, space, service.applied), edit)
+    if change.kind == "spaces" and not change.check:
+        for name in change.remove:
+            await driver.remove_files(name)
     return found
 
 

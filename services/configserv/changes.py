@@ -5,8 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from enmasse.logs import log
-from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, AppliedState, differing
+from enmasse.model.addresses import Address
+from enmasse.model.configuration import (
+    ADDRESSES,
+    BROKERS,
+    FLAVORS,
+    ISSUERS,
+    PLANS,
+    SPACES,
+    USERS,
+    Applied,
+    AppliedState,
+    differing,
+)
+from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, split_name
+from enmasse.model.tenants.spaces import space_file, split_file
+from enmasse.model.tenants.tenancy import SpaceState, TenantState
 
 MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
@@ -18,7 +35,7 @@ def log_changes(was: AppliedState, applied: Applied) -> None:
     if not now.complete:
         return
     files = [each for each in _files(was, applied) if each.names]
-    _audit(was, now, files)
+    _audit(files)
     if not was.complete:
         log.get().info("configserv.configuration.loaded", addresses=len(now.addresses), flavors=len(now.flavors))
         return
@@ -42,37 +59,41 @@ class _Changed(NamedTuple):
         return names
 
 
-def _audit(was: AppliedState, now: AppliedState, files: Iterable[_Changed]) -> None:
+def _audit(files: Iterable[_Changed]) -> None:
     """Log the same for auditors: of files only counts, of users and groups the names. Who edits a file is not known."""
     facts: dict[str, Any] = {"who": None, "outcome": "in force"}
     for each in files:
-        if each.file != USERS:
+        if split_file(each.file).file == USERS:
+            _audit_users(each, facts)
+        else:
             counts = {what: len(names) for what, names in each.parted().items()}
             what = f"entries of {each.file}"
             log.audit("audit.configuration.changed", from_=each.file, what=what, **facts, **counts)
-    old_users, new_users = was.users or {}, now.users or {}
-    if old_users == new_users:
-        return
-    both = [name for name in differing(old_users, new_users) if name in old_users and name in new_users]
+
+
+def _audit_users(of: _Changed, facts: Mapping[str, Any]) -> None:
+    old, new = of.old, of.new
+    both = [name for name in of.names if name in old and name in new]
     passwords = [
-        name
-        for name in both
-        if (old_users[name].password, old_users[name].scram) != (new_users[name].password, new_users[name].scram)
+        name for name in both if (old[name].password, old[name].scram) != (new[name].password, new[name].scram)
     ]
     names = _cut(
         {
-            "added": [name for name in new_users if name not in old_users],
-            "removed": [name for name in old_users if name not in new_users],
+            "added": [name for name in new if name not in old],
+            "removed": [name for name in old if name not in new],
             "passwords": passwords,
-            "permissions": [name for name in both if old_users[name].granted != new_users[name].granted],
+            "permissions": [name for name in both if old[name].granted != new[name].granted],
         }
     )
-    log.audit("audit.users.changed", from_=USERS, what="users and groups", **facts, **names)
+    log.audit("audit.users.changed", from_=of.file, what="users and groups", **facts, **names)
 
 
 def _files(was: AppliedState, applied: Applied) -> Iterator[_Changed]:
     now = applied.state
-    yield _Changed(ADDRESSES, was.addresses, now.addresses, applied.changed)
+    changed: dict[str, list[AddressName]] = {DEFAULT_SPACE: []}
+    for name in applied.changed:
+        changed.setdefault(split_name(name).space, []).append(name)
+    yield _Changed(ADDRESSES, was.addresses, now.addresses, changed.pop(DEFAULT_SPACE))
     for file, old, new in (
         (FLAVORS, was.flavors, now.flavors),
         (BROKERS, was.brokers or {}, now.brokers or {}),
@@ -80,6 +101,35 @@ def _files(was: AppliedState, applied: Applied) -> Iterator[_Changed]:
         (ISSUERS, was.issuers or {}, now.issuers or {}),
     ):
         yield _Changed(file, old, new, differing(old, new))
+    if was.tenants is not now.tenants:
+        yield from _files_of_tenants(was, now)
+    for space, names in changed.items():
+        before, after = _local(names, was), _local(names, now)
+        yield _Changed(space_file(space, ADDRESSES), before, after, list(before | after))
+
+
+def _local(names: Iterable[AddressName], state: AppliedState) -> dict[LocalName, Address]:
+    """Return the addresses of these names that there are, by their names in their space."""
+    return {split_name(name).local: state.addresses[name] for name in names if name in state.addresses}
+
+
+def _files_of_tenants(was: AppliedState, now: AppliedState) -> Iterator[_Changed]:
+    """Yield the files of spaces and plans, and of users and issuers of each space."""
+    before, after = (TenantState() if each.tenants is UNSET else each.tenants for each in (was, now))
+    entries: list[Mapping[str, Any]] = [
+        {name: each.space for name, each in state.spaces.items()} for state in (before, after)
+    ]
+    plans: list[Mapping[str, Any]] = [{**state.plans.addresses, **state.plans.spaces} for state in (before, after)]
+    for file, (old, new) in ((SPACES, entries), (PLANS, plans)):
+        yield _Changed(file, old, new, differing(old, new))
+    for space in {**before.spaces, **after.spaces}:
+        was_there, is_there = before.spaces.get(space, SpaceState()), after.spaces.get(space, SpaceState())
+        users, issuers = (
+            (was_there.users or {}, is_there.users or {}),
+            (was_there.issuers or {}, is_there.issuers or {}),
+        )
+        yield _Changed(space_file(space, USERS), *users, differing(*users))
+        yield _Changed(space_file(space, ISSUERS), *issuers, differing(*issuers))
 
 
 def _cut(names: dict[str, list[str]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from enmasse.control import (
 )
 from enmasse.control.errors import DECODE_ERROR, NOT_ALLOWED
 from enmasse.logs import log
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from services.configserv.changes import MAX_NAMES
@@ -33,9 +34,11 @@ MAX_ENTRIES = 10_000
 
 
 class Request(Change, frozen=True, kw_only=True):
-    """A change, its number, and for auditors the user, or its role (`operator`), and the client's host."""
+    """A change of an address space, its number, and for auditors the user, or its role (`operator`), and the client's
+    host."""
 
     id: int
+    space: str = DEFAULT_SPACE
     who: str = ""
     role: str = ""
     client: str = ""
@@ -67,10 +70,11 @@ class _Peer:
 
 
 class Configuring:
-    """Carries out requests in their order. `change`: makes a change, in force soon after; raises Refused, OSError."""
+    """Carries out requests in their order. `change`: makes a change of an address space, in force soon after; raises
+    Refused, NotWritable, OSError."""
 
     def __init__(self) -> None:
-        self.change: Callable[[Change], Awaitable[dict[str, str]]] | None = None
+        self.change: Callable[[Change, str], Awaitable[dict[str, str]]] | None = None
         self._peers: dict[ControlConnection, _Peer] = {}
         self._turn = asyncio.Lock()
 
@@ -111,10 +115,11 @@ class Configuring:
         if not request.check:
             outcome = "done" if result.accepted else "; ".join(error.reason for error in result.errors)[:500]
             names = " ".join([*request.set, *(f"-{name}" for name in request.remove)][:MAX_NAMES])
+            kind = request.kind if request.space == DEFAULT_SPACE else f"{request.kind} of the space {request.space}"
             log.audit(
                 "audit.configuration.ordered",
                 who=request.who or None, role=request.role or role, from_=request.client,
-                what=f"{request.kind}: {names}", outcome=outcome,
+                what=f"{kind}: {names}", outcome=outcome,
             )  # fmt: skip
         peer.answer(msgspec.json.encode(result), delivery)
 
@@ -127,7 +132,7 @@ class Configuring:
             reason = f"a change may have {MAX_ENTRIES} entries at most"
             return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=reason)])
         try:
-            return Result(id=number, accepted=True, etags=await self.change(request))
+            return Result(id=number, accepted=True, etags=await self.change(request, request.space))
         except Refused as refused:
             return Result(id=number, accepted=False, errors=refused.errors, conflict=refused.conflict)
         except NotWritable as error:

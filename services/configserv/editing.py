@@ -5,20 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from enmasse.api.types import Change, Fault
+import msgspec
+from msgspec import UNSET
+
+from enmasse.api.types import Change, Fault, Kind
 from enmasse.model import edits
-from enmasse.model.addresses import Address, parse_address
-from enmasse.model.configuration import ADDRESSES, FLAVORS, USERS, Applied, AppliedState, apply
+from enmasse.model.addresses import parse_address
+from enmasse.model.configuration import (
+    ADDRESSES,
+    FLAVORS,
+    ISSUERS,
+    NO_SPACES,
+    PLANS,
+    SPACES,
+    USERS,
+    Applied,
+    AppliedState,
+    apply,
+)
 from enmasse.model.etags import etag
-from enmasse.model.feeds import GrantedUser, granted
-from enmasse.model.flavors import Flavor, parse_flavors
+from enmasse.model.feeds import granted
+from enmasse.model.flavors import parse_flavors
+from enmasse.model.issuers import parse_issuers
 from enmasse.model.jsonfile import Document, Problem, Unparsable, added, parse
 from enmasse.model.merged import Content, FilePart, Unreadable
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.plans import Plans, parse_plans
+from enmasse.model.tenants.spaces import OWN_FILES, parse_spaces, space_file, split_file
+from enmasse.model.tenants.tenancy import SpaceState
 from enmasse.model.users import parse_users
 from enmasse.model.values import Wrong
+from services.configserv import space_users
 
-FILE = {"addresses": ADDRESSES, "flavors": FLAVORS, "users": USERS}
-"""Kind → file."""
+FILE: Mapping[Kind, str] = {
+    "addresses": ADDRESSES,
+    "flavors": FLAVORS,
+    "users": USERS,
+    "issuers": ISSUERS,
+    "spaces": SPACES,
+    "plans": PLANS,
+}
+"""Kind → file, of the default address space or of the whole installation."""
 SECRET = ("password", "scram")
 """Keys of a user that an entry without them keeps."""
 ANY = "*"
@@ -33,12 +60,27 @@ class Refused(Exception):
         self.conflict = conflict
 
 
-def edited(sources: Sequence[FilePart], home: str, change: Change, flavors: Mapping[str, Flavor]) -> dict[str, bytes]:
+def file_of(kind: Kind, space: str, applied: Applied) -> str:
+    """Return the file that has the entries of a kind in an address space. `applied`: what is in force. Raises
+    Refused."""
+    file = FILE[kind]
+    if file in (SPACES, PLANS) and not applied.tenants:
+        raise Refused([Fault(file=file, reason=NO_SPACES)])
+    if space == DEFAULT_SPACE:
+        return file
+    if file not in OWN_FILES:
+        raise Refused([Fault(file=file, reason=f"belongs to all address spaces: {space!r} has no {kind} of its own")])
+    if space not in space_users.spaces(applied.state):
+        raise Refused([Fault(file=SPACES, entry=space, reason="there is no address space of this name")])
+    return space_file(space, file)
+
+
+def edited(sources: Sequence[FilePart], home: str, change: Change, space: str, applied: Applied) -> dict[str, bytes]:
     """Return name of a source → its new content, for the sources that change. `home`: the source for new entries.
     Raises Refused."""
     texts: dict[str, str] = {}
     found: dict[str, tuple[str, Any]] = {}
-    file = FILE[change.kind]
+    file = file_of(change.kind, space, applied)
     for source in sources:
         try:
             if source.refused:
@@ -53,7 +95,7 @@ def edited(sources: Sequence[FilePart], home: str, change: Change, flavors: Mapp
                 raise Refused([_fault(document.repeated(*path))])
         for name, value in document.entries.items():
             found.setdefault(name, (source.name, value))
-    _check(change, found, file, flavors)
+    _check(change, found, file, applied)
     for name in change.remove:
         if name in found:
             place = found[name][0]
@@ -61,7 +103,7 @@ def edited(sources: Sequence[FilePart], home: str, change: Change, flavors: Mapp
     places: dict[str, dict[str, Any]] = {}
     for name, entry in change.set.items():
         place, value = found.get(name, (home, None))
-        whole = _with_secrets(entry, value) if file == USERS else entry
+        whole = _with_secrets(entry, value) if change.kind == "users" else entry
         if name not in found or whole != value:
             places.setdefault(place, {})[name] = whole
     for place, entries in places.items():
@@ -71,30 +113,41 @@ def edited(sources: Sequence[FilePart], home: str, change: Change, flavors: Mapp
 
 
 def checked(
-    change: Change, contents: Mapping[str, Content], sources: Sequence[FilePart], home: str, applied: Applied
+    change: Change,
+    contents: Mapping[str, Content],
+    sources: Sequence[FilePart],
+    home: str,
+    applied: Applied,
+    space: str = DEFAULT_SPACE,
 ) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Return the new contents of the sources that a change alters, and name → etag of the entries that it sets.
-    `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be invalid."""
-    file = FILE[change.kind]
+    """Return the new contents of the sources that a change of an address space alters, and name → etag of the entries
+    that it sets. `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be
+    invalid."""
+    file = file_of(change.kind, space, applied)
+    if contents.get(file) is None and file in applied.state.config:
+        text = "is missing: put it back first, or what it held would be removed"
+        raise Refused([Fault(file=file, reason=text)])
     if change.with_:
-        contents = {**contents, **_with_others(change, contents, applied)}
-    texts = edited(sources, home, change, applied.state.flavors)
+        contents = {**contents, **_with_others(change, space, contents, applied)}
+    texts = edited(sources, home, change, space, applied)
     changed = [FilePart(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
+    if change.kind == "spaces":  # with a space its files go
+        after = {each: content for each, content in after.items() if split_file(each).space not in change.remove}
     now = apply(after, applied)
     errors = _new_problems(before, now, applied)
     if errors:
         raise Refused(errors)
-    return texts, _etags(change, now.state)
+    return texts, _etags(change, space, now)
 
 
-def _with_others(change: Change, contents: Mapping[str, Content], applied: Applied) -> dict[str, Content]:
+def _with_others(change: Change, space: str, contents: Mapping[str, Content], applied: Applied) -> dict[str, Content]:
     """Return the contents of the files of other kinds, with the entries of `with`. Raises Refused."""
     if not change.check:
         raise Refused([Fault(file=FILE[change.kind], reason="`with` is for a check: change one kind after the other")])
     found: dict[str, Content] = {}
     for kind, entries in change.with_.items():
-        file = FILE[kind]
+        file = file_of(kind, space, applied)
         if kind == change.kind:
             raise Refused([Fault(file=file, reason=f"`with` has entries of other kinds: {kind} belong into `set`")])
         content = contents.get(file)
@@ -102,7 +155,7 @@ def _with_others(change: Change, contents: Mapping[str, Content], applied: Appli
             raise Refused([Fault(file=file, reason=f"cannot be read: {content.reason}; correct that first")])
         sources = content if isinstance(content, tuple) else (FilePart(file, b"{}\n" if content is None else content),)
         sources = sources or (FilePart(file, b"{}\n"),)
-        texts = edited(sources, sources[-1].name, Change(kind=kind, set=entries), applied.state.flavors)
+        texts = edited(sources, sources[-1].name, Change(kind=kind, set=entries), space, applied)
         found[file] = _content(file, [FilePart(each.name, texts.get(each.name, each.data)) for each in sources])
     return found
 
@@ -121,20 +174,34 @@ def _new_problems(before: Mapping[str, Content], now: Applied, applied: Applied)
     return [_fault(each) for each in added(found, earlier.problems)]
 
 
-def _etags(change: Change, state: AppliedState) -> dict[str, str]:
-    """Return name → etag of the entries that a change sets, of those in `state`."""
-    entries: dict[str, Any] = {}
-    if change.kind == "users":
-        entries = {name: granted(user) for name, user in (state.users or {}).items() if name in change.set}
-    else:
-        found: Mapping[Any, Any] = state.addresses if change.kind == "addresses" else state.flavors
-        entries.update(found)
-    return {name: etag(entries[name]) for name in change.set if name in entries}
+def _etags(change: Change, space: str, now: Applied) -> dict[str, str]:
+    """Return name → etag of the entries that a change of a space sets, of those in force."""
+    entries = _entries(change.kind, space, now)
+    found = {name: entries[name] for name in change.set if name in entries}
+    return {name: etag(granted(each) if change.kind == "users" else each) for name, each in found.items()}
 
 
-def _check(change: Change, found: Mapping[str, tuple[str, Any]], file: str, flavors: Mapping[str, Flavor]) -> None:
+def _entries(kind: Kind, space: str, now: Applied) -> Mapping[Any, Any]:
+    """Return the entries of a kind that are in force in an address space."""
+    state, tenants = now.state, now.state.tenants
+    plans = Plans({}, {}) if tenants is UNSET else tenants.plans
+    own: AppliedState | SpaceState = state if space == DEFAULT_SPACE else now.judged[space].state
+    if kind == "addresses":
+        return state.addresses if space == DEFAULT_SPACE else now.judged[space].addresses
+    if kind == "users":
+        return own.users or {}
+    if kind == "issuers":
+        return own.issuers or {}
+    if kind == "flavors":
+        return state.flavors
+    if kind == "spaces":
+        return {name: each.space for name, each in space_users.spaces(state).items()}
+    return {**plans.addresses, **plans.spaces}
+
+
+def _check(change: Change, found: Mapping[str, tuple[str, Any]], file: str, applied: Applied) -> None:
     """Raise Refused unless each entry is the one that the change is based on."""
-    canonical = _canonical(change.kind, flavors)
+    canonical = _canonical(change.kind, split_file(file).space, applied)
     wrong = []
     for name, expected in change.if_.items():
         place, value = found.get(name, (file, None))
@@ -151,22 +218,33 @@ def _check(change: Change, found: Mapping[str, tuple[str, Any]], file: str, flav
         raise Refused(wrong, conflict=True)
 
 
-def _canonical(kind: str, flavors: Mapping[str, Flavor]) -> Callable[[str, Any], str]:
+def _canonical(kind: Kind, space: str, applied: Applied) -> Callable[[str, Any], str]:
     """Return the function (name, entry as written) → etag; empty for an entry that is not valid."""
+    flavors, tenants = applied.state.flavors, applied.state.tenants
+    plans = Plans({}, {}) if tenants is UNSET else tenants.plans
+    rules = None if space == DEFAULT_SPACE else applied.judged[space].rules
 
     def of(name: str, value: Any) -> str:
-        entry: Address | Flavor | GrantedUser
         document = Document(FILE[kind], "{}", {name: value}, [])
         try:
             if kind == "addresses":
-                entry = parse_address(value, flavors)
-            elif kind == "flavors":
-                entry = parse_flavors(document)[0][name]
-            else:
-                entry = granted(parse_users(document)[0][name])
+                return etag(parse_address(value, flavors) if rules is None else rules.parse(value))
+            if kind == "users":
+                return etag(granted(parse_users(document)[0][name]))
+            return etag(parsed(document)[name])
         except (Wrong, KeyError):
             return ""
-        return etag(entry)
+
+    def parsed(document: Document) -> Mapping[str, msgspec.Struct]:
+        if kind == "flavors":
+            return parse_flavors(document)[0]
+        if kind == "issuers":
+            return parse_issuers(document)[0]
+        if kind == "spaces":
+            return parse_spaces(document, plans.spaces)[0]
+        others = {name: plan for name, plan in plans.addresses.items() if name not in document.entries}
+        found = parse_plans(document, flavors, others)[0]
+        return {**found.addresses, **found.spaces}
 
     return of
 

@@ -103,6 +103,7 @@ class ConfigService:
                 PublishedFeed("flavors", "enmasse.flavors", self._flavors),
                 self._placement_feed,
                 self._bound_feed,
+                PublishedFeed("spaces", "enmasse.spaces", self._spaces),
                 PublishedFeed(USERS, "enmasse.users", self._users),
                 PublishedFeed("permissions", "enmasse.permissions", self._permissions),
                 self._permission_feed,
@@ -293,6 +294,16 @@ class ConfigService:
         revision = self._revisions.of("flavors")
         return msgspec.json.encode(feeds.Flavors(revision=revision, flavors=self._applied.state.flavors))
 
+    def _spaces(self) -> bytes | None:
+        state = self._applied.state
+        if not state.complete:
+            return None
+        body = feeds.AddressSpaces(revision=self._revisions.of("spaces"))
+        if state.tenants is not UNSET:
+            spaces = {name: each.space for name, each in state.tenants.spaces.items()}
+            body = msgspec.structs.replace(body, spaces=spaces, plans=state.tenants.plans)
+        return msgspec.json.encode(body)
+
     def _users(self) -> bytes | None:
         applied = self._applied.now
         if not applied.users_known:
@@ -425,6 +436,9 @@ class ConfigService:
         if first or now.flavors != was.flavors:
             revised.append("flavors")
             self._changed("flavors")
+        if first or space_users.differ(was, now):
+            revised.append("spaces")
+            self._changed("spaces")
         if self._applied.now.users_known:
             revised += self._users_changed(before)
         placed, moved = self._placed.now, Moves([], [])

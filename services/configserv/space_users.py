@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from enmasse.model import feeds
 from enmasse.model.configuration import AppliedState, differing
 from enmasse.model.names import space_prefix
-from enmasse.model.tenants.tenancy import SpaceState
+from enmasse.model.tenants.tenancy import SpaceState, TenantState
 from enmasse.model.users import User
 
 _NONE = SpaceState()
@@ -18,6 +18,16 @@ _NONE = SpaceState()
 def spaces(state: AppliedState) -> Mapping[str, SpaceState]:
     """Return the address spaces in force, but for the default one."""
     return {} if state.tenants is UNSET else state.tenants.spaces
+
+
+def differ(was: AppliedState, now: AppliedState) -> bool:
+    """Return whether entries of spaces, or plans, are others than before."""
+    if was.tenants is now.tenants:
+        return False
+    old, new = (TenantState() if each.tenants is UNSET else each.tenants for each in (was, now))
+    return old.plans != new.plans or {name: each.space for name, each in old.spaces.items()} != {
+        name: each.space for name, each in new.spaces.items()
+    }
 
 
 def users(state: AppliedState) -> dict[str, User] | UnsetType:

@@ -25,7 +25,7 @@ def request(number: int) -> bytes:
 async def test_no_more_than_a_window_is_taken_at_a_time(slow: str) -> None:
     configuring, goes_on, done = Configuring(), asyncio.Event(), 0
 
-    async def change(wanted: Change) -> dict[str, str]:
+    async def change(wanted: Change, space: str) -> dict[str, str]:
         nonlocal done
         if slow == "change":
             await goes_on.wait()

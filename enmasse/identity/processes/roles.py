@@ -110,7 +110,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.SUPERVISOR: Access(send=("force",), recv=("status/changes",)),
         Role.CONSOLE: Access(
             send=("force", "configure"),
-            recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes", *_PERMISSIONS, "configure"),
+            recv=(_ADDRESSES, "flavors", "spaces", _PLACEMENTS, "status/changes", *_PERMISSIONS, "configure"),
         ),
         Role.OPERATOR: Access(send=("force",), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "status/changes")),
     },

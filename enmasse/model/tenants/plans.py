@@ -155,15 +155,18 @@ _SAME_IN_ADDRESSES: Final = ("type", "flavor", "messageTtl", "maxSize")
 """Fields of a plan that an entry of addresses.json may have too, checked alike."""
 
 
-def parse_plans(document: Document, flavors: Mapping[str, Flavor]) -> tuple[Plans, list[Problem]]:
-    """Return the valid plans, and what is wrong with the others. `flavors`: those in force."""
+def parse_plans(
+    document: Document, flavors: Mapping[str, Flavor], others: Mapping[str, AddressPlan] = {}
+) -> tuple[Plans, list[Problem]]:
+    """Return the valid plans, and what is wrong with the others. `flavors`: those in force; `others`: plans of
+    addresses that are not in the document."""
     good, problems = document.parsed(lambda name, entry: _plan(name, entry, flavors))
     plans = Plans(
         {name: plan for name, plan in good.items() if isinstance(plan, AddressPlan)},
         {name: plan for name, plan in good.items() if isinstance(plan, SpacePlan)},
     )
     for name, plan in list(plans.spaces.items()):
-        wrong = _unknown(plan, plans.addresses, flavors)
+        wrong = _unknown(plan, {**others, **plans.addresses}, flavors)
         if wrong is not None:
             problems.append(document.problem(str(wrong), name, *wrong.path))
             del plans.spaces[name]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from enmasse.model.configuration import FILES, USERS
+from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS
 from enmasse.model.jsonfile import MAX_BYTES
 from enmasse.model.merged import Content, FilePart, Unreadable
 from enmasse.model.names import space_error
@@ -24,6 +24,10 @@ from services.configserv.drivers.driver import Contents, Edit, NotWritable
 POLL, POLL_CHANGED = 0.1, 0.05
 """Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
 """
+
+_NEVER_MADE = (ADDRESSES, FLAVORS, BROKERS)
+"""Files that an edit does not make: without the first two nothing is in force."""
+_EDITED = "edited"
 
 PORTION = 500
 """Files of address spaces that are looked at each time, in turn."""
@@ -66,21 +70,41 @@ class FilesDriver:
 
     async def edit(self, file: str, edit: Edit) -> None:
         await asyncio.to_thread(self._edit, file, edit)
+        self._look_soon(file)
 
     def _edit(self, file: str, edit: Edit) -> None:
-        path = self._paths[file]
+        path = self._directory / file
 
         def change(before: bytes | None) -> bytes:
-            if before is None and file != USERS:
+            if before is None and file in _NEVER_MADE:
                 raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
             sources = [FilePart(file, b"{}\n" if before is None else before)]
             texts = edit(sources, file)
             if file not in texts:
                 raise _Unchanged  # a check makes no users.json: with that file everyone needs a login
+            path.parent.mkdir(parents=True, exist_ok=True)
             return texts[file]
 
-        with locked(path.parent), contextlib.suppress(_Unchanged):
+        with locked(self._directory), contextlib.suppress(_Unchanged):
             edit_file(path, change)
+
+    async def remove_files(self, space: str) -> None:
+        await asyncio.to_thread(self._remove_files, space)
+        for own in OWN_FILES:
+            self._look_soon(space_file(space, own))
+
+    def _remove_files(self, space: str) -> None:
+        folder = self._directory / FOLDER / space
+        with locked(self._directory):
+            for own in OWN_FILES:
+                (folder / own).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else is there
+                folder.rmdir()
+
+    def _look_soon(self, file: str) -> None:
+        """Look at a file at the next time, whose ever turn it is."""
+        self._paths.setdefault(file, self._directory / file)
+        self._seen[file] = _EDITED
 
     def close(self) -> None:
         self._changed = None

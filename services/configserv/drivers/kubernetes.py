@@ -146,6 +146,9 @@ class KubernetesDriver:
         own = made or having
         return next((each for each in sources if home(each) == own[0]), f"{PREFIX}{own[0]}/{split_file(file).file}")
 
+    async def remove_files(self, space: str) -> None:
+        return  # the ConfigMaps of a space are those of a release, or of people: they are reported
+
     def close(self) -> None:
         self._changed = None
         if self._timer is not None:

@@ -22,6 +22,8 @@ from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import MAX_ADDRESS, AddressName
+from enmasse.model.tenants.plans import Plans
+from enmasse.model.tenants.spaces import Space as SpaceEntry
 from enmasse.model.users import GROUP
 from enmasse.process.settings import host_port
 from services.console.door.access import Caller
@@ -33,7 +35,8 @@ MAX_SNAPSHOT = 256 << 20
 SECONDS = 10.0
 MAX_OWNERS = 100_000
 """Names on the wire whose address is remembered."""
-FEEDS = ("addresses/changes", "flavors", "placements/changes", "permissions/changes", "status/changes")
+FEEDS = ("addresses/changes", "flavors", "spaces", "permissions/changes", "status/changes")
+"""Feeds without which nothing is answered."""
 T = TypeVar("T")
 
 
@@ -43,6 +46,9 @@ class Configuration:
     def __init__(self, address: str, name: str, credential: AnyCredential | None) -> None:
         self.users = UserDirectory()
         self.errors: list[Fault] = []
+        self.spaces: dict[str, SpaceEntry] = {}
+        """Address spaces beside the default one."""
+        self.plans = Plans({}, {})
         self.files: dict[str, str] = {}
         """File → SHA-256 of the content that is in force."""
         self.brokers: dict[str, feeds.BrokerEndpoint] = {}
@@ -197,7 +203,7 @@ class Configuration:
             def taken(body: T) -> None:
                 received(body)
                 self._seen.add(feed)
-                if self._seen.issuperset({"addresses/changes", "flavors", "permissions/changes", "status/changes"}):
+                if self._seen.issuperset(FEEDS):
                     self._complete.set()
 
             follow(connection, feed, taken, kind).on_closed = lambda _: ended.set()
@@ -205,6 +211,7 @@ class Configuration:
         try:
             on("addresses/changes", self._take_addresses, feeds.AddressChanges)
             on("flavors", self._take_flavors, feeds.Flavors)
+            on("spaces", self._take_spaces, feeds.AddressSpaces)
             on("placements/changes", self._take_placements, feeds.PlacementChanges)
             on("permissions/changes", self._take_permissions, feeds.PermissionChanges)
             on("status/changes", self._take_status, feeds.StatusChanges)
@@ -245,6 +252,9 @@ class Configuration:
         self._flavors = body.flavors
         self._count_flavors()
         self.flavors.changed(None)
+
+    def _take_spaces(self, body: feeds.AddressSpaces) -> None:
+        self.spaces, self.plans = body.spaces, body.plans
 
     def _count_flavors(self) -> None:
         used: dict[str, int] = {}
