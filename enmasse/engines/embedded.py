@@ -60,6 +60,7 @@ BROKER = BrokerEngine(
     pod=_pod,
     duplicates_by_address=True,
     levels_exist=True,
+    holds_subscriptions=True,
     refused={},
     peers=lambda _: {},
     blocks_at_capacity=True,

@@ -74,6 +74,8 @@ class BrokerEngine:
     """Detects duplicates by message-id for a single address, by an address setting (otherwise for a whole acceptor)."""
     levels_exist: bool
     """Levels below a topic (`topic/a/b`) exist with the topic; otherwise each is an address that has to be created."""
+    holds_subscriptions: bool
+    """Has the address setting `holdSubscriptions`: attaches to a topic that is about to move wait."""
     refused: Mapping[str, str]
     """Parameter of a flavor that has no effect on its brokers → why, and what to do: `do not …; remove it`."""
     peers: Callable[[Mapping[str, PeerEntry]], Mapping[str, str]]

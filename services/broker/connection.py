@@ -32,6 +32,7 @@ from services.broker.core.connections import ConnectionInfo, Connections, Consum
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queues.queue import Queue
+from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.subscription import identity, queue_name
 from services.broker.filter_conditions import Filters, long_selectors, stated
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
@@ -43,6 +44,25 @@ from services.broker.termini import TOPIC, address_of, answer, routing_type
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
 """Capabilities of every link; `open` offers them too."""
+
+
+class WaitingAttach:
+    """A link whose attach is not answered yet (`Catalogue.hold`)."""
+
+    __slots__ = ("_catalogue",)
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def flow(self) -> None:
+        """Do nothing: the link knows its credit."""
+
+    def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
+        """Do nothing: nothing was sent."""
+
+    def detached(self, closed: bool) -> None:
+        """The peer has left, or attaches elsewhere."""
+        self._catalogue.hold_no_more(self)
 
 
 class BrokerConnection(Handler):
@@ -431,6 +451,8 @@ class BrokerConnection(Handler):
             queue = self.nodes.anonymous_subscription(address, condition, who.container)
         else:
             name = queue_name(who, durable=durable, shared=shared, everywhere=everywhere)
+            if durable and not self.nodes.has_subscription(name) and self._waits(link, address):
+                return
             queue = self.nodes.subscription(
                 name, address, condition, durable=durable, shared=shared, client=who.container
             )
@@ -439,6 +461,25 @@ class BrokerConnection(Handler):
             changes["expiry_policy"] = Symbol("never")
             changes["durable"] = 2
         self._consume(link, queue, answer(source, filters.echo, **changes), durable=durable, whole=True)
+
+    def _waits(self, link: Sender, address: str) -> bool:
+        """Return whether the attach waits, because the topic is about to move. A router whose clients attach to it
+        elsewhere by then ends the link; otherwise it is answered when the topic stays, or is gone."""
+        catalogue = self.broker.catalogue
+        waiting = WaitingAttach(catalogue)
+
+        def go_on() -> None:
+            if not link.over:
+                link.context = None
+                self._attach(link)
+
+        def let_go() -> None:
+            self._later(go_on)
+
+        if not catalogue.hold(address, waiting, let_go):
+            return False
+        link.context = waiting
+        return True
 
     def _recover_subscription(self, link: Sender) -> None:
         """Answer a null source: recover the durable subscription of this link name, unchanged."""

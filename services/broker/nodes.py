@@ -214,6 +214,10 @@ class Nodes:
             )
         return queue
 
+    def has_subscription(self, name: str) -> bool:
+        """Return whether there is a subscription of this name."""
+        return self._subscription_of(name) is not None
+
     def _subscription_of(self, identity: str) -> Queue | None:
         """Return the queue of a subscription. One without an identity was made by an administrator for the subscriber
         of this name."""

@@ -111,18 +111,32 @@ class BrokerConversation:
         self._reconciler.wake()
 
     def look_again(self, names: Iterable[AddressName]) -> None:
-        """List the broker soon, and report these addresses then, even if nothing has changed."""
+        """Have new durable subscriptions to these topics wait, and list the broker soon. Report them then, even if
+        nothing has changed."""
         self._to_look.update(names)
         self._reconciler.wake()
 
     async def _look_again(self) -> None:
         names, self._to_look = self._to_look, set()
         try:
+            await self._hold(names)
             await self._look(glance=True)
         except BaseException:
             self._to_look |= names
             raise
         self._reconciler.news(names)
+
+    async def _hold(self, names: Iterable[AddressName]) -> None:
+        """Have new durable subscriptions to these topics wait; `apply` ends that, or their removal."""
+        broker = self._broker
+        topics = [name for name in names if name not in broker.held and broker.holding(name) is not None]
+        if broker.engine.holds_subscriptions:
+            for name in topics:
+                broker.unsettle(name)
+            work = [(name, self._management.add_settings(*policies.hold(name))) for name in topics]
+            await all_done(work)  # a refusal does not keep the topic: subscriptions may be left behind, as before
+        for name in topics:
+            broker.hold(name)
 
     def quiesce(self, then: Callable[[], None] | None) -> None:
         """Call `then` once when the broker holds no message and no producer can reach it; None: cancel that."""

@@ -47,6 +47,12 @@ def address_settings(name: AddressName, address: Address, engine: BrokerEngine) 
     return {f"{wire}/#": found, **exact} if found else exact
 
 
+def hold(name: AddressName) -> tuple[str, Settings]:
+    """Return match and settings by which a topic that is about to move keeps new durable subscriptions waiting. Those
+    of `address_settings` end that."""
+    return wire_name(name), {MARK_KEY: MARK, "holdSubscriptions": True}
+
+
 def matches(name: AddressName) -> tuple[str, str]:
     """Return every match under which an address may have settings."""
     wire = wire_name(name)
@@ -127,9 +133,9 @@ def _put(found: Settings, key: str, value: Any) -> None:
 _ALIASES = {"deadLetterAddress": "DLA", "idCacheSize": "iDCacheSize"}
 """Setting → its other name, by which some answers have it."""
 _OURS = (
-    MARK_KEY, *LEVELS, "minExpiryDelay", "maxExpiryDelay", "maxDeliveryAttempts", "redeliveryDelay",
-    "redeliveryMultiplier", "maxRedeliveryDelay", "deadLetterAddress", "expiryAddress", "maxSizeBytes", "pageSizeBytes",
-    "addressFullMessagePolicy", "duplicateDetectionByMessageId",
+    MARK_KEY, *LEVELS, "holdSubscriptions", "minExpiryDelay", "maxExpiryDelay", "maxDeliveryAttempts",
+    "redeliveryDelay", "redeliveryMultiplier", "maxRedeliveryDelay", "deadLetterAddress", "expiryAddress",
+    "maxSizeBytes", "pageSizeBytes", "addressFullMessagePolicy", "duplicateDetectionByMessageId",
 )  # fmt: skip
 """Settings that an address may have of its own."""
 

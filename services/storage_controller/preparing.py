@@ -7,7 +7,7 @@ there, and nothing has to be remembered (docs/decisions/0046).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -24,14 +24,13 @@ LINGER = 5.0
 class _Preparation(NamedTuple):
     broker: str
     epoch: int
-    looks: Mapping[str, int] | None
-    """Broker → number of its listings when everything was bound; None before."""
 
 
 class Preparations:
     """The broker that carries each topic now, and the one that is prepared for it.
 
-    `to_look`: brokers that have to be listed once more before these topics may leave them.
+    `to_look`: brokers that have to be listed once more before these topics may leave them, while no client can make a
+    durable subscription there.
     """
 
     def __init__(self) -> None:
@@ -100,7 +99,7 @@ class Preparations:
         """Prepare this broker for the topic, unless that is under way. Return the epoch of the preparation."""
         found = self._under_way.get(name)
         if found is None or found.broker != broker:
-            found = self._under_way[name] = _Preparation(broker, next(self._epochs), None)
+            found = self._under_way[name] = _Preparation(broker, next(self._epochs))
         return found.epoch
 
     def stop(self, name: AddressName) -> None:
@@ -109,14 +108,12 @@ class Preparations:
 
     def is_done(self, name: AddressName, others: Iterable[ManagedBroker]) -> bool:
         """Return True if everything is bound at the prepared broker, and each of the others that have the topic was
-        listed since: a subscription that was made there meanwhile keeps the topic."""
+        listed after new durable subscriptions began to wait there: one that was made meanwhile keeps the topic."""
         found = self._under_way[name]
         if self._bound.get(name, {}).get(found.broker) != found.epoch:
             return False
         others = list(others)
-        if found.looks is None:
-            found = self._under_way[name] = found._replace(looks={each.name: each.looks for each in others})
-            for each in others:
+        for each in others:
+            if name not in each.held:
                 self.to_look.setdefault(each.name, set()).add(name)
-        assert found.looks is not None
-        return all(each.looks > found.looks.get(each.name, -1) for each in others)
+        return all(each.has_looked(name) for each in others)

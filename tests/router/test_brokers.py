@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import pytest
-from proton import UNDESCRIBED, Array, Data, Delivery, Message, symbol
+from proton import UNDESCRIBED, Array, Data, Delivery, Endpoint, Message, symbol
 from proton import Terminus as PTerminus
 from proton.reactor import AtLeastOnce, AtMostOnce, Copy, ReceiverOption, Selector, SenderOption
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached, SendException
@@ -426,3 +427,128 @@ def test_a_delay_is_not_ignored(connect: Callable[..., BlockingConnection], dial
     receiver = connection.create_receiver(queue, credit=1)
     relay.send(Message(address=queue, body="later", annotations={symbol("x-opt-delivery-delay"): 200}))
     assert taken(receiver, 1) == ["later"]
+
+
+# Topics that are about to move
+
+
+HELD = json.dumps({"holdSubscriptions": True})
+BELOW = ["", "/below", "/#"]
+
+
+def route(management: Management, topic: str, broker: int) -> None:
+    for direction in ("in", "out"):
+        name = f"t-{topic}-b{broker}-{direction}"
+        management.create(LINK_ROUTE, name, prefix=topic, direction=direction, connection=f"t-b{broker}")
+
+
+def unroute(management: Management, topic: str, broker: int) -> None:
+    for direction in ("in", "out"):
+        management.delete(LINK_ROUTE, f"t-{topic}-b{broker}-{direction}")
+
+
+def subscriptions(broker: BrokerProcess, topic: str) -> int:
+    with broker.manage() as m:
+        return sum(topic in queue for queue in m("getQueueNames"))
+
+
+@pytest.fixture
+def leaving(dialled: Management, brokers: list[BrokerProcess]) -> Iterator[str]:
+    """A topic on both brokers; clients reach the first one, where new durable subscriptions wait."""
+    topic = f"leaving{next(_names)}"
+    for broker in brokers:
+        with broker.manage() as m:
+            m("createAddress", topic, "MULTICAST")
+    with brokers[0].manage() as m:
+        m("addAddressSettings", topic, HELD)
+    route(dialled, topic, 0)
+    yield topic
+    for number, broker in enumerate(brokers):
+        dialled.clear(f"t-{topic}-b{number}", LINK_ROUTE)
+        with broker.manage() as m:
+            if topic in m("getAddressNames"):
+                m("deleteAddress", topic, True)
+            m("removeAddressSettings", topic)
+
+
+def waiting(client: BlockingConnection, topic: str, below: str = "") -> Any:
+    """The link of a durable subscription that the broker has read of, and not answered."""
+    session = client.conn.session()
+    session.open()
+    link = session.receiver(f"news of {topic}")
+    link.source.address = topic + below
+    Terminus(durable=True).apply(link)
+    link.open()
+    link.flow(10)
+    client.create_sender(topic, name=f"after it to {topic}").close()
+    assert not link.state & Endpoint.REMOTE_ACTIVE
+    return link
+
+
+def answered(client: BlockingConnection, link: Any) -> None:
+    pump_until(lambda: link.state & Endpoint.REMOTE_ACTIVE, "an answer to the attach", client)
+
+
+@pytest.mark.parametrize("below", BELOW)
+def test_a_durable_subscription_to_a_topic_that_moves_is_made_where_it_is_then(
+    connect: Callable[..., BlockingConnection],
+    dialled: Management,
+    brokers: list[BrokerProcess],
+    leaving: str,
+    below: str,
+) -> None:
+    client = connect("mover")
+    link = waiting(client, leaving, below)
+    route(dialled, leaving, 1)
+    unroute(dialled, leaving, 0)
+    answered(client, link)
+    assert link.remote_source.address == leaving + below
+    assert [subscriptions(broker, leaving) for broker in brokers] == [0, 1]
+    sender = connect().create_sender(leaving + below.replace("#", "a"))
+    sender.send(Message(body="news"))
+    pump_until(lambda: link.queued, "the message", client)
+    with brokers[0].manage() as m:  # what waited there has left
+        m("addAddressSettings", leaving, "{}")
+    assert subscriptions(brokers[0], leaving) == 0
+
+
+@pytest.mark.parametrize("below", BELOW)
+def test_a_durable_subscription_to_a_topic_that_stays_is_made_there(
+    connect: Callable[..., BlockingConnection], brokers: list[BrokerProcess], leaving: str, below: str
+) -> None:
+    client, gone = connect("stayer"), connect("gone")
+    link = waiting(client, leaving, below)
+    waiting(gone, leaving, below)
+    gone.close()
+    with brokers[0].manage() as m:
+        m("addAddressSettings", leaving, "{}")
+    answered(client, link)
+    connect().create_sender(leaving + below.replace("#", "a")).send(Message(body="news"))
+    pump_until(lambda: link.queued, "the message", client)
+    assert [subscriptions(broker, leaving) for broker in brokers] == [1, 0]
+
+
+def test_an_attach_that_waits_for_a_topic_ends_with_it(
+    connect: Callable[..., BlockingConnection], brokers: list[BrokerProcess], leaving: str
+) -> None:
+    client = connect("loser")
+    waiting(client, leaving)
+    with brokers[0].manage() as m:
+        m("deleteAddress", leaving, True)
+    with pytest.raises(LinkDetached, match="not-found"):
+        client.wait(lambda: False)
+
+
+def test_what_is_no_new_durable_subscription_does_not_wait(
+    connect: Callable[..., BlockingConnection], brokers: list[BrokerProcess], leaving: str
+) -> None:
+    with brokers[0].manage() as m:
+        m("addAddressSettings", leaving, "{}")
+    client = connect("present")
+    client.create_receiver(leaving, name="news", options=Terminus(durable=True)).link.detach()
+    pump(client)
+    with brokers[0].manage() as m:
+        m("addAddressSettings", leaving, HELD)
+    client.create_receiver(leaving, name="news", options=Terminus(durable=True))
+    client.create_receiver(leaving, name="passing")
+    client.create_receiver(leaving, name="together", options=Terminus("shared"))

@@ -69,6 +69,13 @@ def look(found: Placer, broker: str, held: dict[AddressName, Holding]) -> set[Ad
     return found.set_contents(found.inventory.brokers[broker], BrokerContents(dict(held), stored, 0))
 
 
+def look_held(found: Placer, broker: str) -> None:
+    """The broker has new durable subscriptions to the topic wait, and was listed then."""
+    known = found.inventory.brokers[broker]
+    known.hold(X)
+    known.looks += 1
+
+
 def made(found: Placer, broker: str, name: AddressName, held: Holding) -> None:
     """The address has been made there, with its settings."""
     known = found.inventory.brokers[broker]
@@ -305,6 +312,8 @@ def test_a_topic_moves_once_everything_is_bound() -> None:
     assert found.preparations.to_look == {"t-0": {X}}
     assert found.decide(X).message == "waits until subserv has bound subscriptions on broker u-0"
     found.inventory.brokers["t-0"].looks += 1
+    assert found.decide(X).keep == (), "one may still be made there"
+    look_held(found, "t-0")
     decision = found.decide(X)
     assert (decision.keep, decision.retire) == (("u-0",), ())
     assert states(decision) == [("t-0", "active", "topic"), ("u-0", "prepared", "topic")], "it is not there yet"
@@ -331,7 +340,7 @@ def test_a_topic_that_gets_a_durable_subscription_while_another_broker_is_prepar
     bind(found, X)
     found.decide(X)
     look(found, "t-0", {X: EMPTY._replace(subscriptions=1)})
-    found.inventory.brokers["t-0"].looks += 1
+    look_held(found, "t-0")
     decision = found.decide(X)
     assert (states(decision), decision.retire) == ([("t-0", "active", "topic")], ())
     assert "stays on broker t-0" in decision.message
@@ -342,7 +351,7 @@ def test_a_topic_that_moves_back_is_prepared_once_more() -> None:
     found = moving()
     bind(found, X)
     found.decide(X)
-    found.inventory.brokers["t-0"].looks += 1
+    look_held(found, "t-0")
     found.decide(X)
     made(found, "u-0", X, EMPTY)
     found.decide(X)

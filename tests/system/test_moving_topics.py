@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from proton import Message, Timeout
+from proton import Endpoint, Message, Timeout
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.waiting import DEADLINE
-from tests.load import MADE, Consumer, Producer
+from tests.load import MADE, Consumer, Durable, Producer
 from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
 from tests.system.seeing import carrier, component, find, wait_address, wait_message, wait_process
 
@@ -367,6 +367,42 @@ def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
     for consumer in consumers:
         consumer.stop()
     wait_moved(suite, flavor)
+    load.all_came()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+def test_a_durable_subscription_of_the_last_moment_of_a_move_misses_nothing(
+    suite: Suite, load: Load, shared: bool
+) -> None:
+    """The new broker has the topic, and the routers do not know it yet: the attach waits for them, unnoticed."""
+    flavor, agent = other(suite), component(suite, "ragent")["pid"]
+    client = BlockingConnection(suite.url, timeout=PATIENCE, container_id="last-moment")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        edit(suite, flavor)
+        wait_message(suite, TOPIC, f"given flavor {flavor} instead of ")
+        session = client.conn.session()
+        session.open()
+        link = session.receiver("durable")
+        link.source.address = f"{TOPIC}/amqp"
+        Durable(shared=shared).apply(link)
+        link.open()
+        client.create_sender(TOPIC).close()  # the old broker has read both attaches
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    client.wait(lambda: link.state & Endpoint.REMOTE_ACTIVE)
+    first = load.producer.sent
+    link.detach()
+    client.close()
+    wait_moved(suite, flavor)
+    load.go_on()
+    consumer = Consumer(suite.url, f"{TOPIC}/amqp", container_id="last-moment", subscription="durable", shared=shared)
+    consumer.start()
+    load.producer.enough()
+    load.producer.wait_end()
+    expected = set(range(first, load.producer.sent))
+    wait_for("everything", lambda: consumer.seen.keys() >= expected, PATIENCE)
+    consumer.stop()
     load.all_came()
 
 

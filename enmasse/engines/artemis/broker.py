@@ -113,6 +113,7 @@ BROKER = BrokerEngine(
     pod=_pod,
     duplicates_by_address=False,
     levels_exist=False,
+    holds_subscriptions=False,
     refused={"MAX_SUBSCRIPTIONS": "do not limit the durable subscriptions of a client; remove it"},
     peers=peers.files,
     blocks_at_capacity=False,

@@ -136,10 +136,10 @@ class Router(RouterCore):
         return route
 
     def remove_link_route(self, route: LinkRoute) -> None:
-        """Remove a link route. Its links are detached if another one leads to where the address is now, so that clients
-        attach there."""
+        """Remove a link route. If another one leads to where the address is now, its links are detached, so that
+        clients attach there; attaches that were not answered yet go there at once."""
         for pair in self.link_routes.remove(route):
-            self.passing_on.end(pair, AmqpError(RESOURCE_DELETED, "the address has moved to another broker"))
+            self.passing_on.move(pair, AmqpError(RESOURCE_DELETED, "the address has moved to another broker"))
 
     def knows(self, name: str) -> bool:
         """Return True if an address of this name is configured."""

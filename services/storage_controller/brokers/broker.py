@@ -25,6 +25,7 @@ class ManagedBroker:
         "flavor",
         "foreign",
         "fresh",
+        "held",
         "looks",
         "marked",
         "name",
@@ -54,6 +55,8 @@ class ManagedBroker:
         """Address → why the broker refused an operation."""
         self.settled: dict[AddressName, Address] = {}
         """Address → the definition that its settings on the broker correspond to, as of this connection."""
+        self.held: dict[AddressName, int] = {}
+        """Topic that is about to leave the broker → `looks` when new durable subscriptions to it began to wait."""
         self.marked: set[AddressName] = set()
         """Topics that carry our mark, as far as marks were read."""
         self.foreign: set[AddressName] = set()
@@ -74,6 +77,7 @@ class ManagedBroker:
         """Record the end of the conversation: settings read so far may be out of date."""
         self.connected, self.detail = False, detail
         self.settled.clear()
+        self.held.clear()
         self.refused.clear()
 
     def settle(self, name: AddressName, address: Address) -> None:
@@ -86,6 +90,16 @@ class ManagedBroker:
         """Record that the broker is being given other settings: until it has answered either may be in force, also if
         the change is undone meanwhile."""
         self.settled.pop(name, None)
+        self.held.pop(name, None)
+
+    def hold(self, name: AddressName) -> None:
+        """Record that new durable subscriptions to the topic wait, or attach where its product cannot have them wait:
+        the next listing has the others."""
+        self.held[name] = self.looks
+
+    def has_looked(self, name: AddressName) -> bool:
+        """Return whether the broker was listed while no durable subscription to the topic could be made."""
+        return self.looks > self.held.get(name, self.looks)
 
     def looked_up(self, name: AddressName, *, ours: bool) -> None:
         """Record whether this topic carries our mark."""
@@ -93,7 +107,7 @@ class ManagedBroker:
 
     def deleted(self, name: AddressName) -> None:
         """Record that the address and its settings were deleted, or that the deletion was requested."""
-        self.settled.pop(name, None)
+        self.unsettle(name)
         self.marked.discard(name)
 
     def vanished(self, name: AddressName) -> None:

@@ -94,7 +94,7 @@ FIELDS: tuple[Field, ...] = (
     Field("maxExpiryDelay", "integer", -1),
     Field("enableMetrics", "boolean", True),
 )
-# Known to the JSON form only: newer than the long parameter list, or (the last) this broker's own.
+# Known to the JSON form only: newer than the long parameter list, or (the last two) this broker's own.
 EXTRA_FIELDS: tuple[Field, ...] = (
     Field("noExpiry", "boolean", False),
     Field("maxSizeMessages", "integer", -1),
@@ -102,6 +102,7 @@ EXTRA_FIELDS: tuple[Field, ...] = (
     Field("pageFullMessagePolicy", "string", None),
     Field("iDCacheSize", "integer", 20000),
     Field("duplicateDetectionByMessageId", "boolean", False),
+    Field("holdSubscriptions", "boolean", False),
 )
 BY_NAME = {field.name: field for field in FIELDS + EXTRA_FIELDS}
 # Names other versions use for the same thing in JSON.
@@ -152,6 +153,8 @@ class AddressSettings:
     default_ring_size: int
     id_cache_size: int
     duplicates_by_message_id: bool
+    hold_subscriptions: bool
+    """Attaches that would make a durable subscription wait: the topic is about to move."""
 
     def redelivery_after(self, attempts: int) -> int:
         """Return milliseconds to wait before the delivery that follows `attempts` failed ones (>= 1); 0 = at once. A
@@ -202,6 +205,7 @@ def _resolve(merged: dict[str, Value]) -> AddressSettings:
         default_ring_size=get("defaultRingSize"),
         id_cache_size=min(max(0, get("iDCacheSize")), 1_000_000),
         duplicates_by_message_id=get("duplicateDetectionByMessageId"),
+        hold_subscriptions=get("holdSubscriptions"),
     )
 
 

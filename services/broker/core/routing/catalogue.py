@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -73,6 +73,8 @@ class Catalogue:
         self._touched = broker.ledger.touched
         self._store = store
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
+        self._held: dict[str, dict[object, Callable[[], None]]] = {}
+        """Topic that is about to move → what waits to make a durable subscription to it → the function to call then."""
         self._names = NameTrie()  # of the addresses
         self._queues_by_address: dict[str, dict[str, Queue]] = {}
         self._table = RouteTable(self.addresses, self.queues, self.queues_of, self.root_of)
@@ -152,6 +154,7 @@ class Catalogue:
         for producer in list(address.producers):
             producer.closed("amqp:resource-deleted", f"address {address.name} was deleted")
         address.producers.clear()
+        self._let_go(address.name)
 
     def root_of(self, name: str) -> BrokerAddress | None:
         """Return the configured address that covers `name`: itself, or the nearest topic above it."""
@@ -407,6 +410,24 @@ class Catalogue:
         if queue.temporary or (queue.auto_delete and not queue.count):
             self.destroy_queue(queue.name, auto_delete_address=queue.auto_delete or queue.temporary)
 
+    def hold(self, address: str, waiting: object, then: Callable[[], None]) -> bool:
+        """If no durable subscription to the address may be made, because its topic is about to move, call `then` when
+        one may be again, or the topic is gone. Return whether that is so."""
+        root = self.root_of(address)
+        if root is None or not root.settings.hold_subscriptions:
+            return False
+        self._held.setdefault(root.name, {})[waiting] = then
+        return True
+
+    def hold_no_more(self, waiting: object) -> None:
+        """Forget what waits."""
+        for held in self._held.values():
+            held.pop(waiting, None)
+
+    def _let_go(self, topic: str) -> None:
+        for then in self._held.pop(topic, {}).values():
+            then()
+
     # -- settings ------------------------------------------------------------------------------------------------------
     def put_settings(self, match: str, values: dict[str, Value]) -> None:
         """Set and store the address settings of a match; they apply at once."""
@@ -442,6 +463,8 @@ class Catalogue:
                     queue.disposal.settle_ring()
             if address.id and self._store is not None:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
+            if not address.settings.hold_subscriptions:
+                self._let_go(name)
         self._broker.check_blocked()
 
     # -- routes --------------------------------------------------------------------------------------------------------

@@ -154,9 +154,19 @@ class PassingOn:
         pair.join(pair.client, half)
         container.amqp.wake()
 
-    def end(self, pair: RoutedLink, error: AmqpError) -> None:
-        """End both links; a durable terminus is kept."""
-        self._end(pair, error)
+    def move(self, pair: RoutedLink, error: AmqpError) -> None:
+        """End both links; a durable terminus is kept. An attach that the container has not answered is handled again,
+        as if it came now."""
+        link, client = pair.client.link, pair.client
+        if link.attach_sent or not client.open:
+            self._end(pair, error)
+            return
+        client.open = False
+        self._half_over(client)
+        self._end(pair)
+        link.context = None
+        client.connection.amqp.handler.on_attach(link)
+        client.connection.amqp.wake()
 
     def refuse(self, half: RoutedHalf, error: AmqpError) -> None:
         """End a client's link that it may no longer have; a durable terminus is kept."""
