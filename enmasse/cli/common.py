@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -107,7 +108,31 @@ def report(line: str) -> None:
     """Write a line, or several, to stderr. Names and texts in it may be those of others: no character of them moves the
     cursor. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
-        click.echo("\n".join(map(printable, line.expandtabs().split("\n"))), err=True)
+        click.echo(_tame(line), err=True)
+
+
+def say(line: str) -> None:
+    """Write a line, or several, to stdout. As in `report` no character moves the cursor."""
+    click.echo(_tame(line))
+
+
+def put(content: str) -> None:
+    """Write what a client has sent to stdout: unchanged to a file or a program, to a terminal with escapes as in JSON
+    for characters that control it, or that show text in another order."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    click.echo(_CONTROLS.sub(_escaped, content) if terminal else content, color=True)  # click removes nothing
+
+
+_CONTROLS = re.compile("[\0-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
+"""Control characters but line ends and tabs, and those that set the direction of writing."""
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def _tame(text: str) -> str:
+    return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
 def end_with(faults: Sequence[str]) -> NoReturn:

@@ -46,6 +46,7 @@ from enmasse.supervisor.plan.services import (
     knows_roles,
     router,
 )
+from enmasse.text import printable
 
 if TYPE_CHECKING:  # imported after the services have been started
     from enmasse.http.webserver import WebServer
@@ -432,7 +433,7 @@ class Supervisor:
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the reader has gone, or the disk is full: not a reason to stop
-            self._out.write(line + "\n")
+            self._out.write(printable(line) + "\n")
             self._out.flush()
 
     def _say_once(self, line: str) -> None:

@@ -24,6 +24,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         assert suite.down() == 0
 
 
+@pytest.fixture(scope="package")
+def suite_with_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    """As `suite`, with the services of MQTT."""
+    with running(tmp_path_factory.mktemp("with-mqtt"), ADDRESSES, options=()) as suite:
+        suite.up()
+        yield suite
+        assert suite.down() == 0
+
+
 @pytest.fixture
 def client(suite: Suite) -> Iterator[Client]:
     """A client without credentials, who may do everything: there are no users."""

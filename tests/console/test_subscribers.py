@@ -17,23 +17,19 @@ from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.topic_map import TopicMap
 from enmasse.model.users import Granted, Permission
-from enmasse.testing import Suite, running
+from enmasse.testing import Suite
 from services.console.door.access import Caller
 from services.console.rest.subscribers import shown_subscription
 from services.console.rest.wills import shown_will
 from tests.console.client import Client, of
-from tests.console.conftest import ADDRESSES
 from tests.kit.waiting import DEADLINE, wait_for
 
 NAME = "a/device <b>"
 
 
 @pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("subscribers"), ADDRESSES, options=()) as suite:
-        suite.up()
-        yield suite
-        assert suite.down() == 0
+def suite(suite_with_mqtt: Suite) -> Suite:
+    return suite_with_mqtt
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, OK, end, report
+from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, OK, end, report, say
 from enmasse.cli.contexts.folders import state_folder
 from enmasse.process.installed import import_path
 
@@ -136,7 +136,7 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
         while process.poll() is None:
             job = spark_jobs.read(state)
             if job is not None and job.pid == process.pid and job.queries:
-                click.echo(f"{state.stem} runs (pid {process.pid}); its log is {state.with_suffix('.log')}")
+                say(f"{state.stem} runs (pid {process.pid}); its log is {state.with_suffix('.log')}")
                 sys.exit(OK)
             time.sleep(LOOK)
     if process.returncode:
@@ -144,7 +144,7 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
         end(
             "spark.job.failed", f"{state.stem} failed: {_failure(state) or _how(process.returncode)}; see {log}", FAILED
         )
-    click.echo(f"{state.stem} has ended")
+    say(f"{state.stem} has ended")
 
 
 @command.command("status")
@@ -199,7 +199,7 @@ def stop(name: str) -> None:
                     os.killpg(job.pid, signal.SIGKILL)
             time.sleep(LOOK)
     state.unlink(missing_ok=True)
-    click.echo(f"{name} is stopped")
+    say(f"{name} is stopped")
 
 
 @command.command("archive")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, UNREACHABLE, end, end_with
+from enmasse.cli.common import FAILED, UNREACHABLE, end, end_with, say
 from enmasse.cli.contexts.api_problems import problem
 from enmasse.cli.contexts.console import API, console, items
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, ISSUERS, USERS, Applied, apply
@@ -58,7 +58,7 @@ def check_there(
     found = f"{', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}"
     alone = [file for file in ALONE if file in documents]
     without = f"; {' and '.join(alone)} without that suite" if alone else ""
-    click.echo(f"{folder}: {found}, checked against the suite of {context}{without}")
+    say(f"{folder}: {found}, checked against the suite of {context}{without}")
     end_with([str(each) for each in problems])
 
 

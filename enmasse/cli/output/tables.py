@@ -57,10 +57,10 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     for line in lines:
         click.secho(wrapped(printable(line)), fg="red")
     for line in status.get("omitted", ()):
-        click.echo("\n" + wrapped(f"left out, because a ConfigMap has no room for it: {line}"))
+        click.echo("\n" + wrapped(f"left out, because a ConfigMap has no room for it: {printable(line)}"))
     click.echo()
     if missing and status["ready"]:
-        verdict += f": {missing[0]}"
+        verdict += f": {printable(missing[0])}"
     click.secho(verdict, fg=color)
 
 

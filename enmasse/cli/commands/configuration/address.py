@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from enmasse.cli.commands.configuration import address_messages
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, running_on
@@ -128,13 +128,13 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     if as_json:
         click.echo(json.dumps(shown))
         return
-    click.echo(f"{printable(name)}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
+    say(f"{printable(name)}: {json.dumps(wanted[name]) if name in wanted else 'removed from the file'}")
     if running is None:
         entry = _described(name, wanted[name], in_memory, phase)
         running = {key: entry[key] for key in ("phase", "message")}
     for key, value in running.items():
         if key != "name" and value not in (None, "", []):
-            click.echo(f"  {key}: {printable(value) if isinstance(value, str) else json.dumps(value)}")
+            say(f"  {key}: {printable(value) if isinstance(value, str) else json.dumps(value)}")
 
 
 @command.command("add")
@@ -162,7 +162,7 @@ def add(
         there: Entries = cluster.ClusterEntries(place, ADDRESSES, config_map)
     else:
         there = opened(ADDRESSES, config, offset, place)
-    click.echo(f"added {name} to {there.add(name, entry)}")
+    say(f"added {name} to {there.add(name, entry)}")
 
 
 @command.command("set")
@@ -177,7 +177,7 @@ def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: in
             end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first.")
         return entries.with_keys(entry, properties)
 
-    click.echo(f"changed {name} in {opened(ADDRESSES, config, offset, place).change(name, changed)}")
+    say(f"changed {name} in {opened(ADDRESSES, config, offset, place).change(name, changed)}")
 
 
 @command.command("remove")
@@ -193,7 +193,7 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
     there = opened(ADDRESSES, config, offset, place)
     where = there.remove(name, force=force)
     if where:
-        click.echo(f"removed {name} from {where}")
+        say(f"removed {name} from {where}")
     if force:
         there.force(name)
-        click.echo(f"what {name} holds is thrown away")
+        say(f"what {name} holds is thrown away")

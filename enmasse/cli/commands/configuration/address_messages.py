@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, end, port_offset
+from enmasse.cli.common import FAILED, end, port_offset, say
 from enmasse.cli.completion import addresses
 
 LOOK_SECONDS = 0.3
@@ -105,7 +105,7 @@ def _work(offset: int, name: str, kind: str, body: dict[str, Any], as_json: bool
     if as_json:
         print_json(job)
     elif job["state"] == "done":
-        click.echo(f"{DONE[kind]} {job['done']} of {name}")
+        say(f"{DONE[kind]} {job['done']} of {name}")
     if job["state"] != "done":
         end(
             "address.messages.stopped", f"{kind} of {name}: {job['state']} after {job['done']}: {job['detail']}", FAILED

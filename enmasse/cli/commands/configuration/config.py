@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, end, end_with, port_offset
+from enmasse.cli.common import FAILED, end, end_with, port_offset, say
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 
@@ -65,7 +65,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
     else:
         names = {"addresses": "address"}
         shown = [counted(number, names.get(key, key[:-1]), key) for key, number in found.items() if number]
-        click.echo(f"{folder}: {', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}")
+        say(f"{folder}: {', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}")
         end_with([str(problem) for problem in problems])
     sys.exit(FAILED if problems else 0)
 
@@ -82,7 +82,7 @@ def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
         click.echo(json.dumps(found))
         sys.exit(FAILED if errors else 0)
     files = ", ".join(sorted(found["files"])) or "no file yet"
-    click.echo(f"{where}: {files} in force, {counted(len(errors), 'error')}")
+    say(f"{where}: {files} in force, {counted(len(errors), 'error')}")
     end_with(
         [
             str(Problem(file=it["file"], entry=it["entry"], field=it["field"], line=it["line"], reason=it["reason"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import end
+from enmasse.cli.common import end, say
 
 SCHEMES = {"url": ("https", "http"), "amqp": ("amqps", "amqp"), "mqtt": ("mqtts", "mqtt")}
 
@@ -61,7 +61,7 @@ def add(
         kube_context=kube_context, **urls,
     )  # fmt: skip
     contexts.write()
-    click.echo(f"added {name}; `enmasse context use {name}` makes it the current one")
+    say(f"added {name}; `enmasse context use {name}` makes it the current one")
 
 
 def _whole(file: str | None) -> str | None:
@@ -79,7 +79,7 @@ def use(name: str) -> None:
     contexts.get(name)
     contexts.current = name
     contexts.write()
-    click.echo(f"commands work on {name} now")
+    say(f"commands work on {name} now")
 
 
 @command.command("list")
@@ -119,4 +119,4 @@ def remove(name: str) -> None:
     if contexts.current == name:
         contexts.current = LOCAL
     contexts.write()
-    click.echo(f"removed {name}")
+    say(f"removed {name}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import flavors
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import opened
@@ -73,11 +73,11 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     if as_json:
         click.echo(json.dumps(row))
         return
-    click.echo(printable(name))
+    say(printable(name))
     for key, value in row.items():
         if key != "name" and value not in (None, {}, []):
             text = ", ".join(value) if key == "addresses" else _parameters(value) if key == PARAMETERS else value
-            click.echo(f"  {key}: {printable(str(text))}")
+            say(f"  {key}: {printable(str(text))}")
 
 
 @command.command("add")
@@ -91,7 +91,7 @@ def add(
     """Add a flavor to the file, with parameters such as BROKERS=2 or STORAGE_CAPACITY=5Gi."""
     given = entries.with_keys({}, parameters)
     entry = {"type": TEMPLATES[template], "templateName": template, **({PARAMETERS: given} if given else {})}
-    click.echo(f"added {name} to {opened(FLAVORS, config, offset, place).add(name, entry)}")
+    say(f"added {name} to {opened(FLAVORS, config, offset, place).add(name, entry)}")
 
 
 @command.command("set")
@@ -109,7 +109,7 @@ def set_(name: str, parameters: tuple[str, ...], config: Path | None, offset: in
         kept = {key: value for key, value in entry.items() if key != PARAMETERS or after}
         return {**kept, **({PARAMETERS: after} if after else {})}
 
-    click.echo(f"changed {name} in {opened(FLAVORS, config, offset, place).change(name, changed)}")
+    say(f"changed {name} in {opened(FLAVORS, config, offset, place).change(name, changed)}")
 
 
 @command.command("remove")
@@ -122,7 +122,7 @@ def remove(name: str, config: Path | None, offset: int, place: cluster.Place | N
         shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
         has = counted(len(users), "address uses", "addresses use")
         end("flavor.addresses.present", f"{there.where}: {has} {name!r}: {shown}; nothing was changed.")
-    click.echo(f"removed {name} from {there.remove(name, force=False)}")
+    say(f"removed {name} from {there.remove(name, force=False)}")
 
 
 def _used(config: Path | None, offset: int, place: cluster.Place | None) -> dict[str, list[str]]:

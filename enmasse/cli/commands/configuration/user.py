@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, end, port_offset, report
+from enmasse.cli.common import FAILED, end, port_offset, report, say
 from enmasse.cli.completion import addresses, users
 from enmasse.cli.configuration.configured import ContextEntries, FileEntries
 from enmasse.cli.configuration.kinds import USERS
@@ -116,7 +116,7 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
-    click.echo(f"removed {name} from {_opened(config, offset).remove(name, force=False)}")
+    say(f"removed {name} from {_opened(config, offset).remove(name, force=False)}")
 
 
 @command.command("list")
@@ -152,13 +152,13 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     if as_json:
         click.echo(json.dumps(row))
         return
-    click.echo(printable(name))
-    click.echo(f"  password: {'yes' if row['password'] else 'no'}")
+    say(printable(name))
+    say(f"  password: {'yes' if row['password'] else 'no'}")
     for key in ("scram", "groups"):
         if row[key]:
-            click.echo(f"  {key}: {printable(', '.join(row[key]))}")
+            say(f"  {key}: {printable(', '.join(row[key]))}")
     for number, permission in enumerate(row["permissions"]):
-        click.echo(f"  permissions.{number}: {printable(_permission_text(permission))}")
+        say(f"  permissions.{number}: {printable(_permission_text(permission))}")
 
 
 @command.command(
@@ -233,7 +233,7 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
         reason = f"{rule.where}: {_permission_text(shown)}"
     if not decision.allowed:
         end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
-    click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+    say(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
 
 
 def _check_by_console(offset: int, name: str, operation: str, address: str, *, as_json: bool) -> NoReturn:
@@ -254,7 +254,7 @@ def _check_by_console(offset: int, name: str, operation: str, address: str, *, a
         reason = f"{of['source']}: {_permission_text(shown)}"
     if not allowed:
         end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
-    click.echo(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+    say(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
     sys.exit(0)
 
 
@@ -283,7 +283,7 @@ def _grant(
 
     where = _opened(config, offset).change(name, lambda entry, where: granted(_object(name, entry, where)))
     past = "allowed" if effect == "allow" else "denied"
-    click.echo(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
+    say(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
 
 
 def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
@@ -389,7 +389,7 @@ def _first_line(file: str) -> str:
 def _done(line: str, generated: str | None) -> None:
     """Report the change: with a generated password that alone goes to stdout."""
     if generated is None:
-        click.echo(line)
+        say(line)
     else:
         report(line)
-        click.echo(generated)
+        say(generated)

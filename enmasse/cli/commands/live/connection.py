@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import port_offset
+from enmasse.cli.common import port_offset, say
 
 
 @click.group(name="connection", short_help="List, show and close connections of clients.")
@@ -69,10 +69,10 @@ def show(id_: str, as_json: bool, offset: int) -> None:
     if as_json:
         print_json({"connection": found, "links": links})
         return
-    click.echo(printable(id_))
+    say(printable(id_))
     for name in ("container", "user", "protocol", "peer", "tls", "component", "since"):
         if found[name]:
-            click.echo(f"  {name}: {printable(str(found[name]))}")
+            say(f"  {name}: {printable(str(found[name]))}")
     rows = [(it["direction"], it["address"], it["name"], it["credit"], it["unsettled"]) for it in links]
     print_table(("direction", "address", "link", "credit", "unsettled"), rows)
 
@@ -85,4 +85,4 @@ def close(id_: str, offset: int) -> None:
     from enmasse.cli.contexts.console import ask, path
 
     ask(offset, "DELETE", path("connections", id_))
-    click.echo(f"closed {id_}")
+    say(f"closed {id_}")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from enmasse.cli.common import port_offset
+from enmasse.cli.common import port_offset, say
 
 FILTERS = {
     "condition": "AMQP condition, or the name of a reason code of MQTT.",
@@ -88,7 +88,7 @@ def _moment(row: dict[str, Any]) -> str:
 
 def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
     for row in rows:
-        click.echo(json.dumps(row) if as_json else _line(row))
+        say(json.dumps(row) if as_json else _line(row))
 
 
 def _line(row: dict[str, Any]) -> str:

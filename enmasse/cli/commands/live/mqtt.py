@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import mqtt_clients
 
 _VERSIONS = {4: "3.1.1", 5: "5"}
@@ -57,4 +57,4 @@ def disconnect(client: str, user: str | None, offset: int) -> None:
         client = owned(Principal(user), client)
     if not subscribers.disconnect(offset, client):
         end("mqtt.client.unknown", f"{client}: no such client is connected")
-    click.echo(f"disconnected {client}")
+    say(f"disconnected {client}")

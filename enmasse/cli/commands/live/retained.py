@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 
 _WILDCARDS = ("+", "#")
 
@@ -44,7 +44,7 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
     if any(row.withheld for row in found.retained):
         click.echo("! not given to new subscribers: the user may no longer send there (--json has the reasons)")
     if found.total > len(rows):
-        click.echo(f"… and {found.total - len(rows)} more; --limit shows more of them")
+        say(f"… and {found.total - len(rows)} more; --limit shows more of them")
 
 
 @command.command("clear")
@@ -62,10 +62,10 @@ def clear(filter_: str, force: bool, offset: int) -> None:
     if not force and filter_.endswith(_WILDCARDS) | any(f"{sign}/" in filter_ for sign in _WILDCARDS):
         total = subscribers.retained(offset, filter_, 1).total
         if not total:
-            click.echo(f"no retained message matches {filter_}")
+            say(f"no retained message matches {filter_}")
             return
         end(
             "retained.messages.kept",
             f"{filter_} matches {counted(total, 'retained message')}; nothing was cleared. --force clears them all.",
         )
-    click.echo(f"cleared {counted(subscribers.clear(offset, filter_), 'retained message')}")
+    say(f"cleared {counted(subscribers.clear(offset, filter_), 'retained message')}")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import subscriptions
-from enmasse.text import counted
+from enmasse.text import counted, printable
 
 if TYPE_CHECKING:
     from enmasse.model.sessions import SubscriptionRow
@@ -64,16 +64,16 @@ def show(id_: str, as_json: bool, offset: int) -> None:
     if as_json:
         print_json(row)
         return
-    click.echo(row.id)
+    say(printable(row.id))
     facts = {
         "kind": row.kind, "client": row.client, "connected": "yes" if row.connected else "no",
         "messages": row.depth, "since": row.since, "brokers": ", ".join(row.brokers),
     }  # fmt: skip
     for name, value in facts.items():
         if value != "":
-            click.echo(f"  {name}: {value}")
+            say(f"  {name}: {printable(str(value))}")
     for filter_, tag in row.filters.items():
-        click.echo(f"  filter: {filter_} ({'QoS ' if row.kind in ('mqtt', 'share') else ''}{tag})")
+        say(f"  filter: {printable(filter_)} ({'QoS ' if row.kind in ('mqtt', 'share') else ''}{tag})")
 
 
 @command.command("delete")
@@ -100,7 +100,7 @@ def delete(id_: str, force: bool, offset: int) -> None:
                 f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
             )
     subscribers.delete(offset, id_)
-    click.echo(f"deleted {id_}")
+    say(f"deleted {id_}")
 
 
 def _filters(row: SubscriptionRow) -> str:

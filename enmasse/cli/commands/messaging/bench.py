@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, TlsFiles, end, port_offset, tls_options
+from enmasse.cli.common import FAILED, TIMED_OUT, UNREACHABLE, Seconds, TlsFiles, end, port_offset, say, tls_options
 from enmasse.cli.completion import addresses
 
 if TYPE_CHECKING:
@@ -170,6 +170,6 @@ def _print(result: dict[str, Any]) -> None:
     shares = ", ".join(f"{name} {value:.3g} ms" for name, value in result["latency_ms"].items())
     counts = f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
     rate = f"{result['rate']:,.0f} messages a second ({result['size']} bytes, {kind}, acknowledged)"
-    click.echo(f"rate     {rate}")
-    click.echo(f"latency  {shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
-    click.echo(f"counts   {counts}")
+    say(f"rate     {rate}")
+    say(f"latency  {shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
+    say(f"counts   {counts}")

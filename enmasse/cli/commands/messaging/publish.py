@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.mqttclient import connection_options
 from enmasse.errors import marked
@@ -86,7 +86,7 @@ def command(
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
-        click.echo(f"published {tally.sent} to {remote}, topic {topic}: {tally.words(qos)}")
+        say(f"published {tally.sent} to {remote}, topic {topic}: {tally.words(qos)}")
     sys.exit(status)
 
 

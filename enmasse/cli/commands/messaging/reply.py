@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
+from enmasse.cli.common import OK, TIMED_OUT, Seconds, TlsFiles, port_offset, put, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options
 from enmasse.cli.messages.reconnects import Reconnects, Unprinted
@@ -121,7 +121,7 @@ class Replier:
             report(f"{self._remote}: a message without reply-to was rejected: {as_text(asked)}")
             return
         try:
-            click.echo(as_text(asked))
+            put(as_text(asked))
         except OSError as error:
             raise Unprinted from error
         key = asked.correlation_id if asked.correlation_id is not None else asked.message_id

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, put, report, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options
 from enmasse.errors import marked
@@ -59,7 +59,7 @@ def command(
     printed: list[str] = []
     status = amqp.run(_request(remote, whole, fields, timeout, printed, as_json=as_json), remote)
     for line in printed:
-        click.echo(line)
+        put(line)
     sys.exit(status)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, tls_options
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options
 from enmasse.errors import marked
@@ -75,7 +75,7 @@ def command(
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
-        click.echo(f"sent {tally.sent} to {remote}: {tally}")
+        say(f"sent {tally.sent} to {remote}: {tally}")
     sys.exit(status)
 
 

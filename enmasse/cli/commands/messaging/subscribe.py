@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report
+from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, put, report
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.mqttclient import NEVER, NO_END, Expiry, connection_options
 from enmasse.cli.messages.reconnects import Reconnects, Unprinted
@@ -179,7 +179,7 @@ class SubscribeLoop:
                 return TIMED_OUT
             if not (options.no_retained and message.retain):
                 try:
-                    click.echo(self._line(message))
+                    put(self._line(message))
                 except OSError as error:
                     raise Unprinted from error
                 self._received += 1

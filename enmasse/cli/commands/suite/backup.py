@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from enmasse.cli.commands.suite.manifest import copy_file, copy_folder, files_below, seal
-from enmasse.cli.common import end, port_offset, report
+from enmasse.cli.common import end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.process.service_table import SERVICES
 from enmasse.text import counted
@@ -85,7 +85,7 @@ def command(folder: Path, config: Path | None, data: Path | None, as_json: bool,
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "files": len(manifest["files"]), "bytes": size}))
     else:
-        click.echo(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, to {folder}")
+        say(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, to {folder}")
 
 
 def _running(offset: int) -> tuple[Path, Path] | None:

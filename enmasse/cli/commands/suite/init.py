@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import end
+from enmasse.cli.common import end, say
 
 ADDRESSES = """\
 {
@@ -129,7 +129,7 @@ def command(folder: Path) -> None:
             f"{folder}: {error.strerror}. Choose a directory this user may write to.",
         )
     config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
-    click.echo(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")
+    say(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")
 
 
 def existing(folder: Path) -> list[str]:

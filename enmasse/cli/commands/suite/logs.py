@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, put
 from enmasse.cli.contexts.folders import data_folder
 from enmasse.text import did_you_mean
 
@@ -42,14 +42,14 @@ def command(
     for name, line in sorted(
         ((name, line) for name, tail in tails.items() for line in tail.last()), key=lambda each: _time(each[1])
     ):
-        click.echo(show(name, line))
+        put(show(name, line))
     while follow:
         for name in _names(folder, components):
             tail = tails.get(name)
             if tail is None:  # of a component that was started meanwhile
                 tail = tails[name] = Tail(folder / f"{name}.log", 0, from_start=True)
             for line in tail.more():
-                click.echo(show(name, line))
+                put(show(name, line))
         time.sleep(POLL_SECONDS)
 
 

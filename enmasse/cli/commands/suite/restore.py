@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from enmasse.cli.commands.suite.manifest import Damaged, checked, copy_folder, facts_of, files_below, sync_folders
-from enmasse.cli.common import end, port_offset
+from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.text import counted, offset_option
 
@@ -46,10 +46,10 @@ def command(folder: Path, config: Path | None, data: Path | None, offset: int) -
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         end("backup.restore.failed", f"{where}{error.strerror}; the data folder was not made.")
-    click.echo(f"restored {counted(len(manifest['files']), 'file')} of {manifest['started']} to {config} and {data}")
+    say(f"restored {counted(len(manifest['files']), 'file')} of {manifest['started']} to {config} and {data}")
     usual = config == config_folder(offset) and data == data_folder(offset)
     options = "" if usual else f" --config {config} --data {data}"
-    click.echo(f"start it: enmasse up{options}{offset_option(offset)}")
+    say(f"start it: enmasse up{options}{offset_option(offset)}")
 
 
 def _holds(folder: Path) -> bool:

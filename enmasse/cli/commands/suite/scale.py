@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, port_offset
+from enmasse.cli.common import UNREACHABLE, end, port_offset, say
 from enmasse.cli.contexts.contexts import in_force
 
 
@@ -24,7 +24,7 @@ def command(service_count: str, offset: int) -> None:
     accepted, message = _order(offset, {"service": service, "count": int(count)})
     if not accepted:
         end("suite.scale.refused", f"{service_count}: {message}")
-    click.echo(f"{service_count}: {message}")
+    say(f"{service_count}: {message}")
 
 
 def _order(offset: int, body: dict[str, Any]) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset
+from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset, say
 from enmasse.cli.configuration import cluster
 from enmasse.cli.contexts.contexts import in_force
 
@@ -88,7 +88,7 @@ def _watch(offset: int, place: cluster.Place | None, *, as_json: bool) -> NoRetu
                 click.echo()
             _show(status, problem, _own(offset, place), as_json=as_json)
             if status is None and not as_json:
-                click.echo(problem[0])
+                say(problem[0])
             shown = status, problem
         time.sleep(WATCH_SECONDS)
 

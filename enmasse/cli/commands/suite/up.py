@@ -12,7 +12,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from enmasse.cli.common import COULD_NOT_START, end, port_offset, report
+from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
@@ -214,7 +214,7 @@ def _write_example(config: Path, data: Path) -> None:
     try:
         config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         init.write(config)
-        click.echo(f"wrote {', '.join(init.FILES)} to {config}")
+        say(f"wrote {', '.join(init.FILES)} to {config}")
     except FileExistsError as error:
         end(
             "configuration.folder.not-a-directory",

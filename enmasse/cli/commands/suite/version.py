@@ -7,7 +7,7 @@ import platform
 
 import click
 
-from enmasse.cli.common import port_offset
+from enmasse.cli.common import port_offset, say
 
 
 @click.command(name="version", short_help="Show the version of the command and of the running suite.")
@@ -31,5 +31,5 @@ def command(as_json: bool, offset: int) -> None:
     if as_json:
         click.echo(json.dumps(found))
         return
-    click.echo(f"enmasse {__version__} (Python {found['python']})")
-    click.echo("no suite is running here" if suite is None else f"the running suite is {suite}")
+    say(f"enmasse {__version__} (Python {found['python']})")
+    say("no suite is running here" if suite is None else f"the running suite is {suite}")
