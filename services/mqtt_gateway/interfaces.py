@@ -52,7 +52,8 @@ class Request(Struct, kw_only=True):
     `Backend.admit` checks user name and password: in the Request that it returns they are gone, `client_id` is the name
     of the user's client (enmasse/identity/owned.py), and `login` is the backend's own. `auth_method`: enhanced
     authentication (v5 4.12) by this SASL mechanism; `auth_data`: the client's first message, then the server's last.
-    `certificate`: the one that the client has presented and the listener has verified.
+    `certificate`: the one that the client has presented and the listener has verified. `any_site`: the client may be a
+    web page of any site, in a browser that reaches the gateway.
     """
 
     client_id: str
@@ -68,6 +69,7 @@ class Request(Struct, kw_only=True):
     auth_method: str | None = None
     auth_data: bytes | None = None
     certificate: Certified | None = None
+    any_site: bool = False
 
 
 def is_system(filter: str) -> bool:

@@ -27,13 +27,21 @@ P = TypeVar("P")
 class Live:
     """`ports`: by kind of listener."""
 
-    def __init__(self, limits: Limits, cert: str | None, key: str | None, allowed_origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        cert: str | None,
+        key: str | None,
+        allowed_origins: Sequence[str] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         self.backend = ToyBackend()
         self.ports: dict[str, int] = {}
         self.gateway: Gateway
         self._limits = limits
         self._tls = (cert, key)
         self._allowed_origins = allowed_origins
+        self._host = host
         self._loop = uvloop.new_event_loop()
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -51,7 +59,7 @@ class Live:
         cert, key = self._tls
         kinds = ("mqtt", "ws") if cert is None else ("mqtt", "ws", "mqtts", "wss")
         await self.gateway.listen(
-            ListenerSettings(kind=kind, host="127.0.0.1", port=0, cert=cert, key=key)  # type: ignore[arg-type]  # one of the kinds, by the caller
+            ListenerSettings(kind=kind, host=self._host, port=0, cert=cert, key=key)  # type: ignore[arg-type]  # one of the kinds, by the caller
             for kind in kinds
         )
         for kind, endpoint in self.gateway.listeners.endpoints.items():
@@ -84,9 +92,13 @@ class Live:
 
 @contextlib.contextmanager
 def live(
-    limits: Limits | None = None, cert: str | None = None, key: str | None = None, allowed_origins: Sequence[str] = ()
+    limits: Limits | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    allowed_origins: Sequence[str] = (),
+    host: str = "127.0.0.1",
 ) -> Iterator[Live]:
-    found = Live(limits or Limits(), cert, key, allowed_origins)
+    found = Live(limits or Limits(), cert, key, allowed_origins, host)
     try:
         yield found
     finally:

@@ -267,6 +267,36 @@ def test_publishing_of_3_1_1_without_permission(router: Router, configserv: Conf
         run()
 
 
+@pytest.mark.parametrize("users", [True, False])
+def test_a_page_that_may_be_of_any_site_is_not_the_anonymous_user(
+    users: bool, router: Router, configserv: Configserv
+) -> None:
+    anonymous = {"permissions": [{"allow": ["send", "recv"], "addresses": ["news"]}]}
+    if users:
+        alice = {"password": user("right").password, **anonymous}
+        configserv.write("users.json", json.dumps({"alice": alice, "anonymous": anonymous}))
+
+    @asyncio_test
+    async def run() -> None:
+        async with environment(router, configserv) as found:
+            more: dict[str, Any] = {"authserv": ("127.0.0.1", service.port)} if users else {}
+            backend = await found.backend(**more)
+            if users:
+                await until(lambda: backend.access.users.permissions.knows("anonymous"))
+            await found.device(backend, "program")
+            with pytest.raises(Refused, match="--allowed-origin") as refusal:
+                await found.device(backend, "page", login={"any_site": True})
+            assert refusal.value.reason == reasons.NOT_AUTHORIZED
+            if users:
+                login = {"any_site": True, "username": "alice", "password": b"right"}
+                await found.device(backend, "page", login=login)
+            assert sorted(backend.sessions) == ["program", *(["~alice/page"] if users else [])]
+
+    with Running() as service:
+        service.users({"alice": user("right")})
+        run()
+
+
 def test_a_client_is_disconnected_when_its_token_expires(router: Router, configserv: Configserv) -> None:
     @asyncio_test
     async def run() -> None:

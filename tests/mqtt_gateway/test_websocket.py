@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V311, Connect
 from services.mqtt_gateway.network.masking import MaskCheck
-from services.mqtt_gateway.network.websocket import is_allowed
-from tests.kit.waiting import DEADLINE
+from services.mqtt_gateway.network.websocket import is_allowed, may_be_any_site
+from tests.kit.waiting import DEADLINE, wait_for
 from tests.mqtt_gateway.live import Live, live
 
 CONNECT = encode.encode(Connect("c", version=V311), V311, of_client=True)
@@ -42,9 +42,11 @@ def gateway() -> Iterator[Live]:
         yield found
 
 
-def _asked(gateway: Live, origin: str | None, behind: bytes = b"", host: str = "localhost") -> socket.socket:
+def _asked(
+    gateway: Live, origin: str | None, behind: bytes = b"", host: str = "localhost", at: str = "127.0.0.1"
+) -> socket.socket:
     """A peer that has asked for a WebSocket as a page of this origin; `behind`: sent with the request."""
-    peer = socket.create_connection(("127.0.0.1", gateway.ports["ws"]))
+    peer = socket.create_connection((at, gateway.ports["ws"]))
     peer.settimeout(DEADLINE)
     headers = [
         "GET /mqtt HTTP/1.1", f"Host: {host}:{gateway.ports['ws']}", "Upgrade: websocket", "Connection: Upgrade",
@@ -109,6 +111,48 @@ def test_a_page_of_an_allowed_origin_may_connect_by_any_name(gateway: Live) -> N
 def test_any_name_is_good_only_where_other_machines_connect(local: str, wanted: bool) -> None:
     assert is_allowed("https://mqtt.example", "mqtt.example:8084", [], local) is wanted
     assert not is_allowed("https://other.example", "mqtt.example:8084", [], local)
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed", "wanted"),
+    [
+        ("http://rebound.example", "rebound.example:8083", [], True),
+        ("http://rebound.example:8083", "rebound.example:8083", ["http://other.example"], True),
+        ("http://10.1.2.3.example", "10.1.2.3.example", [], True),
+        ("http://10.1.2.3", "10.1.2.3:8083", [], False),
+        ("http://[fd00::7]:3000", "[fd00::7]:8083", [], False),
+        ("http://localhost:3000", "localhost:8083", [], False),
+        ("https://mqtt.example", "mqtt.example", [], False),  # TLS ends at a proxy
+        ("http://app.example", "app.example:8083", ["http://app.example"], False),
+        ("http://app.example", "app.example:8083", ["*"], False),
+    ],
+)
+def test_a_page_without_tls_may_be_of_any_site(origin: str, host: str, allowed: list[str], wanted: bool) -> None:
+    assert may_be_any_site(origin, host, allowed) is wanted
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "wanted"),
+    [
+        (None, "rebound.example", False),
+        ("http://rebound.example", "rebound.example", True),
+        ("https://mqtt.example", "mqtt.example", False),
+    ],
+)
+def test_where_other_machines_connect_a_login_learns_that_a_page_may_be_of_any_site(
+    origin: str | None, host: str, wanted: bool
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has loopback only")
+        at = probe.getsockname()[0]
+    with live(host="0.0.0.0") as open_gateway, _asked(open_gateway, origin, host=host, at=at) as peer:
+        assert _status(peer) == 101
+        peer.sendall(_frame(CONNECT))
+        wait_for(lambda: open_gateway.backend.requests)
+        assert [request.any_site for request in open_gateway.backend.requests] == [wanted]
 
 
 def test_all_origins_can_be_allowed() -> None:

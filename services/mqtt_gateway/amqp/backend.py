@@ -318,6 +318,9 @@ class AmqpBackend:
                 login = await self._login(self.logins, request, wanted)
         elif request.auth_method is not None:
             raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there are no users")
+        if request.any_site and login is NOBODY:
+            text = "web pages that were fetched without TLS log in, unless --allowed-origin has their origin"
+            raise Refused(reasons.NOT_AUTHORIZED, text)
         client = owned(login.principal, request.client_id)
         return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.logs import log as logs
-from enmasse.model.loopback import is_loopback
+from enmasse.model.loopback import is_loopback, may_be_rebound
 from enmasse.network.tls_transport import read_much
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
@@ -152,6 +152,12 @@ def is_allowed(origin: str, host: str, allowed: Collection[str], local: str) -> 
     return is_loopback(name) or not is_loopback(local)
 
 
+def may_be_any_site(origin: str, host: str, allowed: Collection[str]) -> bool:
+    """Return True if a page of this origin, to whose server TLS is not used, may be of any site: its name, which is no
+    address, was made to resolve to the gateway. Pages of `https:` connect with TLS, also to a proxy before it."""
+    return origin not in allowed and "*" not in allowed and not origin.startswith("https:") and may_be_rebound(host)
+
+
 class WebSocketServer:
     """Makes the protocol of an accepted socket (`guest`). `allowed_origins`: see `is_allowed`."""
 
@@ -202,7 +208,10 @@ class WebSocketServer:
         protocol = request.protocol
         assert isinstance(protocol, _Protocol)
 
-        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done)
+        any_site = (
+            origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
+        )
+        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done, any_site=any_site)
         try:
             await wire.read()
         finally:
@@ -239,6 +248,8 @@ class WebSocketWire:
         socket: web.WebSocketResponse,
         protocol: _Protocol,
         done: Callable[[], None],
+        *,
+        any_site: bool,
     ) -> None:
         self._flusher = flusher
         self._socket = socket
@@ -254,7 +265,7 @@ class WebSocketWire:
         self._lost = False
         self._writing: asyncio.Task[None] | None = None
         peer, certificate = ("?", None) if transport is None else (peer_name(transport), certificate_of(transport))
-        self._connection = Connection(front, self, peer, certificate)
+        self._connection = Connection(front, self, peer, certificate, any_site=any_site)
 
     async def read(self) -> None:
         """Read messages until the client or the connection ends the WebSocket."""

@@ -34,9 +34,11 @@ class Terms(NamedTuple):
     bridge: bool
 
 
-def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified | None = None) -> Terms:
-    """Examine a CONNECT that is well-formed. `certificate`: of the client, verified. Raises Refused if it cannot be
-    accepted."""
+def examine(
+    connect: Connect, limits: Limits, peer: str, certificate: Certified | None = None, *, any_site: bool = False
+) -> Terms:
+    """Examine a CONNECT that is well-formed. `certificate`: of the client, verified; `any_site`: as in Request. Raises
+    Refused if it cannot be accepted."""
     given = connect.properties
     v5 = connect.version == V5
     if given.auth_method is not None and given.auth_method not in METHODS:
@@ -78,6 +80,7 @@ def examine(connect: Connect, limits: Limits, peer: str, certificate: Certified 
         auth_method=given.auth_method,
         auth_data=given.auth_data,
         certificate=certificate,
+        any_site=any_site,
     )
     return Terms(
         request=request,

@@ -56,11 +56,12 @@ _NO_MEMORY: Final = "the gateway's memory for clients is used up, and this clien
 
 
 class Connection:
-    """`peer`: host:port; `certificate`: the verified one that it has presented. `client_id` is empty until CONNECT, and
-    what the client states until `admitted`."""
+    """`peer`: host:port; `certificate`: the verified one that it has presented; `any_site`: it may be a web page of any
+    site. `client_id` is empty until CONNECT, and what the client states until `admitted`."""
 
     __slots__ = (
         "_answered",
+        "_any_site",
         "_certificate",
         "_ending",
         "_front",
@@ -82,11 +83,20 @@ class Connection:
         "peer",
     )
 
-    def __init__(self, front: ServerState, wire: Wire, peer: str, certificate: Certified | None = None) -> None:
+    def __init__(
+        self,
+        front: ServerState,
+        wire: Wire,
+        peer: str,
+        certificate: Certified | None = None,
+        *,
+        any_site: bool = False,
+    ) -> None:
         self._front = front
         self._wire = wire
         self.peer = peer
         self._certificate = certificate
+        self._any_site = any_site
         self.client_id = ""
         self.due = 0
         self.kept = 0
@@ -226,7 +236,7 @@ class Connection:
                 raise Refused(reasons.SERVER_UNAVAILABLE, "this gateway is about to end")
             if len(front.clients) >= front.limits.connections:
                 raise Refused(reasons.QUOTA_EXCEEDED, f"{front.limits.connections} clients are connected already")
-            terms = connecting.examine(packet, front.limits, self.peer, self._certificate)
+            terms = connecting.examine(packet, front.limits, self.peer, self._certificate, any_site=self._any_site)
         except Refused as refusal:
             self.refused(refusal.reason, refusal.text)
             return
