@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -140,6 +141,54 @@ def test_a_forged_request_changes_nothing(log_in: Any) -> None:
     assert client("GET", "addresses/forged").status == 404
     assert put(Origin=f"http://127.0.0.1:{port}") == 201
     assert client("DELETE", "addresses/forged", If_Match="*").status == 204
+
+
+FORGED: list[dict[str, str]] = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+"""Headers that a browser adds for a page of another site, beside the cookie and even the token of the session."""
+GUARDS = {
+    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}  # fmt: skip
+
+
+def test_no_operation_serves_a_page_of_another_site(log_in: Any) -> None:
+    client = log_in("root")
+    paths = client("GET", "openapi.json").body["paths"]
+    writing = [
+        (method.upper(), re.sub(r"\{.*?\}", "forged", path), operation["operationId"])
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+        if method != "get"
+    ]
+    orders = [("POST", f"/api/{order}", "order") for order in ("scale", "force")]
+    assert len(writing) > 20
+    token = client.headers.pop("X-CSRF-Token")
+    for method, path, id in [*writing, *orders]:
+        for headers in FORGED:
+            reply = client.at(method, path, {}, X_CSRF_Token=token, **headers)
+            assert reply.status == 403 and reply.body["type"].endswith("console.origin.refused"), (path, headers)
+        if id not in ("login", "loginAtIssuer"):  # these need no session
+            reply = client.at(method, path, b"a=b", Content_Type="text/plain")  # a form's
+            assert reply.status == 403, (path, reply)
+    for path in [path for path, methods in paths.items() if "get" in methods]:
+        reply = client.at("GET", re.sub(r"\{.*?\}", "forged", path), Origin="http://evil.example")
+        assert reply.status == 403, path
+
+
+@pytest.mark.parametrize("path", ["/", "/app.js", "/api/v1/me", "/api/v1/addresses", "/api/status", "/metrics", "/no"])
+def test_answers_have_the_headers_that_keep_other_sites_out(path: str, log_in: Any) -> None:
+    client = log_in("root")
+    reply = client.at("GET", path)
+    assert dict(reply.headers).items() >= GUARDS.items()
+    assert "frame-ancestors 'none'" in reply.headers["Content-Security-Policy"]
+    assert "unsafe" not in reply.headers["Content-Security-Policy"]
+    assert not [name for name in reply.headers if name.lower().startswith("access-control-")]
 
 
 def test_each_user_sees_what_it_may_view_and_nothing_else(log_in: Any) -> None:
