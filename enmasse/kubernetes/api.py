@@ -61,6 +61,12 @@ class Api:
         self._client = client
         self._timeout = timeout
 
+    def of_namespace(self, namespace: str) -> Api:
+        """Return access to another namespace, with the same guard."""
+        other = Api(self._client, namespace, self._timeout)
+        other.guard = lambda: self.guard()
+        return other
+
     @property
     def url(self) -> str:
         """URL of the API server."""
@@ -119,6 +125,12 @@ class Api:
         return self._change(
             "PATCH", self._path(kind, body["metadata"]["name"]), query, whole, "application/apply-patch+yaml"
         )
+
+    def patch_status(self, kind: ObjectKind, name: str, uid: str, status: Object) -> Object:
+        """Set fields of the status of the object with this uid, null ones to nothing; return the object. Raises
+        ApiError: status 404 without such an object, 409 if there is a newer one of this name."""
+        body = {"metadata": {"uid": uid}, "status": status}
+        return self._change("PATCH", f"{self._path(kind, name)}/status", {}, body, "application/merge-patch+json")
 
     def delete(self, kind: ObjectKind, name: str, uid: str) -> None:
         """Delete the object with this uid.

@@ -66,6 +66,12 @@ class Unparsable(ValueError):
         self.problem = problem
 
 
+class RefusedEntry(NamedTuple):
+    """The value of an entry that its source does not give, with the reason."""
+
+    reason: str
+
+
 class Document:
     """A parsed file. `entries`: name → value as written; `duplicates`: paths of keys that occur twice. `plain`: no key
     occurs twice, and no string has a brace or bracket, so that `edited` can tell what a later edit changes."""
@@ -121,6 +127,8 @@ class Document:
             if name in bad:
                 continue
             try:
+                if isinstance(entry, RefusedEntry):
+                    raise Wrong(entry.reason)
                 good[name] = parse(name, entry)
             except Wrong as wrong:
                 problems.append(self.problem(str(wrong), name, *wrong.path))

@@ -4,23 +4,29 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from enmasse.model.jsonfile import MAX_BYTES, Document, Problem, Unparsable, parse
+from enmasse.model.jsonfile import MAX_BYTES, Document, Problem, RefusedEntry, Unparsable, parse
+
+_IN, _TOO = "is in ", " too; remove one of the two"
+_LINE = re.compile(r":\d+$")
 
 
 class FilePart(msgspec.Struct, frozen=True):
     """A part of a file: how people know it (`configmap/orders/addresses.json`), and what is in it.
 
-    `refused`: why it is not read, although it is there; empty if it is.
+    `refused`: why it is not read, although it is there; empty if it is. `entry`: the one entry that it has, of which
+    this is known although it is not read.
     """
 
     name: str
     data: bytes
     refused: str = ""
+    entry: str = ""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -51,6 +57,9 @@ class MergedDocument(Document):
         for source in sources:
             size += len(source.data)
             try:
+                if source.entry:
+                    self._add(Document(source.name, "{}", {source.entry: RefusedEntry(source.refused)}, []))
+                    continue
                 if source.refused:
                     raise Unparsable(Problem(file=source.name, reason=source.refused))
                 if size > MAX_BYTES:
@@ -87,7 +96,7 @@ class MergedDocument(Document):
             return super().repeated(*path)
         where = other.problem("", *path)
         line = f":{where.line}" if where.line is not None else ""
-        return self.problem(f"is in {other.file}{line} too; remove one of the two", *path)
+        return self.problem(f"{_IN}{other.file}{line}{_TOO}", *path)
 
     def _add(self, part: Document) -> None:
         self.duplicates += part.duplicates
@@ -97,6 +106,13 @@ class MergedDocument(Document):
             else:
                 self._parts[name] = part
                 self.entries[name] = entry
+
+
+def other_source(reason: str) -> str | None:
+    """Return the other source of an entry that is in two, from the reason of the problem; None for another problem."""
+    if not reason.startswith(_IN) or not reason.endswith(_TOO):
+        return None
+    return _LINE.sub("", reason[len(_IN) : -len(_TOO)])
 
 
 def fingerprint(sources: Sequence[FilePart]) -> str:

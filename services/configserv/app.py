@@ -14,9 +14,11 @@ from enmasse.model.configuration import Applied
 from enmasse.model.merged import FilePart
 from enmasse.model.names import AddressName
 from enmasse.process import settings
-from services.configserv import editing
+from services.configserv import editing, space_users
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.loading import Loading
+from services.configserv.resources.object_status_writer import StatusWriter
+from services.configserv.resources.object_views import CustomResources
 from services.configserv.service import ConfigService, ConfigservSettings
 from services.configserv.state.state_map import StateMap
 from services.configserv.state.store import ConfigStore
@@ -107,16 +109,32 @@ async def _in_cluster(
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
     service = ConfigService(store, config.reporters, health, config.binders, spaces=config.spaces)
-    driver = KubernetesDriver(place, member.api, had_users=store.has_users)
+    resources = None
+    if place.custom_resources is not None:
+        resources = CustomResources(
+            place.custom_resources,
+            member.api,
+            lambda space, name: space_users.user(service.applied.state, space, name),
+            spaces=config.spaces,
+            users=place.users is not None,
+        )
+    driver = KubernetesDriver(place, member.api, resources, had_users=store.has_users)
 
     def force(name: str, addresses: Iterable[AddressName]) -> None:
         service.force(addresses, None, None, f"configmap/{name}")
 
     driver.on_orders = lambda orders: store.carry_out(orders, force)
 
+    writer = None if resources is None else StatusWriter(resources, service)
+
+    def show() -> None:
+        maps.changed()
+        if writer is not None:
+            writer.changed()
+
     def take(applied: Applied) -> None:
         service.take(applied)
-        maps.changed()
+        show()
 
     loading = Loading(service.compute, service.save, take)
     maps = StatusMaps(
@@ -126,7 +144,9 @@ async def _in_cluster(
         status=service.status,
         origins=lambda: service.origins,
     )
-    service.on_status = maps.changed
+    service.on_status = show
     await _serve(config, service, health, driver, loading, stop)
     maps.close()
+    if writer is not None:
+        writer.close()
     await member.close()

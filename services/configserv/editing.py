@@ -82,6 +82,10 @@ def edited(sources: Sequence[FilePart], home: str, change: Change, space: str, a
     found: dict[str, tuple[str, Any]] = {}
     file = file_of(change.kind, space, applied)
     for source in sources:
+        if source.entry:
+            if source.entry in change.set or source.entry in change.remove:
+                raise Refused([Fault(file=source.name, entry=source.entry, reason=source.refused)])
+            continue
         try:
             if source.refused:
                 raise ValueError(source.refused)
@@ -130,7 +134,7 @@ def checked(
     if change.with_:
         contents = {**contents, **_with_others(change, space, contents, applied)}
     texts = edited(sources, home, change, space, applied)
-    changed = [FilePart(each.name, texts.get(each.name, each.data), each.refused) for each in sources]
+    changed = [_with_text(each, texts) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
     if change.kind == "spaces":  # with a space its files go
         after = {each: content for each, content in after.items() if split_file(each).space not in change.remove}
@@ -156,8 +160,12 @@ def _with_others(change: Change, space: str, contents: Mapping[str, Content], ap
         sources = content if isinstance(content, tuple) else (FilePart(file, b"{}\n" if content is None else content),)
         sources = sources or (FilePart(file, b"{}\n"),)
         texts = edited(sources, sources[-1].name, Change(kind=kind, set=entries), space, applied)
-        found[file] = _content(file, [FilePart(each.name, texts.get(each.name, each.data)) for each in sources])
+        found[file] = _content(file, [_with_text(each, texts) for each in sources])
     return found
+
+
+def _with_text(part: FilePart, texts: Mapping[str, bytes]) -> FilePart:
+    return FilePart(part.name, texts.get(part.name, part.data), part.refused, part.entry)
 
 
 def _content(file: str, sources: Sequence[FilePart]) -> Content:

@@ -15,7 +15,7 @@ from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import ADDRESSES, Applied
 from enmasse.model.flavors import IN_MEMORY, Flavor
-from enmasse.model.names import AddressName, LocalName, full_name
+from enmasse.model.names import AddressName, LocalName, full_name, split_name
 from enmasse.model.tenants.space_files import Failed
 from enmasse.model.tenants.spaces import split_file
 from services.configserv.readiness import ReadinessSummary, ReportedReadiness
@@ -30,7 +30,7 @@ class Merger:
 
     def __init__(self, reporters: Collection[str]) -> None:
         self.revisions = Revisions(reporters)
-        stored = tuple(reporters)
+        self.needed = stored = tuple(reporters)
         direct = tuple(name for name in reporters if name == ROUTER_AGENT)
         self._routers = direct
         self._needs = {name: stored if traits.stored else direct for name, traits in TYPES.items()}
@@ -86,12 +86,14 @@ class Merger:
         others = self._note_changes(applied, changed)
         self._addresses, self._failed = applied.state.addresses, applied.failed
         self._notes = {}
+        sources = _by_source(applied) if applied.origins and applied.problems else {}
         for problem in applied.problems:
-            space, file = split_file(problem.file)
-            if file != ADDRESSES or problem.entry is None:
+            if problem.entry is None:
                 continue
-            name = full_name(space, LocalName(problem.entry))
-            if name in self._addresses:
+            space, file = split_file(problem.file)
+            full = full_name(space, LocalName(problem.entry)) if file == ADDRESSES else None
+            name = full or sources.get((problem.file, problem.entry))
+            if name is not None and name in self._addresses:
                 self._notes[name] = str(problem) if problem.applies else f"{problem}; the last valid entry applies"
         touched = {*changed, *others}
         if applied.state.complete != self._complete:
@@ -225,3 +227,8 @@ class Merger:
         if changed_at is None:
             return []
         return [reporter for reporter in needed if self.revisions.horizon(reporter) < changed_at]
+
+
+def _by_source(applied: Applied) -> dict[tuple[str, str], AddressName]:
+    """Return (source, name as written there) → address."""
+    return {(origin, split_name(name).local): name for name, origin in applied.origins.items()}

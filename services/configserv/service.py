@@ -167,6 +167,16 @@ class ConfigService:
         return msgspec.json.decode(self._status_changes(None), type=feeds.Status)
 
     @property
+    def placements(self) -> Mapping[AddressName, list[feeds.Placement]]:
+        """Address → the brokers that carry it, if they are known."""
+        return {} if self._placed.now is None else self._placed.now.addresses
+
+    @property
+    def reported(self) -> bool:
+        """Whether all reporters that addresses need have reported, so that what is not ready is known to be so."""
+        return set(self._merger.needed) <= set(self._merger.reporting())
+
+    @property
     def origins(self) -> Mapping[AddressName, str]:
         """Address → the source that has it, if there are several sources."""
         return self._applied.now.origins

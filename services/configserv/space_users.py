@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from enmasse.model import feeds
 from enmasse.model.configuration import AppliedState, differing
-from enmasse.model.names import space_prefix
+from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from enmasse.model.tenants.tenancy import SpaceState, TenantState
 from enmasse.model.users import User
 
@@ -39,6 +39,12 @@ def users(state: AppliedState) -> dict[str, User] | UnsetType:
         for space, each in spaces(state).items()
         for name, user in (each.users or {}).items()
     }
+
+
+def user(state: AppliedState, space: str, name: str) -> User | None:
+    """Return a user of a space, also of the default one; None without such a user."""
+    own = state.users if space == DEFAULT_SPACE else spaces(state).get(space, _NONE).users
+    return (own or {}).get(name)
 
 
 def reached(state: AppliedState) -> feeds.Spaces | UnsetType:

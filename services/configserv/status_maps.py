@@ -25,11 +25,16 @@ from enmasse.model.tenants.spaces import space_file, split_file
 from enmasse.process import runner
 from services.configserv.drivers.kubernetes import ConfigMap
 from services.configserv.drivers.mounted_users import space_of
+from services.configserv.resources.object_kinds import is_resource
 
 MANAGER = "enmasse-configserv"
 INTERVAL, COUNTS_INTERVAL = 1.5, 30.0
 MAX_BYTES = 900_000
 """Bytes of a status at most; a ConfigMap may have 1 MiB."""
+
+
+RESOURCE = "/"
+"""In place of a ConfigMap: the address is a custom resource."""
 
 
 class StatusMaps:
@@ -113,7 +118,7 @@ class StatusMaps:
     def _remember(self) -> None:
         origins = self._origins()
         for name, origin in origins.items():
-            self._homes[name] = home(origin)
+            self._homes[name] = RESOURCE if is_resource(origin) else home(origin)
         if len(self._homes) > 2 * len(origins) + 1000:
             self._homes = {name: where for name, where in self._homes.items() if name in origins}
 
@@ -160,8 +165,12 @@ def divided(
         return where or (operators if space != DEFAULT_SPACE else general)
 
     for address in status.addresses:
+        if homes.get(address.name) == RESOURCE:
+            continue  # it has a status of its own
         addresses[place(homes.get(address.name, ""), split_name(address.name).space)].append(address)
     for error in status.errors:
+        if is_resource(error.file):
+            continue
         errors[place(home(error.file), space_of(error.file), error.file)].append(error)
     configs = {
         space: _config_of(space, status.config) for space in {split_file(each.file).space for each in config_maps}

@@ -374,3 +374,26 @@ has the name of another ConfigMap of the release.
 {{- range until 16 }}{{ $names = append $names (printf "enmasse-configserv-state-users-%d" .) }}{{ end }}
 {{- toJson $names -}}
 {{- end }}
+
+{{/* Rules for the custom resources of tenants, in a namespace. */}}
+{{- define "enmasse.resourceRules" -}}
+- apiGroups: [enmasse.io]
+  resources: [addresses, addressspaces]
+  verbs: [list, watch]
+- apiGroups: [enmasse.io]
+  resources: [addresses/status, addressspaces/status]
+  verbs: [patch]
+- apiGroups: [user.enmasse.io]
+  resources: [messagingusers]
+  verbs: [list, watch]
+- apiGroups: [user.enmasse.io]
+  resources: [messagingusers/status]
+  verbs: [patch]
+{{- with .Values.customResources.passwordSecrets }}
+# Passwords that MessagingUsers take from Secrets.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ toJson . }}
+  verbs: [get]
+{{- end }}
+{{- end }}

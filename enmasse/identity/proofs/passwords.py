@@ -92,6 +92,11 @@ def hashed(password: str, *, random: bool = False, mechanisms: Sequence[str] = U
     return Hashes(cost.hasher().hash(_form(password)), scram)
 
 
+def proves(hash: str, password: str) -> bool:
+    """Return whether the password has this hash, after one check."""
+    return _is_right(hash, _form(password))
+
+
 class PasswordChecks:
     """Checks of passwords in at most `threads` threads. `now`: a clock in seconds."""
 

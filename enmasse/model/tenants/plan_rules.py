@@ -188,3 +188,8 @@ def _bounded(stated: Ttl, plan: Ttl, name: str) -> Ttl:
     if found.minimum is not None and found.maximum is not None and found.minimum > found.maximum:
         raise Wrong(f"with the bounds of the plan {name!r} the minimum is larger than the maximum", "messageTtl")
     return found
+
+
+def is_exceeded(reason: str) -> bool:
+    """Return whether this is a reason of `PlanRules.exceeded`, or has one in it."""
+    return _REMEDY in reason

@@ -18,12 +18,13 @@ from enmasse.kubernetes.forced import ForceOrder, order
 from enmasse.kubernetes.labels import CONFIG, SPACE
 from enmasse.kubernetes.watch import View
 from enmasse.model.configuration import ADDRESSES
-from enmasse.model.merged import FilePart
+from enmasse.model.merged import FilePart, Unreadable
 from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, full_name
 from enmasse.model.names import SPACE as INSIDE
 from enmasse.model.tenants.spaces import split_file
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 from services.configserv.drivers.mounted_users import MountedUsers
+from services.configserv.resources.object_views import CustomResources, ResourceSettings
 
 Kind = Literal["addresses", "flavors", "brokers", "spaces", "plans"]
 """Value of the label of ConfigMaps with configuration."""
@@ -33,7 +34,8 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """`driver` in the settings. `release`: prefix of the names of the Lease and ConfigMaps of this service.
     `config_maps`: kind (the value of the label) → names of those that the release made for it; `spaces`: address space
     → names of those that it made for the addresses of the space. `users`: the file users.json of a mounted Secret,
-    without which no client is let in; None: clients need no credentials. `more_users`: folders of further Secrets."""
+    without which no client is let in; None: clients need no credentials. `more_users`: folders of further Secrets.
+    `custom_resources`: read these too."""
 
     kind: Literal["kubernetes"]
     namespace: str
@@ -42,6 +44,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     spaces: dict[str, list[str]] = {}
     users: str | None = None
     more_users: list[str] = []
+    custom_resources: ResourceSettings | None = None
 
     def made_for(self) -> dict[str, Made]:
         """Return the purpose of each ConfigMap that the release made."""
@@ -66,9 +69,17 @@ class ConfigMap(NamedTuple):
 class KubernetesDriver:
     """Driver for the ConfigMaps of one namespace."""
 
-    def __init__(self, settings: KubernetesSettings, api: Api, *, had_users: bool = False) -> None:
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        api: Api,
+        resources: CustomResources | None = None,
+        *,
+        had_users: bool = False,
+    ) -> None:
         """`had_users`: as of MountedUsers."""
         self._api = api
+        self._resources = resources
         self._made_for = settings.made_for()
         self._view = View(api, CONFIG_MAP, SELECTOR, self._look)
         self._changed: Callable[[Contents], None] | None = None
@@ -86,6 +97,8 @@ class KubernetesDriver:
         """Start to watch; `changed` is called when all ConfigMaps are known, and after each change."""
         self._changed = changed
         self._view.start()
+        if self._resources is not None:
+            self._resources.start(self._look)
         if self._users is not None:
             self._look_at_users(self._users)
 
@@ -110,6 +123,7 @@ class KubernetesDriver:
             raise NotWritable(f"ConfigMaps cannot be read: {error}") from None
         found = {item["metadata"]["name"]: item for item in listed}
         sources = merged(found, self._made_for).get(file)
+        further = () if self._resources is None else self._resources.parts.get(file, ())
         if not isinstance(sources, tuple):
             space = split_file(file).space
             labels = f", with the labels {CONFIG}=addresses and {SPACE}={space}" if space != DEFAULT_SPACE else ""
@@ -117,7 +131,10 @@ class KubernetesDriver:
         place = self._home(file, found, [source.name for source in sources])
         if place not in {source.name for source in sources}:
             sources = (*sources, FilePart(place, b"{}"))
-        texts = edit(sources, place)
+        texts = edit((*sources, *further), place)
+        for name in texts:
+            if name in {each.name for each in further}:
+                raise NotWritable(f"{name} is a custom resource: change it there, with kubectl")
         names = {home(name) for name in texts}
         if len(names) > 1:
             raise NotWritable(f"these entries are in several ConfigMaps ({', '.join(sorted(names))}): change one first")
@@ -154,6 +171,8 @@ class KubernetesDriver:
         if self._timer is not None:
             self._timer.cancel()
         self._view.close()
+        if self._resources is not None:
+            self._resources.close()
 
     @property
     def problem(self) -> str:
@@ -180,6 +199,11 @@ class KubernetesDriver:
         contents = merged(found, self._made_for)
         if self._users is not None:
             contents |= self._users.contents()
+        if self._resources is not None:
+            self._resources.configure(contents)
+            if not self._resources.ready:
+                return
+            contents = joined(contents, self._resources.parts)
         if contents != self._contents:
             self._contents = contents
             self._changed(contents)
@@ -189,6 +213,19 @@ class KubernetesDriver:
             if file == ADDRESSES and (each := order(item)) is not None:
                 orders[name] = ForceOrder(each.id, tuple(_inside(space, each.addresses)))
         self.on_orders(orders)
+
+
+def joined(contents: Contents, parts: Mapping[str, tuple[FilePart, ...]]) -> Contents:
+    """Return contents with further parts of the files."""
+    found = dict(contents)
+    for file, more in parts.items():
+        own = contents.get(file)
+        if isinstance(own, Unreadable):
+            own = (FilePart(file, b"", own.reason),)
+        elif isinstance(own, bytes):
+            own = (FilePart(file, own),)
+        found[file] = (*(own or ()), *more)
+    return found
 
 
 def _inside(space: str, names: Iterable[AddressName]) -> Iterator[AddressName]:

@@ -1,0 +1,342 @@
+"""Custom resources as configuration, against a real API server: what they become, and their status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from enmasse.identity.proofs.passwords import proves
+from enmasse.testing import wait_for
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.controlplane import Refused
+from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
+
+ROOT = Path(__file__).parents[2]
+FLAVORS_OF_ALL = {**FLAVORS, "t": {"type": "topic", "templateName": "topic-persisted"}}
+ENMASSE, USERS, ADMIN = "enmasse.io/v1beta1", "user.enmasse.io/v1beta1", "admin.enmasse.io/v1beta2"
+PASSWORD = "cGFzc3dvcmQ="
+"""`password`, in base64."""
+
+
+@pytest.fixture(scope="module")
+def defined(cluster: Cluster) -> Cluster:
+    """The cluster, which knows the custom resources."""
+    files = sorted((ROOT / "charts" / "enmasse" / "files" / "crds").glob("*.yaml"))
+    cluster.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
+    names = [f"crd/{yaml.safe_load(file.read_text())['metadata']['name']}" for file in files]
+    cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+    return cluster
+
+
+@pytest.fixture
+def pod(defined: Cluster, tmp_path: Path) -> Iterator[Pod]:
+    """A configserv that reads them, with users and spaces; not started."""
+    namespace = defined.namespace()
+    options = ["--set=customResources.enabled=true", "--set=customResources.passwordSecrets={shop-stock}"]
+    options.append("--set=users.enabled=true")
+    user = grant(defined, namespace, "configserv", options=options)
+    grant(defined, namespace, "authserv", "Secret", options=options)
+    defined.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS_OF_ALL}),
+        config_map("enmasse-addresses", "addresses", {}),
+        namespace=namespace,
+    )
+    users = tmp_path / "users"
+    users.mkdir()
+    with pods(tmp_path, defined, namespace, "one", user=user) as (one,):
+        driver = {"kind": "kubernetes", "namespace": namespace, "users": str(users / "users.json")}
+        one.settings["driver"] = {**driver, "custom_resources": {}}
+        one.settings["spaces"] = True
+        one.file.write_text(json.dumps(one.settings))
+        yield one
+
+
+def resource(kind: str, name: str, version: str = ENMASSE, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def space(name: str, **spec: Any) -> dict[str, Any]:
+    return resource("AddressSpace", name, type="standard", **spec)
+
+
+def address(name: str, kind: str = "queue", **spec: Any) -> dict[str, Any]:
+    return resource("Address", name, type=kind, **spec)
+
+
+def statuses(pod: Pod, kind: str) -> dict[str, dict[str, Any]]:
+    """Name of each object → its status."""
+    found = pod.cluster.get(kind, namespace=pod.namespace)
+    return {each["metadata"]["name"]: each.get("status", {}) for each in found}
+
+
+def text(status: dict[str, Any]) -> str:
+    return "; ".join(status.get("messages", ())) or str(status.get("message", ""))
+
+
+def wait_phases(pod: Pod, kind: str, **phases: str) -> dict[str, dict[str, Any]]:
+    """Wait for objects (`_` for `.` in their names), and return the statuses."""
+    wanted = {name.replace("_", "."): phase for name, phase in phases.items()}
+
+    def reached() -> bool:
+        pod.again()
+        found = statuses(pod, kind)
+        return all(found.get(name, {}).get("phase") == phase for name, phase in wanted.items())
+
+    wait_for(f"{kind} are {wanted}: {statuses(pod, kind)}", reached)
+    return statuses(pod, kind)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+def test_the_examples_apply_and_are_shown_as_users_of_the_original_expect(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    example = str(ROOT / "docs" / "examples" / "custom-resources.yaml")
+    cluster.kubectl("apply", "--namespace", namespace, f"--filename={example}")
+    pod.start()
+    pod.wait_ready()
+    found = wait_phases(pod, "addresses", shop_orders="Active", shop_news="Active", shop_prices="Active")
+    assert found["shop.lost"]["phase"] == "Active" or "0.3 broker credits" in text(found["shop.lost"])
+    orders = found["shop.orders"]
+    assert orders["isReady"] is True and orders["planStatus"] == {"name": "small-queue", "partitions": 1}
+    assert orders["messageTtl"] == {"maximum": 3600000}
+    assert conditions(orders) == {
+        "Ready": ("True", "Active"),
+        "Quota": ("True", "Within"),
+        "Placed": ("False", "NoBroker"),
+    }
+    wait_phases(pod, "addressspaces", shop="Active")
+    wait_phases(pod, "addressplans", **{"small-queue": "Active", "small-topic": "Active", "direct": "Active"})
+    wait_phases(pod, "addressspaceplans", small="Active")
+    users = wait_phases(pod, "messagingusers", shop_till="Active", shop_stock="Active")
+    assert "the password can be read in this object" in text(users["shop.till"]) and not text(users["shop.stock"])
+
+    feed = pod.feed("addresses")["addresses"]
+    assert feed["!!shop/orders"]["plan"] == "small-queue" and feed["!!shop/orders"]["flavor"] == "q"
+    assert feed["!!shop/orders"]["deadletter"] == "!!shop/lost" and feed["!!shop/lost"]["type"] == "queue"
+    permissions = pod.feed("permissions/changes")["in_spaces"]
+    assert set(permissions) == {"!!shop/till", "!!shop/stock"}
+    assert permissions["!!shop/till"]["permissions"][0]["addresses"] == ["orders", "news/#"]
+    # Hashes of both passwords, and none of the passwords, are kept.
+    state = json.dumps(cluster.get("secrets", "enmasse-configserv-state", namespace=namespace))
+    assert "correct horse" not in state
+
+    table = cluster.kubectl("get", "addresses", "--namespace", namespace).splitlines()
+    assert table[0].split() == ["NAME", "ADDRESS", "READY", "PHASE", "AGE"]
+    assert [line.split()[:4] for line in table[1:] if "orders" in line] == [["shop.orders", "orders", "true", "Active"]]
+    wide = cluster.kubectl("get", "msgaddr", "--output=wide", "--namespace", namespace).splitlines()[0]
+    assert wide.split() == ["NAME", "ADDRESS", "TYPE", "PLAN", "READY", "PHASE", "STATUS", "AGE"]
+    everything = cluster.kubectl("get", "enmasse", "--namespace", namespace, "--output=name")
+    assert len(everything.split()) == 4 + 1 + 3 + 1 + 2
+
+
+def test_what_is_not_there_is_refused_with_the_remedy(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    cluster.apply(
+        resource("AddressPlan", "plan-s", ADMIN, addressType="subscription"),
+        resource("AddressPlan", "parts", ADMIN, addressType="queue", partitions=3),
+        resource("AddressSpacePlan", "brokered", ADMIN, addressSpaceType="brokered", addressPlans=[]),
+        resource("AddressSpacePlan", "own", ADMIN, addressSpaceType="standard", addressPlans=[], infraConfigRef="mine"),
+        resource("AddressSpacePlan", "p", ADMIN, addressSpaceType="standard", addressPlans=["parts", "plan-s"]),
+        space("one", plan="p", networkPolicy={"ingress": []}),
+        space("two", authenticationService={"name": "corporate"}),
+        space("three", connectors=[{"name": "remote"}]),
+        resource("AddressSpace", "four", type="brokered"),
+        address("one.sub", "subscription", topic="news"),
+        address("one.forwarding", forwarders=[{"name": "x"}]),
+        address("one.unknown", plan="nothing"),
+        address("five.stray"),
+        address("two.waits"),
+        resource("MessagingUser", "one.robot", USERS, username="robot", authentication={"type": "serviceaccount"}),
+        resource(
+            "MessagingUser",
+            "one.alice",
+            USERS,
+            username="alice",
+            authentication={"type": "password", "passwordFrom": {"secretKeyRef": {"name": "secret-of-another"}}},
+        ),
+        resource(
+            "MessagingUser",
+            "one.bob",
+            USERS,
+            username="bob",
+            authentication={"type": "password", "password": PASSWORD},
+            authorization=[{"operations": ["send"], "addresses": ["topic*", "a"]}],
+        ),
+        namespace=namespace,
+    )
+    pod.start()
+    pod.wait_ready()
+    plans = wait_phases(pod, "addressplans", **{"plan-s": "Failed", "parts": "Active"})
+    assert "durable subscriptions themselves" in text(plans["plan-s"]) and "one broker has" in text(plans["parts"])
+    plans = wait_phases(pod, "addressspaceplans", brokered="Failed", own="Failed", p="Active")
+    assert "'standard' only" in text(plans["brokered"]) and "routers and brokers of all spaces" in text(plans["own"])
+    assert "'plan-s' is left out" in text(plans["p"])
+    spaces = wait_phases(pod, "addressspaces", one="Active", two="Failed", three="Failed", four="Failed")
+    assert "networkPolicy has no effect" in text(spaces["one"])
+    assert "there is no authentication service 'corporate': write 'standard'" in text(spaces["two"])
+    assert "spec.connectors: connections to other brokers" in text(spaces["three"])
+    failed = {f"one_{name}": "Failed" for name in ("sub", "forwarding", "unknown")}
+    found = wait_phases(pod, "addresses", **failed, five_stray="Failed", two_waits="Failed")
+    assert "'news' themselves" in text(found["one.sub"]) and "forwarders" in text(found["one.forwarding"])
+    assert "no address plan 'nothing' for this space; there are parts" in text(found["one.unknown"])
+    assert "as in SPACE.NAME; there are four, one, three, two" in text(found["five.stray"])
+    assert "the address space 'two' is not in force" in text(found["two.waits"])
+    users = wait_phases(pod, "messagingusers", one_robot="Failed", one_alice="Failed", one_bob="Active")
+    assert "issuers.json" in text(users["one.robot"])
+    assert "customResources.passwordSecrets" in text(users["one.alice"])
+    assert "the pattern 'topic*' gives nothing" in text(users["one.bob"])
+    assert set(pod.feed("permissions/changes")["in_spaces"]) == {"!!one/bob"}
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "reason"),
+    [
+        (address("a", address="a"), {"type": "topic"}, "the type cannot change"),
+        (address("a", address="a"), {"address": "b"}, "the address cannot change"),
+        (address("a", messageTtl={"minimum": 2, "maximum": 1}), None, "minimum is larger than maximum"),
+        (space("one"), {"type": "brokered"}, "the type cannot change"),
+        (space("One.two"), None, "small letters"),
+        (
+            resource("MessagingUser", "u", USERS, username="u", authentication={"type": "password"}),
+            None,
+            "either password or passwordFrom",
+        ),
+        (resource("Address", "a", type="queues"), None, "Unsupported value"),
+    ],
+)
+def test_the_api_server_refuses_what_can_never_be_right(
+    defined: Cluster, made: dict[str, Any], change: dict[str, Any] | None, reason: str
+) -> None:
+    namespace = defined.namespace()
+    if change is not None:
+        defined.apply(made, namespace=namespace)
+        made = {**made, "spec": {**made["spec"], **change}}
+    with pytest.raises(Refused, match=reason):
+        defined.apply(made, namespace=namespace)
+
+
+def test_an_entry_that_is_a_resource_and_in_a_configmap_is_an_error_that_names_both(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    cluster.apply(
+        address("default.a", "anycast"),
+        config_map("enmasse-addresses", "addresses", {"addresses.json": {"a": {"type": "multicast"}}}),
+        config_map("plans", "plans", {"plans.json": {"p": {"kind": "address", "type": "anycast"}}}),
+        resource("AddressPlan", "p", ADMIN, addressType="anycast"),
+        namespace=namespace,
+    )
+    pod.start()
+    pod.wait_ready()
+    found = wait_phases(pod, "addresses", default_a="Failed")["default.a"]
+    assert text(found) == "the address 'a' is in configmap/enmasse-addresses/addresses.json too; remove one of the two"
+    (error,) = pod.status("enmasse-addresses")["errors"]
+    assert error["reason"].startswith("is in address/default.a") and error["file"] == (
+        "configmap/enmasse-addresses/addresses.json"
+    )
+    plan = wait_phases(pod, "addressplans", p="Failed")["p"]
+    assert "is in configmap/plans/plans.json too; remove one of the two" in text(plan)
+
+    cluster.apply(config_map("enmasse-addresses", "addresses", {"addresses.json": {}}), namespace=namespace)
+    wait_phases(pod, "addresses", default_a="Active")
+    assert pod.feed("addresses")["addresses"] == {"a": {"type": "anycast"}}
+    wait_for("a resource is in no ConfigMap's status", lambda: pod.status("enmasse-addresses").get("addresses") == [])
+
+
+def test_a_wrong_change_keeps_what_was_in_force_and_a_removed_object_goes(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    robot = resource(
+        "MessagingUser", "one.bob", USERS, username="bob", authentication={"type": "password", "password": PASSWORD}
+    )
+    cluster.apply(space("one"), address("one.a", address="a"), address("b", "anycast"), robot, namespace=namespace)
+    pod.start()
+    pod.wait_ready()
+    found = wait_phases(pod, "addresses", one_a="Active", b="Active")["one.a"]
+    assert set(pod.feed("addresses")["addresses"]) == {"!!one/a", "!!one/b"}, "the prefix may be left out"
+    wait_phases(pod, "messagingusers", one_bob="Active")
+    before = pod.feed("permissions/changes")["revision"]
+    # Wrong now: the last version stays, and the object says so, also after a restart.
+    cluster.apply(address("one.a", address="a", flavor="gone"), namespace=namespace)
+
+    def said() -> bool:
+        status = statuses(pod, "addresses")["one.a"]
+        return "the last valid entry applies" in text(status) and status["observedGeneration"] == 2
+
+    wait_for("the object says what is wrong", said)
+    assert conditions(found)["Ready"] == ("True", "Active")
+    assert pod.feed("addresses")["addresses"]["!!one/a"] == {"type": "queue", "flavor": "q"}
+    at = next(each for each in found["conditions"] if each["type"] == "Ready")["lastTransitionTime"]
+    now = statuses(pod, "addresses")["one.a"]
+    assert next(each for each in now["conditions"] if each["type"] == "Ready")["lastTransitionTime"] == at
+    versions = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in objects(pod, "addresses")}
+    pod.kill()
+    pod.start()
+    pod.wait_ready()
+    cluster.apply(address("one.c", "anycast"), namespace=namespace)
+    wait_phases(pod, "addresses", one_c="Active")
+    after = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in objects(pod, "addresses")}
+    assert {name: after[name] for name in versions} == versions, "what has not changed is not written again"
+    assert pod.feed("permissions/changes")["revision"] >= before
+
+    cluster.kubectl("delete", "address", "one.a", "--namespace", namespace)
+    wait_for("it goes", lambda: set(pod.feed("addresses")["addresses"]) == {"!!one/b", "!!one/c"})
+    cluster.kubectl("delete", "addressspace", "one", "--namespace", namespace)
+    wait_for("all of the space goes", lambda: not pod.feed("addresses")["addresses"])
+    assert "as in SPACE.NAME; there are none" in text(wait_phases(pod, "addresses", b="Failed")["b"])
+    assert not pod.feed("permissions/changes").get("in_spaces")
+
+
+def objects(pod: Pod, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pod.cluster.get(kind, namespace=pod.namespace)
+    return found
+
+
+def test_without_spaces_the_default_one_has_resources_and_others_are_refused(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    pod.settings["spaces"] = False
+    pod.file.write_text(json.dumps(pod.settings))
+    cluster.apply(
+        resource("AddressPlan", "small", ADMIN, addressType="queue", messageTtl={"maximum": 1000}),
+        space("default", plan="unlimited"),
+        space("one"),
+        address("default.a", plan="small"),
+        address("default.b", plan="q"),
+        address("default.c", "anycast", plan="none-such"),
+        address("default.d", plan="none-such"),
+        address("one.a"),
+        resource(
+            "MessagingUser",
+            "default.bob",
+            USERS,
+            username="bob",
+            authentication={"type": "password", "password": PASSWORD},
+        ),
+        namespace=namespace,
+    )
+    pod.start()
+    pod.wait_ready()
+    spaces = wait_phases(pod, "addressspaces", default="Active", one="Failed")
+    assert "not served yet" in text(spaces["one"]) and "no effect in the default" in text(spaces["default"])
+    ready = {f"default_{name}": "Active" for name in "abc"}
+    found = wait_phases(pod, "addresses", **ready, default_d="Failed", one_a="Failed")
+    assert "neither an AddressPlan nor a flavor 'none-such'" in text(found["default.d"])
+    assert pod.feed("addresses")["addresses"] == {
+        "a": {"type": "queue", "flavor": "q", "messageTtl": {"maximum": 1000}},
+        "b": {"type": "queue", "flavor": "q"},
+        "c": {"type": "anycast"},
+    }
+    wait_phases(pod, "messagingusers", default_bob="Active")
+    assert list(pod.feed("permissions/changes")["users"]) == ["bob"]
+
+
+def test_hashes_of_a_password_are_its_own() -> None:
+    """What `proves` is asked when a process is started again."""
+    from enmasse.identity.proofs.passwords import hashed
+
+    found = hashed("correct horse").password
+    assert proves(found, "correct horse") and not proves(found, "wrong horse")
