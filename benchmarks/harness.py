@@ -21,6 +21,8 @@ from typing import Any
 
 import psutil
 
+from enmasse.testing import UpProcess
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -36,7 +38,7 @@ def free_port() -> int:
     raise RuntimeError("no free port between 21000 and 32000")
 
 
-def await_port(port: int, process: subprocess.Popen[Any], seconds: float = 60) -> None:
+def await_port(port: int, process: subprocess.Popen[Any] | UpProcess, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -53,7 +55,7 @@ class Server:
 
     name: str
     port: int
-    process: subprocess.Popen[Any]
+    process: subprocess.Popen[Any] | UpProcess
     sasl: bool = False
     scratch: Path | None = None
     notes: dict[str, Any] = field(default_factory=dict)

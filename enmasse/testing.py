@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from enmasse.cli.commands.suite.init import write
 from enmasse.cli.commands.suite.status import EMPTY, fetch
@@ -93,6 +93,59 @@ def operator_headers(data: Path) -> dict[str, str]:
     return {} if secret is None else {"Authorization": f"{BEARER}{secret}"}
 
 
+class UpProcess(Protocol):
+    """The part of subprocess.Popen that is used of a running `enmasse up`."""
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+
+    @property
+    def args(self) -> Any:
+        """Return the command."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Return the exit status; None while it runs."""
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """Return what it writes."""
+
+    def poll(self) -> int | None:
+        """Return the exit status; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit status. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+
+class Executed:
+    """Starts `enmasse` commands by executing them."""
+
+    def up(self, arguments: list[str], stderr: IO[str] | None) -> UpProcess:
+        """Start `enmasse up`. `stderr`: of it; None: that of this process."""
+        command = [str(PROGRAM), "up", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+    def run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True)
+
+
+PROGRAM = Path(sys.executable).parent / "enmasse"
+commands: Executed = Executed()
+"""Starter of the commands of suites. The tests have one that forks them."""
+
+
 class Suite:
     """A running `enmasse up`."""
 
@@ -110,7 +163,7 @@ class Suite:
         self.options = list(options)
         self.addresses, self.flavors = addresses or {}, flavors or {}
         self.config, self.data = folder / "config", folder / "data"
-        self.process: subprocess.Popen[str] | None = None
+        self.process: UpProcess | None = None
         self.lines: list[str] = []
         self.stderr: IO[str] | None = None
         """Destination of its warnings; None: stderr of this process."""
@@ -148,8 +201,7 @@ class Suite:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run an `enmasse` command to its end and return its outcome."""
-        program = Path(sys.executable).parent / "enmasse"
-        return subprocess.run([str(program), *arguments], capture_output=True, text=True)
+        return commands.run(list(arguments))
 
     def init(self) -> None:
         """Write the configuration files, as `enmasse init` does. With addresses of a test the one for all other MQTT
@@ -177,12 +229,9 @@ class Suite:
         Raises RuntimeError if it ends before; after `seconds` it is ended.
         """
         began = time.monotonic()
-        program = Path(sys.executable).parent / "enmasse"
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
         options += self.options
-        self.process = subprocess.Popen(
-            [str(program), "up", *options], stdout=subprocess.PIPE, stderr=self.stderr, text=True
-        )
+        self.process = commands.up(options, self.stderr)
         assert self.process.stdout is not None
         too_late = threading.Timer(seconds, self.process.terminate)  # which ends the lines
         too_late.start()

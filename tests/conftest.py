@@ -15,10 +15,13 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
 
+from enmasse import testing
 from tests.by_file import ByFile
 from tests.kit.containers import share_tls
+from tests.kit.processes import ForkedCommands
 
 share_tls()
+testing.commands = ForkedCommands()
 gc.disable()  # until all tests are collected: that makes a lot, and no garbage
 
 # Under nohup the processes that tests start would ignore a hang-up as this one does. A handler is no child's.

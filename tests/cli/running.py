@@ -107,13 +107,18 @@ class Up:
                 FAKE_UP, *words, stdout=writing, stderr=writing_errors, environment=environment
             )
         else:
-            command = [program, "up"]
+            command = ["up"]
             if environment is None:
                 command += ["--config", str(config), "--data", str(data), "--port-offset", str(self.offset), *options]
                 pairs = zip(("--tls-cert", "--tls-key"), map(str, tls), strict=False)
                 command += [word for pair in pairs for word in pair]
-            whole = {**os.environ, **(environment or {})}
-            self.process = subprocess.Popen(command, stdout=writing, stderr=writing_errors, env=whole)
+            if program == ENMASSE:
+                self.process = processes.start(
+                    processes.UP, *command, stdout=writing, stderr=writing_errors, environment=environment
+                )
+            else:
+                whole = {**os.environ, **(environment or {})}
+                self.process = subprocess.Popen([program, *command], stdout=writing, stderr=writing_errors, env=whole)
         os.close(writing)
         os.close(writing_errors)
         stdout, stderr = os.fdopen(reading), os.fdopen(reading_errors)

@@ -31,8 +31,10 @@ LONGEST = 200_000
 def serve(client: socket.socket, modules: list[str]) -> None:
     """Import the modules, then fork a program for each request until the client ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
+    os.umask(mask := os.umask(0o077))  # services change it when they are imported
     for module in modules:
         importlib.import_module(module)
+    os.umask(mask)
     gc.collect()
     gc.freeze()
     waiting = selectors.DefaultSelector()

@@ -24,6 +24,7 @@ from typing import IO
 
 from enmasse.cli.registry import module_of
 from enmasse.supervisor.children.forkserver import IMPORTED_LATER
+from enmasse.testing import Executed, UpProcess
 from tests.kit.forkserver import LONGEST
 
 ROOT = Path(__file__).parents[2]
@@ -44,15 +45,16 @@ COMMAND = Program(
     ("enmasse.cli.registry", *(module_of(name) for name in (*COMMANDS, "publish", "subscribe"))),
 )
 """The command line."""
-
-
 SERVICES = tuple(f"services.{file.parent.name}.__main__" for file in sorted((ROOT / "services").glob("*/__main__.py")))
 
 
 def service(kind: str) -> Program:
-    """Return the program of a service. One process imports all services, as that of a suite does: it takes twice the
-    time of one service."""
-    return Program(("-m", f"services.{kind}"), (*IMPORTED_LATER, *SERVICES))
+    """Return the program of a service. It is forked from the same process as suites."""
+    return Program(("-m", f"services.{kind}"), UP.imports)
+
+
+UP = Program(("-m", "tests.kit.forked_up"), (*IMPORTED_LATER, *SERVICES, *COMMAND.imports, "tests.kit.forked_up"))
+"""The command line again, for `up`: the services of its suite are forked from the same process."""
 
 
 class Forked:
@@ -62,7 +64,7 @@ class Forked:
         """`status`: the pipe with the exit status."""
         self.pid = pid
         self.returncode: int | None = None
-        self._status = status
+        self.status = status
         self._reading = threading.Lock()
 
     def poll(self) -> int | None:
@@ -76,10 +78,10 @@ class Forked:
         with self._reading:
             if self.returncode is None:
                 ended = select.poll()
-                ended.register(self._status, select.POLLIN)
+                ended.register(self.status, select.POLLIN)
                 if not ended.poll(None if timeout is None else timeout * 1000):
                     raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-                with open(self._status, "rb") as status:
+                with open(self.status, "rb") as status:
                     self.returncode = int(status.read() or -signal.SIGKILL)  # nothing: the server was killed
             return self.returncode
 
@@ -136,6 +138,11 @@ def _interpreter(environment: dict[str, str]) -> dict[str, str]:
 _OWN = _interpreter(dict(os.environ))
 
 
+def _forks(program: Program, environment: dict[str, str]) -> bool:
+    """Return True if a program is forked, with these variables on top of those of this process."""
+    return sys.platform == "linux" and bool(program.imports) and _interpreter({**os.environ, **environment}) == _OWN
+
+
 def start(
     program: Program, *arguments: str | Path, stdin: int = 0, stdout: int = 1, stderr: int = 2,
     cwd: Path | None = None, environment: dict[str, str] | None = None,
@@ -145,7 +152,7 @@ def start(
     words = [*program.arguments, *map(str, arguments)]
     whole = {**os.environ, **(environment or {})}
     streams = [stdin, stdout, stderr]
-    if sys.platform != "linux" or not program.imports or _interpreter(whole) != _OWN:
+    if not _forks(program, environment or {}):
         return subprocess.Popen([sys.executable, *words], stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=whole)
     with _starting:
         if program.imports not in _servers:
@@ -198,3 +205,29 @@ def run(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(list(map(str, arguments)), status, out.read(), err.read())
+
+
+class ForkedUp(Forked):
+    """A forked `enmasse up`, whose output this process reads."""
+
+    def __init__(self, process: Forked, arguments: list[str], stdout: IO[str]) -> None:
+        super().__init__(process.pid, process.status)
+        self.args, self.stdout = arguments, stdout
+
+
+class ForkedCommands(Executed):
+    """Forks the commands of suites, where that is possible."""
+
+    def up(self, arguments: list[str], stderr: IO[str] | None) -> UpProcess:
+        """Start `enmasse up`. `stderr`: of it; None: that of this process."""
+        if not _forks(UP, {}):
+            return super().up(arguments, stderr)
+        reading, writing = os.pipe()
+        process = start(UP, "up", *arguments, stdout=writing, stderr=2 if stderr is None else stderr.fileno())
+        os.close(writing)
+        assert isinstance(process, Forked)
+        return ForkedUp(process, arguments, os.fdopen(reading))
+
+    def run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return run(COMMAND, *arguments)

@@ -38,8 +38,13 @@ def serve(client: socket.socket, modules: list[str]) -> None:
         # A service imports the module again and reports the error in its own log.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
-    _prepare()
+    prepare()
     gc.freeze()  # collections of a forked process do not write into pages that all share
+    answer(client)
+
+
+def answer(client: socket.socket) -> None:
+    """Fork a process for each request until the client ends."""
     while True:
         request, files, _, _ = socket.recv_fds(client, LONGEST, 1)
         if not request:
@@ -48,7 +53,7 @@ def serve(client: socket.socket, modules: list[str]) -> None:
         os.close(files[0])
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Do once what each forked process would do at its start, with memory of its own for the result."""
     import hashlib
     import hmac
@@ -60,7 +65,7 @@ def _prepare() -> None:
             msgspec.json.Decoder(kind)  # msgspec evaluates the annotations of a type once
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1)  # OpenSSL looks for an algorithm and keeps it; logins need these
     hmac.new(b"", b"", "sha256")
-    _show(sys.orig_argv)  # the first title moves the environment
+    show(sys.orig_argv)  # the first title moves the environment
     sys._clear_type_cache()  # an entry that is replaced writes into the page of the name that it had
 
 
@@ -105,14 +110,14 @@ def _run(command: list[str], output: int) -> NoReturn:
     os.close(nothing)
     os.close(output)
     module, *arguments = command
-    _show([sys.executable, "-P", "-m", *command])
+    show([sys.executable, "-P", "-m", *command])
     main = importlib.import_module(f"{module}.__main__")
     sys.argv = [str(main.__file__), *arguments]
     main.main()
     raise SystemExit
 
 
-def _show(command: list[str]) -> None:
+def show(command: list[str]) -> None:
     """Have the process listed with `command`, by which people and `datadir.end_orphans` recognise a process."""
     with contextlib.suppress(ImportError):
         from setproctitle import setproctitle

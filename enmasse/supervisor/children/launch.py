@@ -60,7 +60,7 @@ async def execute(command: Sequence[str], output: int) -> Process:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        env=_environment(),
+        env=environment(),
         process_group=0,  # Ctrl-C is for the supervisor, which ends its children in order
     )
     _launched.add(process.pid)
@@ -92,7 +92,8 @@ def _ended_children() -> set[int]:
     return found
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of a child process, which ends with this one."""
     return {**os.environ, "ENMASSE_PARENT": str(os.getpid())}
 
 
@@ -152,13 +153,13 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                _inherit_orphans()
+                inherit_orphans()
                 self._server = await asyncio.create_subprocess_exec(
                     *(*PYTHON_MODULE, "enmasse.supervisor.children.forkserver", *self._modules),
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,  # each service reports what fails in its own log
-                    env=_environment(),
+                    env=environment(),
                     process_group=0,
                 )
                 _launched.add(self._server.pid)
@@ -209,7 +210,7 @@ class ForkServer:
             self._server = None
 
 
-def _inherit_orphans() -> None:
+def inherit_orphans() -> None:
     """Make this process the parent of descendants whose parent has ended. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):

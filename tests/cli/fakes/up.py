@@ -50,7 +50,7 @@ def texts(addresses: list[dict[str, Any]]) -> AddressTexts:
 
 
 def command(kind: str, settings: Path) -> list[str]:
-    return [sys.executable, SERVICE, kind, "--config", str(settings)]
+    return [sys.executable, "-S", SERVICE, kind, "--config", str(settings)]
 
 
 def main() -> None:
