@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from proton import ConnectionException, Delivery, Message
+from proton import ConnectionException, Delivery, Message, symbol
 from proton.utils import BlockingConnection, BlockingSender
 
 from enmasse.engines.artemis import peers
+from enmasse.identity.annotations import FACTS, OF_FACTS
 from enmasse.identity.processes.credentials import Credential, read_credential
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running
@@ -148,6 +149,54 @@ def test_no_message_is_read_by_artemis_otherwise_than_by_the_router(suite: Suite
     assert theirs.receive().address == other, "the first one"
     theirs.accept()
     connection.close()
+
+
+FORGED: dict[Any, Any] = {symbol(each.name + "ADDRESS" * each.is_prefix): "in/from" for each in FACTS}
+WAYS = {"link": 10, "anonymous": 10, "pieces": 300_000}
+"""How a message enters, and the size of its body. `pieces`: too large for the router to wait for its end."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("to", ["myqueue", "mytopic", "mytopic/below"])
+def test_artemis_is_told_no_fact_by_a_client(suite: Suite, to: str, way: str) -> None:
+    """Nor is a receiver behind it; other annotations arrive."""
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
+    receiver = connection.create_receiver(to, credit=1)
+    sender = connection.create_sender(None if way == "anonymous" else to)
+    stated = {**FORGED, symbol("x-opt-mine"): "kept"}
+    sender.send(Message(address=to, body=b"x" * WAYS[way], durable=True, annotations=stated))
+    found = receiver.receive()
+    receiver.accept()
+    connection.close()
+    names = {str(name) for name in found.annotations}
+    assert "x-opt-mine" in names and not [name for name in names if OF_FACTS.has(name)]
+
+
+def test_a_forged_origin_lets_no_dead_letter_of_artemis_go_elsewhere(suite: Suite) -> None:
+    """Artemis calls the annotations `_AMQ_ORIG_ADDRESS`, as which a client may state a property."""
+    queue = {"type": "queue", "flavor": "small-persisted-queue"}
+    of_both = {name: {**queue, "deadletter": "in/dead"} for name in ("in/from", "in/other")}
+    suite.edit("addresses.json", {"in/dead": queue, **of_both})
+    for name in of_both:
+        wait_address(suite, name, ready=True)
+    forged = {"_AMQ_ORIG_ADDRESS": "in/other", "_AMQ_ORIG_QUEUE": "in/other"}
+    connection = BlockingConnection(suite.url, timeout=DEADLINE)
+    for to, body, properties in (
+        ("in/from", "died", {}), ("in/from", "died and lies", forged), ("in/dead", "never died", forged),
+    ):  # fmt: skip
+        sender = connection.create_sender(to)
+        sender.send(Message(body=body, durable=True, properties=properties, annotations={**FORGED}))
+        sender.close()
+    connection.close()
+    done = command(suite, "receive", "in/from", "--count", "2", "--reject")
+    assert done.returncode == 0, done.stderr
+    with Client(suite) as client:
+        wait_for(lambda: sorted(bodies(client, "in/dead")) == ["died", "died and lies", "never died"])
+        done = command(suite, "address", "redrive", "in/dead")
+        assert done.returncode == 0, done
+        assert (bodies(client, "in/from"), bodies(client, "in/other")) == (["died", "died and lies"], [])
+        assert bodies(client, "in/dead") == ["never died"]
+    suite.edit("addresses.json", {}, remove=["in/from", "in/other", "in/dead"])
 
 
 def sent_raw(sender: BlockingSender, payload: bytes) -> Any:
