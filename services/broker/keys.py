@@ -72,20 +72,19 @@ class Keys(Generic[V]):
         values = self._values
         gone: Sequence[tuple[bytes, V]] = [(key, self.remove(key))] if key in values else ()
         values[key] = value
-        sender = _sender_in(key)
-        own = self._senders.get(sender)
+        own = self._senders.get(key[: 2 + key[1]]) if len(key) > 1 else None  # as `_sender_in`, without a call
         if own is None:
-            own = self._senders[sender] = deque()
+            own = self._senders.setdefault(_sender_in(key), deque())
         own.append(key)
         count, limit = len(own), self.limit
+        if bounded and 0 < limit == count - 1 and not gone and len(values) <= SENDERS * limit + 1:
+            oldest = own.popleft()  # as `trim`, for a busy sender
+            return ((oldest, values.pop(oldest)),)
         if count * FEW > limit:
-            self._large.add(sender)
+            self._large.add(_sender_in(key))
         if not bounded or (count <= limit and len(values) <= SENDERS * limit):
             return gone
-        if 0 < limit == count - 1 and not gone and len(values) <= SENDERS * limit + 1:  # as `trim`, for a busy sender
-            oldest = own.popleft()
-            return ((oldest, values.pop(oldest)),)
-        return [*gone, *self.trim(sender)]
+        return [*gone, *self.trim(_sender_in(key))]
 
     def replace(self, key: bytes, value: V) -> None:
         """Give a key that is kept another value; its place stays."""

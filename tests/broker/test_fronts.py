@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from proton.utils import BlockingConnection
 from enmasse.amqp.codec.codec import decode, encode
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.scan import APPLICATION_PROPERTIES
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import RETAINED_BY
 from services.broker.core.messages.front_sections import (
     FrontSections,
+    duplicate_id,
     moved,
     original_annotations,
     outgoing,
     read_front,
+    without_duplicate_id,
 )
 from services.broker.core.publisher import publish, publish_run
 from services.broker.core.queues.browser import Browser
@@ -337,3 +342,45 @@ def test_a_seal_is_passed_on_to_the_subscription_service_alone(
         found = [decoded(payload) for payload, _ in outlet(consumer).take()]
         assert [each.body for each in found] == ["x", "y", "x", "y"]
         assert [each.annotations or {} for each in found] == [sealed if keeps else others, others] * 2
+
+
+IDS = st.sampled_from(["a" * 9, "b" * 9, "é" * 5, "", b"a" * 9, 7, Symbol("a" * 9), "a" * 200]) | st.text(max_size=9)
+TRICK = b"\xa1\x0c_AMQ_DUPL_ID\xa1\x09"
+"""Up to the text of an id, as it may stand at the end of a binary value."""
+OTHERS = st.sampled_from([b"", TRICK + b"c" * 9, TRICK + b"d" * 9, "text", None, True])
+
+
+@st.composite
+def with_ids(draw: st.DrawFn) -> bytes:
+    """A message with an id among its properties, first or last; Proton's form has long maps."""
+    pairs = [("_AMQ_DUPL_ID", draw(IDS)), *([("other", draw(OTHERS))] if draw(st.booleans()) else [])]
+    properties = dict(draw(st.permutations(pairs)))
+    message = Message(b"x", durable=True, message_id=draw(st.sampled_from([None, "m", "n", b"m" * 40])))
+    message.application_properties = properties
+    if draw(st.booleans()):
+        message.to = draw(st.sampled_from(["a", "bb"]))
+    payload = bytes(message.encode())
+    if draw(st.booleans()):  # a long map
+        sections = Sections(payload)
+        begin, end = sections.begin(APPLICATION_PROPERTIES), sections.begin(APPLICATION_PROPERTIES + 1)
+        short = payload[begin:end]
+        if short[3] == 0xC1:
+            long = short[:3] + b"\xd1" + (len(short) - 2).to_bytes(4) + short[5:6].rjust(4, b"\0") + short[6:]
+            payload = payload[:begin] + long + payload[end:]
+    return payload
+
+
+@given(st.lists(with_ids(), min_size=2, max_size=6))
+def test_ids_are_those_of_the_decoded_properties_whatever_came_before(payloads: list[bytes]) -> None:
+    for payload in payloads:
+        read_front(payload)
+        properties = Sections(payload).decoded(APPLICATION_PROPERTIES)
+        id = properties["_AMQ_DUPL_ID"]
+        text = id if type(id) is bytes else str(id).encode()
+        wanted = text if len(text) <= 128 else b"\x00h" + sha256(text).digest()
+        assert duplicate_id(payload, False) == wanted
+        left = without_duplicate_id(payload)
+        rest = {name: value for name, value in properties.items() if name != "_AMQ_DUPL_ID"}
+        assert (Sections(left).decoded(APPLICATION_PROPERTIES) or {}) == rest
+        before, after = Message.decode(payload), Message.decode(left)
+        assert (before.body, before.message_id, before.to) == (after.body, after.message_id, after.to)

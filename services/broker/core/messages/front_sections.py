@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from enmasse.amqp.codec.codec import decode, encode
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, malformed
@@ -274,17 +274,57 @@ def readable(payload: bytes, section: int) -> Any:
         return None
 
 
+_SHORT_STRING: Final = 0xA1
+_KEY_OF_ID: Final = bytes((_SHORT_STRING, len(DUPLICATE_ID))) + DUPLICATE_ID.encode()
+# Short application properties of the last message whose id is a short string at their end, up to the text of the id;
+# and whether it is all they have.
+_up_to_id: bytes = b"\xff"
+_id_alone: bool = False
+
+
+def _with_id(payload: bytes) -> tuple[int, int, int] | None:
+    """Return where the application properties begin, the id in them, and the body, of a message that `read_front` has
+    read and that states its id as the one before: then the rest of its properties is known to be well-formed."""
+    begin, count_at, _ = _last
+    if not count_at or not payload.startswith(begin):
+        return None
+    if count_at < 0:
+        at = ~count_at
+    elif len(payload) > count_at:
+        at = count_at + payload[count_at - 1]
+    else:
+        return None
+    id_at = at + len(_up_to_id)
+    end = id_at + _up_to_id[-1]
+    if payload.startswith(_up_to_id, at) and payload[end : end + 3] in _BODIES and payload[id_at:end].isascii():
+        return at, id_at, end
+    return None
+
+
+def _note_id(sections: Sections, properties: dict[Any, Any]) -> None:
+    """Remember how the properties of this message begin if they end with its id."""
+    global _up_to_id, _id_alone
+    encoded, id = sections.encoded(APPLICATION_PROPERTIES), properties[DUPLICATE_ID]
+    if next(reversed(properties)) != DUPLICATE_ID or type(id) is not str or len(encoded) > _SHORT_BEGIN:
+        return
+    text = id.encode()
+    if 0 < len(text) <= _MAX_KEY and encoded.endswith(_KEY_OF_ID + bytes((_SHORT_STRING, len(text))) + text):
+        _up_to_id, _id_alone = encoded[: -len(text)], len(properties) == 1
+
+
 def duplicate_id(payload: bytes, by_message_id: bool) -> bytes | None:
     """Return the id by which a resent message is recognised: the property `_AMQ_DUPL_ID`, else the message-id if
     `by_message_id`. Raises AmqpError if these cannot be decoded."""
-    sections = sections_of(payload)
     if may_hold(payload, DUPLICATE_MARKS):
-        properties = sections.decoded(APPLICATION_PROPERTIES)
+        if (found := _with_id(payload)) is not None:
+            return payload[found[1] : found[2]]
+        properties = sections_of(payload).decoded(APPLICATION_PROPERTIES)
         value = properties.get(DUPLICATE_ID) if isinstance(properties, dict) else None
         if value is not None:
+            _note_id(sections_of(payload), properties)
             return _short_key(value if type(value) is bytes else str(value).encode())
     if by_message_id:
-        fields = sections.decoded(PROPERTIES)
+        fields = sections_of(payload).decoded(PROPERTIES)
         if isinstance(fields, list) and fields and fields[0] is not None:
             return _short_key(b"\x00m" + bytes(encode(fields[0])))
     return None
@@ -307,6 +347,8 @@ def duplicate_key(payload: bytes, by_message_id: bool, sender: bytes) -> bytes |
 def without_duplicate_id(payload: bytes) -> bytes:
     """Return the message of a service without the property `_AMQ_DUPL_ID`, which is for the broker alone. Raises
     AmqpError."""
+    if (found := _with_id(payload)) is not None and _id_alone:
+        return payload[: found[0]] + payload[found[2] :]
     sections = sections_of(payload)
     properties = sections.decoded(APPLICATION_PROPERTIES)
     if not isinstance(properties, dict) or DUPLICATE_ID not in properties:
