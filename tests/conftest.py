@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
@@ -62,6 +62,10 @@ ON_DEMAND = tuple(Path(__file__).parent / name for name in ("kubernetes", "kuber
 """Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 
 
+FEWEST = 10
+"""Examples of a property test at least, unless it asks for fewer."""
+
+
 class Failures:
     """With `-n`: a failed test is named at once; what it said stands at the end."""
 
@@ -73,7 +77,14 @@ class Failures:
             self.config.get_terminal_writer().line(f"\n{report.when} of {report.nodeid} failed", red=True)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    what = "share of the examples that a property test asks for; `make test-slow` has them all"
+    parser.addoption("--examples", type=float, default=1.0, metavar="SHARE", help=what)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--examples") < 1:
+        providers._get_local_constants = Constants  # to look for them in all our modules takes each process a second
     if getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(Failures(config))
 
@@ -91,11 +102,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in lacking]
         config.hook.pytest_deselected(items=lacking)
 
+    if (share := config.getoption("--examples")) < 1:
+        for test in {test for item in items if (test := _property(item)) is not None}:
+            name = "settings" if isinstance(test, type) else "_hypothesis_internal_use_settings"
+            asked: settings = getattr(test, name)
+            fewer = min(asked.max_examples, max(FEWEST, round(asked.max_examples * share)))
+            setattr(test, name, settings(asked, max_examples=fewer))
+
     def rank(item: pytest.Item) -> int:
         late = next((at for at, prefix in enumerate(LAST, 1) if item.nodeid.startswith(prefix)), 0)
         return late or next((at for at, prefix in enumerate(FIRST, -len(FIRST)) if item.nodeid.startswith(prefix)), 0)
 
     items.sort(key=rank)
+
+
+def _property(item: pytest.Item) -> Any:
+    """Return the function, or the class of a state machine, that has the settings of a property test; else None."""
+    if not isinstance(item, pytest.Function) or not is_hypothesis_test(item.obj):
+        return None
+    return item.cls if hasattr(item.obj, "_hypothesis_state_machine_class") else getattr(item.obj, "__func__", item.obj)
 
 
 @pytest.hookimpl(trylast=True)
