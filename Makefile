@@ -10,7 +10,7 @@ WORKERS ?= 6
 .PHONY: check-page check-advisories
 .PHONY: test test-slow clients
 .PHONY: compiled-tests all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
-.PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-node test-images
+.PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-kubernetes-slow test-node test-images
 
 install: $(STAMP) $(COMPILED)
 
@@ -72,7 +72,7 @@ all-tests: compiled-tests
 # The tests with the mark `slow`, and property tests with all their examples. Only their files: each process of pytest
 # would import all others in vain.
 test-slow: prepare-test install clients
-	$(PYTEST) $(BESIDE) -m "slow or hypothesis" $$(grep -rlE 'mark\.slow|from hypothesis' tests --include='test_*.py')
+	$(PYTEST) $(BESIDE) -m "slow or hypothesis" $$(grep -rlE 'mark\.slow|from hypothesis' tests --include='test_*.py' --exclude-dir kubernetes)
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
 ROOMS ?= amqp configserv control model mqtt mqtt_gateway ragent reconcile storage_controller stores subserv
@@ -85,7 +85,12 @@ coverage: install
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	$(PYTEST) tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10
+	$(PYTEST) tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10 -m "not slow"
+
+# Thousands of objects in the cluster.
+test-kubernetes-slow: prepare-kubernetes install
+	$(BIN)/python -m tests.kubernetes.binaries
+	$(PYTEST) tests/kubernetes --durations 10 -m slow
 
 # A kubelet with containerd and our images, in namespaces of their own: as root.
 test-node: prepare-node install
