@@ -431,10 +431,11 @@ class Overview(Resource, frozen=True, kw_only=True):
 class Me(Resource, frozen=True, kw_only=True):
     """The caller. `how`: by the operator's secret, a session's cookie, a bearer token, or not at all, because there are
     no users. `csrf`: value of the header `X-CSRF-Token` that requests with the cookie need if they change something.
-    `administrator`: may `manage` everything; `viewer`: may `view` everything. `operations`: those that there are in
-    permissions."""
+    `administrator`: may `manage` everything; `viewer`: may `view` everything, both in its address space. `operations`:
+    those that there are in permissions. `space`: absent in the default one."""
 
     user: str | None
+    space: str | msgspec.UnsetType = msgspec.UNSET
     how: Literal["operator", "session", "bearer", "anonymous"]
     groups: list[str] = []
     csrf: str | None = None

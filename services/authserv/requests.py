@@ -105,10 +105,10 @@ class LoginRequests(Handler):
 
     def _check_password(self, payload: bytes) -> None:
         request, answer = decoded_request(payload), self._pairs[ADDRESS].answer
-        if not self._logins.has_users:
+        login = SaslLogin(self._logins, request.client, relayed=False, spaces=request.spaces, space=request.space)
+        if not self._logins.has_users and login.means_default(request.user):
             answer(encoded(LoginAnswer(request.id, "unavailable")))
             return
-        login = SaslLogin(self._logins, request.client, relayed=False, spaces=request.spaces)
         login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
 
     def _ask_issuers(self, payload: bytes) -> None:

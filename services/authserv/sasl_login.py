@@ -33,10 +33,17 @@ BEARER = {"OAUTHBEARER": oauthbearer, "XOAUTH2": xoauth2}
 
 class SaslLogin(Handler):
     """Login of one client. `address`: its host; `relayed`: it may state another one, with a proof by `relay_key` unless
-    that is empty. `spaces`: False if the relay knows no address spaces."""
+    that is empty. `spaces`: False if the relay knows no address spaces; `space`: the client has chosen this one."""
 
     def __init__(
-        self, logins: Authenticator, address: str, *, relayed: bool, relay_key: str = "", spaces: bool = True
+        self,
+        logins: Authenticator,
+        address: str,
+        *,
+        relayed: bool,
+        relay_key: str = "",
+        spaces: bool = True,
+        space: str | None = None,
     ) -> None:
         self._logins = logins
         self._peer = address
@@ -46,7 +53,7 @@ class SaslLogin(Handler):
         self._who = Principal("")
         """The user that the client means."""
         self._spaces = spaces
-        self._space: str | None = None if spaces else DEFAULT_SPACE
+        self._space: str | None = space if spaces else DEFAULT_SPACE
         """The address space that the client has chosen; None: its name decides."""
         self._principal: Principal | None = None
         self._expires: int | None = None
@@ -112,6 +119,10 @@ class SaslLogin(Handler):
             credentials = self._logins.credentials(principal)
         return Login(principal, credentials, self._expires)
 
+    def means_default(self, user: str) -> bool:
+        """Return whether a client that states this name means the default space."""
+        return self._logins.meant(prepared(user) or user, self._space).space == DEFAULT_SPACE
+
     def check(self, exchange: Exchange, user: str, password: str) -> None:
         """Check a password that has come without a SASL exchange, and answer as a mechanism does."""
         self.begun(None)
@@ -160,7 +171,7 @@ class SaslLogin(Handler):
 
     def _let_in(self, exchange: Exchange, user: str, password: str) -> None:
         """Let in a client that means the default space."""
-        if self._logins.meant(prepared(user) or user, self._space).space == DEFAULT_SPACE:
+        if self.means_default(user):
             exchange.succeed(ANONYMOUS)
         else:
             self._check(exchange, user, password)

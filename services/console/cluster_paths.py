@@ -69,7 +69,7 @@ class ClusterPaths:
             raise RequestError("console.service.unavailable", "the configuration service has not delivered yet")
         self._gate.check_site(request)
         caller = await self._gate.caller(request)
-        if not caller.viewer:
+        if not self._gate.oversees(caller):
             raise RequestError("console.permission.denied", "this needs `view` on everything")
         return caller
 

@@ -58,6 +58,6 @@ class SupervisorPaths:
         self._gate.check_site(request)
         caller = await self._gate.caller(request, passwords=passwords)
         request.app[CONNECTIONS_KEY].claim(request, caller)
-        if not (caller.administrator if request.path in ORDERS else caller.viewer):
+        if not (caller.is_operator if request.path in ORDERS else self._gate.oversees(caller)):
             raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
         return True

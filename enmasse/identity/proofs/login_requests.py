@@ -27,13 +27,14 @@ MAX_REQUEST: Final = 128 * 1024
 class LoginRequest(msgspec.Struct, frozen=True):
     """A user name and password, to be proved by PLAIN. `client`: address of the client, without port. `id`: any number,
     by which the gateway finds the answer. `spaces`: the caller knows address spaces, so that the user may be
-    `USER@SPACE`."""
+    `USER@SPACE`; `space`: that which the client has chosen otherwise, by its host; None: none."""
 
     id: int
     user: str
     password: str
     client: str
     spaces: bool = False
+    space: str | None = None
 
     def __repr__(self) -> str:
         return f"LoginRequest({self.id}, client={self.client!r})"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
 
 EVERYTHING = "#"
@@ -16,7 +17,8 @@ EVERYTHING = "#"
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The caller of a request. `rights` None: everything is allowed (the operator; anyone, without users). `session`:
-    key of the session; `csrf`: its token."""
+    key of the session; `csrf`: its token. `space`: the address space in which the caller acts, and whose names it
+    states; `login`: the caller as it has logged in, if that is another space."""
 
     how: Literal["operator", "session", "bearer", "anonymous"]
     principal: Principal | None = None
@@ -24,6 +26,17 @@ class Caller:
     session: str | None = None
     csrf: str | None = None
     expires: float | None = None
+    space: str = DEFAULT_SPACE
+    login: Caller | None = None
+
+    def within(self, space: str) -> Caller | None:
+        """Return the caller as it acts in an address space; None: it has nothing there. A caller that may manage
+        everything in the default space is the operator, and may do everything in each."""
+        if space == self.space:
+            return self
+        if not self.is_operator:
+            return None
+        return replace(self, rights=None, space=space, login=self)
 
     @property
     def name(self) -> str | None:
@@ -32,8 +45,9 @@ class Caller:
 
     @property
     def title(self) -> str:
-        """The name for auditors, beside `role`."""
-        return self.name or self.how
+        """The name for auditors, beside `role`: that of a user in another space than the default one has it in
+        front."""
+        return self.how if self.principal is None else self.principal.full_name
 
     @property
     def role(self) -> str | None:
@@ -58,7 +72,7 @@ class Caller:
 
     def owns(self, user: str | None) -> bool:
         """Return whether something of this user is the caller's own; nothing is of those who do not log in."""
-        return user is not None and user == self.name and user != ANONYMOUS
+        return user is not None and user == self.name and user != ANONYMOUS and self.login is None
 
     @property
     def viewer(self) -> bool:
@@ -70,8 +84,15 @@ class Caller:
         """Whether the caller may manage everything."""
         return self.covers("manage", ())
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may do everything in each address space."""
+        return self.space == DEFAULT_SPACE and self.administrator
+
     def holds(self, permissions: Permissions) -> bool:
         """Return whether the rights are those of the permissions in force."""
+        if self.login is not None:
+            return self.login.holds(permissions)
         if self.principal is None:
             return self.how == "operator" or permissions.anonymous
         return permissions.rights(self.principal) is self.rights

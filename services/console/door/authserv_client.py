@@ -59,12 +59,13 @@ class Authserv:
         """Address → links of the connection."""
         self._under_way = 0
 
-    async def check(self, user: str, password: str, client: str) -> Login | None:
+    async def check(self, user: str, password: str, client: str, space: str | None = None) -> Login | None:
         """Return the identity that a password, or a token, proves; None: it is wrong. `user` empty: that of the token.
-        `client`: the client's host. Raises RequestError."""
+        `client`: the client's host; `space`: the address space that the client means by the host it has asked, None:
+        the user's name decides. Raises RequestError."""
         if len(user) + len(password) > MAX_REQUEST // 6:
             return None
-        request = {"user": user, "password": password, "client": client}
+        request = {"user": user, "password": password, "client": client, "spaces": True, "space": space}
         return _decided(await self._ask(ADDRESS, request, LoginAnswer), "the password")
 
     async def issuers(self) -> tuple[BrowserIssuer, ...]:

@@ -57,7 +57,8 @@ class BrowserSessions:
         if login.expires is not None and refresh is None:
             ends = min(ends, now + login.expires - time.time())
         session = BrowserSession(secrets.token_urlsafe(32), secrets.token_urlsafe(24), login, ends, now, refresh)
-        own = [key for key, each in self._sessions.items() if each.login.principal.name == login.principal.name]
+        name = login.principal.full_name
+        own = [key for key, each in self._sessions.items() if each.login.principal.full_name == name]
         if len(own) >= SESSIONS_OF_USER:
             del self._sessions[own[0]]
         elif len(self._sessions) >= SESSIONS:
@@ -84,21 +85,21 @@ class BrowserSessions:
         """End a session."""
         self._sessions.pop(digest(key), None)
 
-    def token(self, token: str) -> Login | None:
-        """Return the identity that a token has proved just now."""
-        found = self._tokens.get(digest(token))
+    def token(self, token: str, space: str | None) -> Login | None:
+        """Return the identity that a token has proved just now, where the host meant this address space."""
+        found = self._tokens.get(digest(f"{space or ''} {token}"))
         if found is None or time.monotonic() > found[0]:
             return None
         return found[1]
 
-    def remember(self, token: str, login: Login) -> None:
+    def remember(self, token: str, space: str | None, login: Login) -> None:
         """Remember the identity that a token has proved."""
         until = time.monotonic() + TOKEN_SECONDS
         if login.expires is not None:
             until = min(until, time.monotonic() + login.expires - time.time())
         if len(self._tokens) >= TOKENS:
             del self._tokens[next(iter(self._tokens))]
-        self._tokens[digest(token)] = (until, login)
+        self._tokens[digest(f"{space or ''} {token}")] = (until, login)
 
 
 def digest(secret: str) -> bytes:

@@ -19,6 +19,7 @@ from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import RepeatedEvents
 from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
 from services.console.door.access import Caller
 from services.console.door.authserv_client import Authserv, Refresh
@@ -99,21 +100,32 @@ class Gate:
             if caller is not None:
                 return caller
             self.sessions.end(session.key)
-        permissions = self._users.permissions
+        space = self.space_of(request) or DEFAULT_SPACE
+        permissions = self._users.permissions_of(space)
         if permissions.anonymous:
             return Caller("anonymous")
         # Without TLS, whose certificate proves the name, it may be a page of another site.
         if permissions.knows(ANONYMOUS) and (self.is_tls or not may_be_rebound(request.host)):
-            principal = Principal(ANONYMOUS)
-            return Caller("anonymous", principal, permissions.rights(principal))
+            principal = Principal(ANONYMOUS, space=space)
+            return Caller("anonymous", principal, permissions.rights(principal), space=space)
         return None
+
+    def space_of(self, request: web.Request) -> str | None:
+        """Return the address space that a request means by its host; None: its host is of none, the login decides."""
+        hosts = self._users.hosts
+        return hosts.get(host_of(f"//{request.host}") or "") if hosts else None
+
+    def oversees(self, caller: Caller) -> bool:
+        """Return whether the caller may view what belongs to no address space, or to all: processes, their metrics and
+        status. While there are spaces, only the operator may, else each caller with `view` on everything."""
+        return caller.is_operator or (caller.space == DEFAULT_SPACE and caller.viewer and not self._users.hosts)
 
     def begin(self, request: web.Request, login: Login, refresh: Refresh | None = None) -> Caller | None:
         """Begin a session of a browser. Returns its caller; None if the user was removed or changed meanwhile."""
         caller = self.of_session(self.sessions.begin(login, refresh))
         if caller is not None:
             host = request.remote or "?"
-            log.audit("audit.login.accepted", who=caller.name, from_=host, what="console", outcome="accepted", count=1)
+            log.audit("audit.login.accepted", who=caller.title, from_=host, what="console", outcome="accepted", count=1)
         return caller
 
     def of_session(self, session: BrowserSession) -> Caller | None:
@@ -131,7 +143,8 @@ class Gate:
             self._renew(session)
         if self.left(caller) <= 0:
             return "login"
-        return None if caller.holds(self._users.permissions) else "permissions"
+        space = (caller.login or caller).space
+        return None if caller.holds(self._users.permissions_of(space)) else "permissions"
 
     def left(self, caller: Caller) -> float:
         """Return the seconds until the login of a caller expires, unless it is renewed before."""
@@ -170,9 +183,9 @@ class Gate:
             return
         finally:
             session.refreshing, session.again = None, time.monotonic() + RETRY
-        if found is None or found.login.principal.name != session.login.principal.name:
+        if found is None or found.login.principal.full_name != session.login.principal.full_name:
             self.sessions.end(session.key)
-            who, what = session.login.principal.name, f"session, by the issuer {refresh.issuer}"
+            who, what = session.login.principal.full_name, f"session, by the issuer {refresh.issuer}"
             log.audit("audit.login.refused", who=who, from_=refresh.client, what=what, outcome="refused", count=1)
             return
         session.login = found.login
@@ -188,11 +201,12 @@ class Gate:
         elif passwords:
             credentials = basic(stated)
         if credentials is not None and self._authserv.known:
-            login = self.sessions.token(stated)
+            space = self.space_of(request)
+            login = self.sessions.token(stated, space)
             if login is None:
-                login = await self._authserv.check(*credentials, request.remote or "?")
+                login = await self._authserv.check(*credentials, request.remote or "?", space)
                 if login is not None:
-                    self.sessions.remember(stated, login)
+                    self.sessions.remember(stated, space, login)
             caller = None if login is None else self._known(login)
             if caller is not None:
                 return caller
@@ -223,10 +237,11 @@ class Gate:
         return Caller(
             "session" if session is not None else "bearer",
             principal,
-            self._users.permissions.rights(principal),
+            self._users.rights(principal),
             session=None if session is None else session.key,
             csrf=None if session is None else session.csrf,
             expires=login.expires,
+            space=principal.space,
         )
 
 

@@ -32,7 +32,7 @@ class Shares:
         """Count one more; the function returned ends it. Raises RequestError."""
         key = caller.role, caller.title
         if self._of[key] >= self._of_caller:
-            text = f"{caller.title} has {self._of_caller} {self._what}, the most of one caller"
+            text = f"{caller.name or caller.how} has {self._of_caller} {self._what}, the most of one caller"
             raise RequestError("console.caller.busy", f"{text}: wait until one has ended, or end one")
         if self.count >= self._most:
             raise self._full(f"there are {self._most} {self._what}, the most of all callers: try later")

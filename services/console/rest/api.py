@@ -8,9 +8,10 @@ import msgspec
 from aiohttp import web
 
 from enmasse.errors import CATALOGUE
+from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
-from services.console.errors import STATUSES, RequestError, failed
+from services.console.errors import STATUSES, RequestError, failed, unknown
 from services.console.rest import (
     addresses,
     connections,
@@ -79,6 +80,8 @@ class RestApi:
             else:
                 caller = await gate.caller(request)
                 request.app[CONNECTIONS_KEY].claim(request, caller)
+                if caller.space != DEFAULT_SPACE and operation.tag != "login":
+                    raise unknown("such path in the default address space")
                 with self._parts.live.followed():
                     found = await operation.handler(Call(request, caller, operation))
             return found if isinstance(found, web.StreamResponse) else found.response()

@@ -80,14 +80,14 @@ def operations(parts: Components) -> list[Operation]:
 
     of_brokers: Listing[Broker] = Listing(
         rows=Polled(brokers),
-        shown=lambda caller, row: row if caller.viewer else None,
+        shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name, "connected": lambda row: row.connected},
         sorts={"messages": lambda row: row.messages},
         kinds={"connected": bool},
     )
     of_routers: Listing[Router] = Listing(
         rows=Polled(routers),
-        shown=lambda caller, row: row if caller.viewer else None,
+        shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name},
         sorts={},
         kinds={},
@@ -99,7 +99,7 @@ def operations(parts: Components) -> list[Operation]:
     async def get_broker(call: Call) -> Answer:
         call.parameters()
         await live.first_state()
-        found = broker(call.name()) if call.caller.viewer else None
+        found = broker(call.name()) if parts.gate.oversees(call.caller) else None
         if found is None:
             raise unknown(f"broker {call.name()[:200]!r}")
         return Answer(found)

@@ -23,7 +23,7 @@ def operations(parts: Components) -> list[Operation]:
 
     listing: Listing[Query] = Listing(
         rows=Polled(queries),
-        shown=lambda caller, row: row if caller.viewer else None,
+        shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name},
         sorts={"behind": lambda row: row.behind, "rowsPerSecond": lambda row: row.rows_per_second},
         kinds={},
@@ -39,7 +39,7 @@ def operations(parts: Components) -> list[Operation]:
     async def windows(call: Call) -> Answer:
         call.parameters()
         name = call.name()
-        found = await pipeline() if call.caller.viewer else Pipeline()
+        found = await pipeline() if parts.gate.oversees(call.caller) else Pipeline()
         if all(query.name != name for query in found.queries):
             raise unknown(f"query {name[:200]!r}")
         return Answer(QueryWindows(name=name, windows=found.windows))

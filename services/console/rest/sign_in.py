@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from aiohttp import web
+from msgspec import UNSET
 
 from enmasse.api.types import Login, LoginOptions, Me
 from enmasse.identity.permissions import Rule
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import OPERATIONS
 from services.console.door.access import Caller
 from services.console.door.gate import COOKIE
@@ -23,17 +25,18 @@ def operations(parts: Components) -> list[Operation]:
 
     async def options(call: Call) -> Answer:
         call.parameters()
-        anonymous = configuration.users.anonymous
-        if anonymous:
+        if configuration.users.is_open(gate.space_of(call.request) or DEFAULT_SPACE):
             return Answer(LoginOptions(anonymous=True, password=False))
         issuers = [each.name for each in await authserv.issuers()]
         return Answer(LoginOptions(anonymous=False, password=authserv.known, issuers=issuers))
 
     async def login(call: Call) -> web.Response:
         body = await call.body(Login)
-        if configuration.users.anonymous:
+        space, found = gate.space_of(call.request), None
+        if configuration.users.anonymous and not configuration.users.hosts:
             raise RequestError("console.login.refused", "there are no users: no login is needed")
-        found = await authserv.check(body.user, body.password, call.host) if body.user else None
+        if body.user:
+            found = await authserv.check(body.user, body.password, call.host, space)
         caller = None if found is None else gate.begin(call.request, found)
         if caller is None:
             gate.refused(call.request, "login")
@@ -75,6 +78,7 @@ def _me(caller: Caller) -> Me:
     expires = None if caller.expires is None else datetime.fromtimestamp(caller.expires, UTC)
     return Me(
         user=caller.name,
+        space=UNSET if caller.space == DEFAULT_SPACE else caller.space,
         how=caller.how,
         groups=[] if caller.principal is None else list(caller.principal.groups),
         csrf=caller.csrf,

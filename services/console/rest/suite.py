@@ -37,7 +37,7 @@ def operations(parts: Components) -> list[Operation]:
     rows = none if parts.supervisor is None else Polled(parts.supervisor.components)
     listing: Listing[Component] = Listing(
         rows=rows,
-        shown=lambda caller, row: row if caller.viewer else None,
+        shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name, "kind": lambda row: row.kind, "ready": lambda row: row.ready},
         sorts={"kind": lambda row: row.kind},
         kinds={"ready": bool},
@@ -55,7 +55,7 @@ def operations(parts: Components) -> list[Operation]:
         for row in visible:
             phases[row.phase] += 1
         not_ready = (row for row in visible if not row.ready)
-        components = [row for _, row in rows] if caller.viewer else []
+        components = [row for _, row in rows] if parts.gate.oversees(caller) else []
         return Answer(
             Overview(
                 version=enmasse.__version__,
@@ -78,7 +78,7 @@ def operations(parts: Components) -> list[Operation]:
         call.parameters()
         await rows.fresh()
         row = rows.get(call.name())
-        if row is None or not call.caller.viewer:
+        if row is None or not parts.gate.oversees(call.caller):
             raise unknown(f"component {call.name()[:200]!r}")
         return Answer(row)
 
