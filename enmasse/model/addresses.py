@@ -10,7 +10,7 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.address_types import TYPES, AddressType, StoredType, Traits, type_of
 from enmasse.model.flavors import Flavor, parse_flavors
-from enmasse.model.jsonfile import Document, Edit, Problem
+from enmasse.model.jsonfile import Document, Edit, Problem, RefusedEntry
 from enmasse.model.names import AddressName, address_error, router_form
 from enmasse.model.values import Wrong
 
@@ -182,6 +182,8 @@ def _entries(
             continue
         name = AddressName(written)
         reason = None if name in keep else address_error(name)
+        if isinstance(entry, RefusedEntry):
+            reason = entry.reason
         if reason is not None:
             problems.append(document.problem(reason, name))
             continue

@@ -52,8 +52,16 @@ def grant(
     values.append(f"--set=console.enabled={str(console).lower()}")
     kinds = ("ServiceAccount", "Role", "RoleBinding", *more)
     found = yaml.safe_load_all(cluster.helm(*template, *values, *options))
-    cluster.apply(*(each for each in found if each and each["kind"] in kinds), namespace=namespace)
+    for place, objects in _by_namespace(each for each in found if each and each["kind"] in kinds).items():
+        cluster.apply(*objects, namespace=place or namespace)
     return f"{namespace}/enmasse-{component}"
+
+
+def _by_namespace(objects: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in objects:
+        found.setdefault(each["metadata"].get("namespace", ""), []).append(each)
+    return found
 
 
 class Pod(Configserv):

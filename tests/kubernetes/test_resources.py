@@ -12,6 +12,7 @@ import yaml
 
 from enmasse.identity.proofs.passwords import proves
 from enmasse.testing import wait_for
+from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
@@ -19,6 +20,7 @@ from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 ROOT = Path(__file__).parents[2]
 FLAVORS_OF_ALL = {**FLAVORS, "t": {"type": "topic", "templateName": "topic-persisted"}}
 ENMASSE, USERS, ADMIN = "enmasse.io/v1beta1", "user.enmasse.io/v1beta1", "admin.enmasse.io/v1beta2"
+WITHOUT_DEFINITIONS = ("--set=customResources.definitions=false",)
 PASSWORD = "cGFzc3dvcmQ="
 """`password`, in base64."""
 
@@ -184,7 +186,8 @@ def test_what_is_not_there_is_refused_with_the_remedy(pod: Pod) -> None:
     assert "spec.connectors: connections to other brokers" in text(spaces["three"])
     failed = {f"one_{name}": "Failed" for name in ("sub", "forwarding", "unknown")}
     found = wait_phases(pod, "addresses", **failed, five_stray="Failed", two_waits="Failed")
-    assert "'news' themselves" in text(found["one.sub"]) and "forwarders" in text(found["one.forwarding"])
+    assert "'news' themselves" in text(found["one.sub"]) and len(found["one.sub"]["messages"]) == 1
+    assert "forwarders" in text(found["one.forwarding"])
     assert "no address plan 'nothing' for this space; there are parts" in text(found["one.unknown"])
     assert "as in SPACE.NAME; there are four, one, three, two" in text(found["five.stray"])
     assert "the address space 'two' is not in force" in text(found["two.waits"])
@@ -332,6 +335,49 @@ def test_without_spaces_the_default_one_has_resources_and_others_are_refused(pod
     }
     wait_phases(pod, "messagingusers", default_bob="Active")
     assert list(pod.feed("permissions/changes")["users"]) == ["bob"]
+
+
+def test_a_namespace_of_a_tenant_is_apart_from_others_and_can_be_deleted_at_any_time(
+    defined: Cluster, tmp_path: Path
+) -> None:
+    namespace, one, two = (defined.namespace() for _ in range(3))
+    assigned = {one: ["shop"], two: ["mill"]}
+    options = ["--set=customResources.enabled=true", f"--set-json=customResources.namespaces={json.dumps(assigned)}"]
+    user = grant(defined, namespace, "configserv", options=options)
+    grant(defined, namespace, "custom-resources", "ClusterRole", options=[*options, *WITHOUT_DEFINITIONS])
+    defined.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS_OF_ALL}),
+        config_map("enmasse-addresses", "addresses", {}),
+        namespace=namespace,
+    )
+    defined.apply(space("shop"), address("shop.a"), address("b"), namespace=one)
+    with pods(tmp_path, defined, namespace, "one", user=user) as (pod,):
+        driver = {"kind": "kubernetes", "namespace": namespace}
+        pod.settings["driver"] = {**driver, "custom_resources": {"namespaces": assigned}}
+        pod.settings["spaces"] = True
+        pod.file.write_text(json.dumps(pod.settings))
+        pod.start()
+        pod.wait_ready()
+        wait_for("they are read", lambda: set(pod.feed("addresses")["addresses"]) == {"!!shop/a", "!!shop/b"})
+        # A name goes with what is stored under it: no other namespace has that space, nor the default one.
+        defined.apply(
+            space("shop"),
+            space("mill"),
+            address("shop.mine"),
+            address("default.mine"),
+            address("mill.a"),
+            namespace=two,
+        )
+        pod.namespace = two
+        stolen = wait_phases(pod, "addressspaces", shop="Failed")["shop"]
+        assert "its namespace may not have an address space of this name" in text(stolen)
+        wait_phases(pod, "addresses", shop_mine="Failed", default_mine="Failed")
+        wait_phases(pod, "addresses", mill_a="Active")
+        assert set(pod.feed("addresses")["addresses"]) == {"!!shop/a", "!!shop/b", "!!mill/a"}
+
+        defined.kubectl("delete", "namespace", one, f"--timeout={DEADLINE}s")
+        wait_for("its addresses are gone", lambda: set(pod.feed("addresses")["addresses"]) == {"!!mill/a"})
+        assert wait_phases(pod, "addressspaces", shop="Failed"), "also then its name is no other's"
 
 
 def test_hashes_of_a_password_are_its_own() -> None:

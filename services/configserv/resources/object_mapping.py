@@ -72,11 +72,16 @@ class MappedResources(NamedTuple):
 class ResourceMapping:
     """Maps all objects again and again; what has not changed is taken from the time before.
 
-    `namespace`: that of the release. `spaces`: there may be others than the default one. `users`: clients log in.
+    `namespace`: that of the release. `assigned`: address space → the only namespace that may have it, and the address
+    spaces that other namespaces than the release's may have: a name takes stored messages and sessions with it, so it
+    must not go from one tenant to another. `spaces`: there may be others than the default one. `users`: clients log in.
     """
 
-    def __init__(self, namespace: str, passwords: UserPasswords, *, spaces: bool, users: bool) -> None:
+    def __init__(
+        self, namespace: str, assigned: Mapping[str, str], passwords: UserPasswords, *, spaces: bool, users: bool
+    ) -> None:
         self._namespace = namespace
+        self._assigned = assigned
         self._passwords = passwords
         self._spaces = spaces
         self._users = users
@@ -174,17 +179,18 @@ class _Round:
     def _map_spaces(self) -> dict[str, dict[str, _Space]]:
         """Map the AddressSpaces; return namespace → name → space."""
         found: dict[str, dict[str, _Space]] = {}
-        owners: dict[str, ResourceKey] = {}
-        for key, item in sorted(self._of(ADDRESS_SPACE), key=_age):
+        for key, item in self._of(ADDRESS_SPACE):
             reason = "" if self._is_default(key) else space_error(key.name) or ""
-            if not reason and key.name in owners:
-                reason = "there is an older address space of this name: choose another name"
+            if not reason and self._m._assigned.get(key.name, self._m._namespace) != key.namespace:
+                reason = (
+                    "its namespace may not have an address space of this name: the operator of the release adds it to "
+                    "the value customResources.namespaces of the chart"
+                )
             if not reason and not self._is_default(key) and not self._m._spaces:
                 reason = NO_SPACES
             if reason:
                 self._refuse(key, key.name, reason)
             else:
-                owners[key.name] = key
                 reason = self._space(key, item)
             found.setdefault(key.namespace, {})[key.name] = _Space(key.name, key, reason)
         return found
@@ -321,11 +327,6 @@ class _Round:
 
 def _text(wrong: Wrong) -> str:
     return f"spec.{'.'.join(wrong.path)}: {wrong}" if wrong.path else str(wrong)
-
-
-def _age(found: tuple[ResourceKey, Object]) -> tuple[str, str, str]:
-    key, item = found
-    return str(item["metadata"].get("creationTimestamp", "")), key.namespace, key.name
 
 
 def _reads_secret(item: Object) -> bool:

@@ -24,9 +24,10 @@ SECRETS = 60.0
 
 
 class ResourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`namespaces`: those whose objects are read, beside the release's own."""
+    """`namespaces`: those whose objects are read, beside the release's own → names of the address spaces that each may
+    have, and no other."""
 
-    namespaces: list[str] = []
+    namespaces: dict[str, list[str]] = {}
 
 
 class CustomResources:
@@ -38,7 +39,8 @@ class CustomResources:
         self.mapped = MappedResources({}, {})
         self.ready = False
         """Whether `parts` can be used."""
-        self._mapping = ResourceMapping(api.namespace, UserPasswords(stored), spaces=spaces, users=users)
+        assigned = {space: name for name, own in settings.namespaces.items() for space in own}
+        self._mapping = ResourceMapping(api.namespace, assigned, UserPasswords(stored), spaces=spaces, users=users)
         names = dict.fromkeys([api.namespace, *settings.namespaces])
         self._apis = {name: api.of_namespace(name) for name in names}
         self._views = {
