@@ -10,7 +10,7 @@ from enmasse.testing import Suite, wait_for
 from tests.load import MADE
 from tests.soak.ledger import Flow, Ledger, Taker
 from tests.soak.load import IDS, Post, Receiver, Sender
-from tests.soak.mqtt import Devices, Publisher
+from tests.soak.mqtt import TURN, Devices, Publisher
 
 FLAVORS = {
     "soak-queue": {
@@ -33,6 +33,7 @@ ADDRESSES: dict[str, Any] = {
     "once": {"type": "queue", "flavor": "soak-queue"},
     "feed": {"type": "topic", "flavor": "soak-topic"},
     "shape": {"type": "queue", "flavor": "soak-queue"},
+    "turn": {"type": "queue", "flavor": "soak-queue"},
     "tight": {"type": "queue", "flavor": "soak-tight", "maxSize": "100Ki", "fullPolicy": "FAIL"},
     "direct": {"type": "anycast"},
     "all": {"type": "multicast"},
@@ -89,9 +90,13 @@ class Crew:
             self._post("direct", direct, stays=True)
             self._post("all", ledger.taker(f"all: {i}", flows["all"], strict=False), stays=True)
 
-        self.mqtt = Devices(suite.mqtt_port, ledger, speed) if mqtt else None
-        if self.mqtt is not None:
-            self.senders += self.mqtt.publishers
+        self.mqtt: Devices | None = None
+        if mqtt:
+            turn = Flow(f"{TURN}/0")
+            self.mqtt = Devices(suite.mqtt_port, ledger, speed, turn)
+            sender = Sender(suite.url, TURN, ledger, turn, ids="uuid", rate=USUAL_RATE, pauses=lambda: False)
+            self.senders += [sender, *self.mqtt.publishers]
+            self._post(TURN, self.mqtt.turn, stays=True)
 
     def gather(self) -> None:
         """Wait until the backlog of `deep` is there; only then it is received from, which may be as fast as sending."""

@@ -51,6 +51,15 @@ def retyped(field: Field, rng: random.Random) -> str:
     return f"shape to {new['type']}"
 
 
+def turned(field: Field, rng: random.Random) -> str:
+    """A queue becomes a topic, and a queue again."""
+    old = read(field, "addresses.json")["turn"]
+    new = {"topic": "queue", "queue": "topic"}[old["type"]]
+    field.suite.edit("addresses.json", {"turn": {"type": new, "flavor": f"soak-{new}"}})
+    field.suite.wait_ready(READY)
+    return f"turn to {new}"
+
+
 def placed(field: Field, rng: random.Random) -> str:
     """A pool has more or fewer brokers, or each address has one of its own."""
     name = rng.choice(("soak-queue", "soak-topic"))
@@ -91,6 +100,7 @@ FAULTS: dict[str, Callable[[Field, random.Random], str]] = {
     "edit-topic-flavor": flavor("news", "feed"),
     "edit-queue-flavor": flavor("orders", "jobs", "bulk", "once"),
     "edit-type": retyped,
+    "edit-queue-topic": turned,
     "edit-placement": placed,
     "edit-removal": removed,
     "backup": backup,

@@ -49,15 +49,17 @@ class Taker:
     """Whoever shares the messages of these flows.
 
     `strict`: what was accepted near a fault has to come, too. `behind`: always far behind; what was overtaken
-    by many later ones should have come.
+    by many later ones should have come. `each`: sometimes each of them gets a copy.
     """
 
     def __init__(
-        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False
-    ) -> None:
+        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False,
+        each: bool = False,
+    ) -> None:  # fmt: skip
         self.name = name
         self.exact = exact
         """No fault allows a second copy."""
+        self.each = each
         self.strict, self.behind = strict, behind
         self.receipts = 0
         self.flows = {flow.name: flow for flow in flows}
@@ -91,9 +93,10 @@ class Ledger:
         self._breaks: list[tuple[float, float, str]] = []
 
     def taker(
-        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False
-    ) -> Taker:
-        made = Taker(name, flows, strict=strict, behind=behind, exact=exact)
+        self, name: str, flows: Sequence[Flow], *, strict: bool = True, behind: bool = False, exact: bool = False,
+        each: bool = False,
+    ) -> Taker:  # fmt: skip
+        made = Taker(name, flows, strict=strict, behind=behind, exact=exact, each=each)
         self.takers.append(made)
         return made
 
@@ -147,6 +150,8 @@ class Ledger:
     def _double(self, taker: Taker, flow: Flow, number: int, before: float, now: float) -> None:
         if taker.exact:
             self.violations.append(f"{taker.name} received {flow.name} {number} twice, {now - before:.1f} s apart")
+        elif taker.each:
+            self.doubles["from a topic, which has one for each"] += 1
         elif taker.counts[flow.name][number] < flow.copies[number]:
             self.doubles["sent again, for the first copy was not answered"] += 1
         elif self._disturbed(before, before):

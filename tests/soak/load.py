@@ -33,11 +33,13 @@ IDS: dict[str, Callable[[str, int], Any]] = {
 SMALL = (0, 1, 100, 100, 100, 1000, 1000, 5000, 20_000)
 LARGE = (10_000, 50_000, 100_000, 300_000, 1 << 20)
 HUGE = (1 << 20,)
+NAMED = (100, 100, 1000, 5000)
+"""Large enough for the beginning to say which message it is: to those that see no properties."""
 
 
 def body(flow: str, number: int) -> bytes:
     """What this message carries, of a size that varies with the number."""
-    sizes = {"bulk": LARGE, "deep": HUGE}.get(flow.partition("/")[0], SMALL)
+    sizes = {"bulk": LARGE, "deep": HUGE, "turn": NAMED}.get(flow.partition("/")[0], SMALL)
     size = random.Random(f"{flow} {number}").choice(sizes)
     pattern = f"{flow} {number};".encode()
     return (pattern * (size // len(pattern) + 1))[:size]
@@ -148,7 +150,7 @@ class _Receiving(Attempt):
             self.release(event.delivery, delivered=choice < 0.03)
             return
         try:
-            flow, number = str(message.properties["flow"]), int(message.properties["number"])
+            flow, number = named(message)
         except (TypeError, KeyError, ValueError):
             receiver.ledger.broken(f"{receiver.address}: a message that no sender made: {message}")
         else:
@@ -158,10 +160,19 @@ class _Receiving(Attempt):
                 return
             if receiver.dead and (flow, number) not in receiver.taker.rejected:
                 receiver.ledger.broken(f"{receiver.address}: {flow} {number} is a dead letter that nobody has rejected")
-            if bytes(message.body) != body(flow, number):
+            if message.properties and bytes(message.body) != body(flow, number):
                 receiver.ledger.broken(f"{receiver.address}: the body of {flow} {number} was changed")
             receiver.ledger.received(receiver.taker, flow, number)
         self.accept(event.delivery)
+
+
+def named(message: Message) -> tuple[str, int]:
+    """Flow and number of a message; of an MQTT client's, which has no properties, its body has them. Raises TypeError,
+    KeyError, ValueError."""
+    if message.properties:
+        return str(message.properties["flow"]), int(message.properties["number"])
+    flow, _, number = bytes(message.body).decode().rpartition(" ")
+    return flow, int(number)
 
 
 class Post:

@@ -17,7 +17,7 @@ from tests.conformance.exchange import Endpoint, Lost, Receiver, Sender
 from tests.conformance.wire import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Raw, ack
 from tests.soak.ledger import Flow, Ledger, Taker
 
-QUEUE, TOPIC, STATE = "once", "feed/data", "feed/state"
+QUEUE, TOPIC, STATE, TURN = "once", "feed/data", "feed/state", "turn"
 VERSION = 5
 RATE = 30.0
 """Messages a second of each publisher, at most; of the one of retained values:"""
@@ -145,7 +145,7 @@ class Consumer(_Thread):
             receiver.write(ack(PUBCOMP, found.pid))
 
     def _counts(self, payload: bytes) -> None:
-        flow, _, number = payload.decode().rpartition(" ")
+        flow, _, number = payload.partition(b";")[0].decode().rpartition(" ")  # AMQP senders repeat it
         self.ledger.received(self._taker, flow, int(number))
 
 
@@ -196,9 +196,10 @@ class Keeper(_Thread):
 
 
 class Devices:
-    """All MQTT clients: two consumers of a queue, and a subscriber with QoS 1 and one with QoS 2 of a topic."""
+    """All MQTT clients: two consumers of a queue, a subscriber with QoS 1 and one with QoS 2 of a topic, and one of the
+    address that is a queue or a topic, where AMQP clients send (`turn`) and receive, too."""
 
-    def __init__(self, port: int, ledger: Ledger, speed: float) -> None:
+    def __init__(self, port: int, ledger: Ledger, speed: float, turn: Flow) -> None:
         once, first, second = Flow(f"{QUEUE}/0"), Flow(f"{TOPIC}/qos1"), Flow(f"{TOPIC}/qos2")
         rate = RATE * speed
         self.publishers = [
@@ -206,17 +207,23 @@ class Devices:
             Publisher(port, ledger, first, f"{TOPIC}/a", 1, rate),
             Publisher(port, ledger, second, f"{TOPIC}/b", 2, rate),
         ]
+        turns = [Flow(f"{TURN}/qos{qos}") for qos in (1, 2)]
+        self.publishers += [
+            Publisher(port, ledger, flow, f"{TURN}/data", qos, RATE) for qos, flow in enumerate(turns, start=1)
+        ]
+        self.turn = ledger.taker(TURN, [turn, *turns], each=True)
         queue = ledger.taker(QUEUE, [once], exact=True)
         at_least, exact = (
             ledger.taker("feed: QoS 1", [first, second]),
             ledger.taker("feed: QoS 2", [second], exact=True),
         )
-        self.takers = [queue, at_least, exact]
+        self.takers = [queue, at_least, exact, self.turn]
         run = time.time_ns()
         self._consumers = [
             *(Consumer(port, ledger, queue, f"soak-once-{n}-{run}", QUEUE, 2) for n in range(2)),
             Consumer(port, ledger, at_least, f"soak-feed-1-{run}", f"{TOPIC}/#", 1),
             Consumer(port, ledger, exact, f"soak-feed-2-{run}", f"{TOPIC}/b", 2),
+            Consumer(port, ledger, self.turn, f"soak-turn-{run}", f"{TURN}/#", 1),
         ]
         self.keeper = Keeper(port, ledger)
 

@@ -85,6 +85,17 @@ def test_a_message_that_was_sent_twice_may_come_twice_and_not_three_times() -> N
     assert len(scene.ledger.violations) == 1
 
 
+def test_of_an_address_that_may_be_a_topic_each_may_get_a_copy_and_one_has_to() -> None:
+    scene = Scene()
+    scene.taker.each = True
+    number = scene.send()
+    scene.send()
+    scene.receive(number)
+    scene.receive(number)
+    assert sum(scene.ledger.doubles.values()) == 1 and not scene.ledger.violations
+    assert scene.missing() == [1]
+
+
 def test_what_was_given_back_counts_as_no_copy() -> None:
     scene = Scene()
     number = scene.send(accepted=False)
