@@ -49,10 +49,20 @@ MOVED = (
     "keeps the links of a link route that is deleted: publishers of a topic that moves stay on its old broker until it "
     "is deleted there, 5 s later"
 )
+STAYS = (
+    "keeps the links of clients at an address that becomes a topic: those of an anycast or multicast address reach "
+    "only each other, what is sent to a former queue is released, and receivers get nothing until they attach again"
+)
+UNANSWERED = (
+    "leaves a durable subscription that is made in the last moment of a move of its topic with the old broker: that "
+    "answers when the topic is deleted there, 5 s later, with `amqp:not-found`; attach again then"
+)
 GONE = "may lose messages that a client sent settled and then left at once, if it was to a topic"
 
 DISPATCH_DIFFERS: Final = {
     "test_links_end_when_their_address_moves": MOVED,
+    "test_links_end_when_their_address_becomes_a_topic": STAYS,
+    "test_a_durable_subscription_to_a_topic_that_moves_is_made_where_it_is_then": UNANSWERED,
     "test_a_client_whose_connection_an_administrator_closes_is_told": CLOSED,
     "test_a_sender_has_credit_only_while_there_is_a_receiver": DRAIN,
     "test_a_sender_that_ignores_the_drain_can_go_on": DRAIN,
