@@ -5,31 +5,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from enmasse.aio.client import Client, Delivery, connect
+from enmasse.aio.client import Client, connect
+from enmasse.aio.json_body import json_body
+from enmasse.aio.usage import report_usage
 from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
-from enmasse.amqp.messages.sections import Sections
+from enmasse.identity.allowances import Allowances
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.model.feeds import FollowedFeed
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
-from enmasse.storage.decoding import decode
 
 MAX_SNAPSHOT = 256 << 20
 """Bytes: 10,000 addresses take about 2 MB."""
-
-S = TypeVar("S")
-
-
-def _body(delivery: Delivery, kind: type[S]) -> S:
-    _, values = Sections(delivery.payload).body()
-    text = values[0] if values else None
-    if not isinstance(text, str | bytes):
-        raise ValueError("the body must be JSON text: a string in an amqp-value section")
-    return decode(text, kind)
 
 
 class FeedsClient:
@@ -38,7 +29,8 @@ class FeedsClient:
     A message that cannot be decoded, or at which `received` of its feed raises ValueError, is rejected and changes
     nothing.
 
-    `credential`: that of this process. `timeout`: seconds that one attempt to connect or to attach may take.
+    `allowances`: what clients use of address spaces, reported over the same connection. `credential`: that of this
+    process. `timeout`: seconds that one attempt to connect or to attach may take.
     """
 
     def __init__(
@@ -48,6 +40,7 @@ class FeedsClient:
         container: str,
         feeds: Sequence[FollowedFeed[Any]],
         *,
+        allowances: Allowances | None = None,
         credential: AnyCredential | None = None,
         timeout: float = 10.0,
     ) -> None:
@@ -57,6 +50,7 @@ class FeedsClient:
         self._port = port
         self._container = container
         self._feeds = feeds
+        self._allowances = allowances
         self._credential = credential
         self._timeout = timeout
         self._log = log.get(peer=f"{host}:{port}")
@@ -92,7 +86,11 @@ class FeedsClient:
     async def _follow(self, client: Client) -> None:
         """Follow all feeds over this connection, until the first of them fails."""
         self.connected = True
-        following = [asyncio.ensure_future(self._follow_feed(client, feed)) for feed in self._feeds]
+        following: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(self._follow_feed(client, feed)) for feed in self._feeds
+        ]
+        if self._allowances is not None:
+            following.append(asyncio.ensure_future(report_usage(client, self._allowances, timeout=self._timeout)))
         try:
             done, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -111,7 +109,7 @@ class FeedsClient:
             receiver.grant(1)
             delivery = await receiver.receive()
             try:
-                feed.received(_body(delivery, feed.kind))
+                feed.received(json_body(delivery.payload, feed.kind))
             except (AmqpError, ValueError) as error:
                 logger.error("feed.snapshot.refused", reason=str(error))
                 await delivery.reject(DECODE_ERROR, str(error)[:200])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from enmasse.clock import Timer
+from enmasse.identity.allowances import Allowances
 from enmasse.identity.login import LONGEST_WAIT, Login
 from enmasse.identity.principal import Principal, named
 from enmasse.identity.quotas import Quotas
@@ -42,14 +43,17 @@ class Enforcer(Generic[K]):
         self.users = users
         self._visit = visit
         self._later = later
+        self.allowances = Allowances(later)
+        """Connections, and other uses, of address spaces."""
         self._quotas = Quotas(now)
         self._members: dict[str, dict[K, _Member]] = {}
         """By the full name of the user."""
 
     def too_many(self, login: Login, key: K) -> str:
-        """Return why the user may not have this login beside its others; empty: it may."""
+        """Return why the user, or its address space, may not have this login beside the others; empty: it may."""
         others = self._members.get(login.principal.full_name, {})
-        return self._quotas.too_many(login.principal.name, self._limits(login), len(others) - (key in others))
+        reason = self._quotas.too_many(login.principal.name, self._limits(login), len(others) - (key in others))
+        return reason or ("" if key in others else self.allowances.refusal(login.principal))
 
     def too_often(self, login: Login) -> str:
         """Return why the user may not log in at this time; empty: it may, and that counts."""
@@ -60,13 +64,17 @@ class Enforcer(Generic[K]):
 
     def hold(self, key: K, login: Login) -> None:
         """Count a login before it is live. One that is live under this key stays the one that is looked at."""
-        self._members.setdefault(login.principal.full_name, {}).setdefault(key, _Member(login))
+        members = self._members.setdefault(login.principal.full_name, {})
+        if key not in members:
+            members[key] = _Member(login)
+            self.allowances.entered(login.principal)
 
     def enter(self, key: K, login: Login, soonest: float = 0.0) -> None:
         """Look after a login from now on, in the place of another one under this key. `soonest`: seconds within which
         no expiry is looked at."""
         self.leave(key, login)
         member = self._members.setdefault(login.principal.full_name, {})[key] = _Member(login)
+        self.allowances.entered(login.principal)
         self._await_expiry(key, member, soonest)
 
     def leave(self, key: K, login: Login) -> None:
@@ -74,14 +82,17 @@ class Enforcer(Generic[K]):
         name = login.principal.full_name
         members = self._members.get(name, {})
         member = members.pop(key, None)
-        if member is not None and member.timer is not None:
-            member.timer.cancel()
+        if member is not None:
+            self.allowances.left(login.principal)
+            if member.timer is not None:
+                member.timer.cancel()
         if not members:
             self._members.pop(name, None)
 
     def take(self, body: PermissionChanges) -> list[K]:
         """Put what a message of the feed states in force. Return the logins that are concerned, to be looked at."""
         names = self.users.take(body)
+        self.allowances.configure(body.spaces or {})
         if names is None:
             return [key for members in self._members.values() for key in members]
         changed = map(named, names)

@@ -13,7 +13,8 @@ from enmasse.model.addresses import Address
 from enmasse.model.flavors import Flavor
 from enmasse.model.issuers import Issuer
 from enmasse.model.names import AddressName
-from enmasse.model.tenants.plans import Plans
+from enmasse.model.tenants.plans import NO_LIMITS, Plans, SpaceLimits
+from enmasse.model.tenants.shares import Use
 from enmasse.model.tenants.spaces import Space
 from enmasse.model.users import Granted, User
 
@@ -37,7 +38,7 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
 
     `invalid` (optional): names whose entry is wrong and that have no last good version. Controllers make and delete
     nothing for them. `leaving` (optional): names that are no addresses and that a broker still carries: no
-    other address takes their topics.
+    other address takes their topics. `limits` (optional): limits of the spaces whose stored messages have one.
 
     `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
@@ -48,11 +49,12 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     forced: list[AddressName] = []
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
     leaving: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
+    limits: dict[str, SpaceLimits] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AddressChanges(Addresses, frozen=True, kw_only=True):
     """Feed `addresses/changes`: all addresses if `full`, else those that have changed since the message before, and the
-    names that are gone. `forced`, `invalid` and `leaving` are complete in each message.
+    names that are gone. `forced`, `invalid`, `leaving` and `limits` are complete in each message.
 
     A name of `invalid` is in `removed` when it becomes invalid, and again when its entry is removed.
     """
@@ -68,7 +70,12 @@ class AddressChanges(Addresses, frozen=True, kw_only=True):
         for name in self.removed:
             found.pop(name, None)
         return Addresses(
-            revision=self.revision, addresses=found, forced=self.forced, invalid=self.invalid, leaving=self.leaving
+            revision=self.revision,
+            addresses=found,
+            forced=self.forced,
+            invalid=self.invalid,
+            leaving=self.leaving,
+            limits=self.limits,
         )
 
 
@@ -91,10 +98,12 @@ class AddressSpaces(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReachedSpace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How clients reach an address space: they mean it by its name, and by these `hosts`. `tokens`: there are issuers
-    whose tokens may name users of the space without an entry."""
+    whose tokens may name users of the space without an entry. `plan`, `limits`: name and limits of its plan."""
 
     hosts: tuple[str, ...] = ()
     tokens: bool = False
+    plan: str = ""
+    limits: SpaceLimits = NO_LIMITS
 
 
 Spaces = dict[str, ReachedSpace]
@@ -335,18 +344,29 @@ class ErrorStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: str
 
 
+class SpaceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Address space with the name and the limits of its plan (`plan` empty: without), and what of these is `used`: the
+    name of a limit → number; a limit that no process has counted yet is missing."""
+
+    plan: str = ""
+    limits: SpaceLimits = NO_LIMITS
+    used: dict[str, int] = {}
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Feed `status`. `config`: file → SHA-256 (hex) of the content that every reporter has taken into account."""
+    """Feed `status`. `config`: file → SHA-256 (hex) of the content that every reporter has taken into account.
+    `spaces`: all address spaces but the default one; absent without any."""
 
     schema: Literal[1] = SCHEMA
     config: dict[str, str] = {}
     addresses: list[AddressStatus] = []
     errors: list[ErrorStatus] = []
+    spaces: dict[str, SpaceUse] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatusChanges(Status, frozen=True, kw_only=True):
     """Feed `status/changes`: all addresses if `full`, else those that have changed since the message before, and the
-    names that are gone. `config` and `errors` are complete in each message."""
+    names that are gone. `config`, `errors` and `spaces` are complete in each message."""
 
     full: bool = True
     removed: list[AddressName] = []
@@ -356,3 +376,34 @@ class Force(msgspec.Struct, frozen=True, kw_only=True):
     """Report `force`: discard what these addresses hold."""
 
     addresses: list[AddressName]
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Report `usage` of one process: what its clients use of limits of address spaces, those that changed since the
+    report before, and those of which they use nothing now. `number`: counts the reports over one link, from 1; `seen`:
+    the number of the last message of shares (0: none yet).
+
+    A limit is `NAME/SPACE`, or `connections/SPACE/USER` for the connections of one user.
+    """
+
+    number: Count
+    seen: Count
+    uses: dict[str, Use] = {}
+    removed: list[str] = []
+
+
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """Share of a process in a limit, and what all processes use of it."""
+
+    share: Count
+    used: Count
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Feed `usage`, each process its own: the shares that changed since the message before. `number`: counts them over
+    one link, from 1; `seen`: the number of the last report that they take into account."""
+
+    schema: Literal[1] = SCHEMA
+    number: Count
+    seen: Count
+    shares: dict[str, Share] = {}

@@ -36,6 +36,8 @@ from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
 from services.configserv.reports import Refused, ReportTarget
 from services.configserv.state.applied import AppliedConfiguration
 from services.configserv.state.store import Store
+from services.configserv.usage import ADDRESS as USAGE
+from services.configserv.usage import Usage, limits_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -83,6 +85,7 @@ class ConfigService:
         self._bindings = BoundPlacements(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
+        self._usage = Usage(lambda: self._status_changed(()))
         self._disk_watch = runner.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
@@ -161,6 +164,7 @@ class ConfigService:
         self._disk_watch.cancel()
         for feed in self._feeds.values():
             feed.close()
+        self._usage.close()
 
     def status(self) -> feeds.Status:
         """Return the present status."""
@@ -187,16 +191,32 @@ class ConfigService:
         phases = [({"phase": str(phase)}, counts.get(phase, 0)) for phase in feeds.PHASES]
         subscribers = [({"feed": name}, feed.subscribers) for name, feed in self._feeds.items()]
         errors = len(self._applied.now.problems)
+        spaces = self._usage.of_spaces()
+        used = [
+            ({"space": space, "limit": limit}, number)
+            for space, each in spaces.items()
+            for limit, number in each.used.items()
+        ]
+        limits = [
+            ({"space": space, "limit": limit}, number)
+            for space, each in spaces.items()
+            for limit, number in limits_of(each.limits).items()
+        ]
         yield gauge("enmasse_addresses", "Addresses by phase.", phases)
         yield gauge("enmasse_configuration_errors", "Errors in the configuration files.", single(errors))
         yield gauge("enmasse_configuration_subscribers", "Receivers of each feed.", subscribers)
+        if spaces:
+            yield gauge("enmasse_space_used", "Use of limits by address spaces.", used)
+            yield gauge("enmasse_space_limits", "Limits of address spaces, by their plans.", limits)
 
     # links
 
     def _attach(self, link: ControlLink) -> None:
-        if (link.remote_source if link.is_sender else link.remote_target) == CONFIGURE:
-            if admitted(link, CONFIGURE):
-                self.configuring.attach(link)
+        name = (link.remote_source if link.is_sender else link.remote_target) or ""
+        both = {CONFIGURE: self.configuring.attach, USAGE: self._usage.attach}.get(name)
+        if both is not None:
+            if admitted(link, name):
+                both(link)
             return
         if isinstance(link, ControlSender):
             feed = self._feeds.get(link.remote_source or "")
@@ -295,6 +315,7 @@ class ConfigService:
             forced=self.forced.names,
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
             leaving=sorted(self._leaving) or msgspec.UNSET,
+            limits=space_users.storage_limits(state),
         )
         return msgspec.json.encode(body)
 
@@ -397,6 +418,8 @@ class ConfigService:
         return self._status_of({"full": False, "removed": removed}, [piece for piece in pieces.values() if piece])
 
     def _status_of(self, more: dict[str, object], pieces: Iterable[bytes]) -> bytes:
+        if spaces := self._usage.of_spaces():
+            more = {**more, "spaces": spaces}
         head = msgspec.json.encode({"schema": feeds.SCHEMA, "config": self._revisions.config, **more})
         errors = msgspec.json.encode(self._problems.errors())
         return b"".join((head[:-1], b',"addresses":[', b",".join(pieces), b'],"errors":', errors, b"}"))
@@ -440,7 +463,8 @@ class ConfigService:
         changed = list(self._applied.now.changed)
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
         self._look_leaving()
-        if first or changed:
+        self._usage.configure(space_users.reached(now) or {})
+        if first or changed or space_users.storage_limits(now) != space_users.storage_limits(was):
             revised.append("addresses")
             self._address_feed.changed(changed)
         if first or now.flavors != was.flavors:

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from enmasse.model import feeds
 from enmasse.model.configuration import AppliedState, differing
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
+from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
 from enmasse.model.tenants.tenancy import SpaceState, TenantState
 from enmasse.model.users import User
 
@@ -52,9 +53,29 @@ def reached(state: AppliedState) -> feeds.Spaces | UnsetType:
     if not spaces(state):
         return UNSET
     return {
-        name: feeds.ReachedSpace(hosts=each.space.hosts, tokens=bool(each.issuers))
+        name: feeds.ReachedSpace(
+            hosts=each.space.hosts,
+            tokens=bool(each.issuers),
+            plan=each.space.plan or "",
+            limits=_limits(state, each.space.plan),
+        )
         for name, each in spaces(state).items()
     }
+
+
+def storage_limits(state: AppliedState) -> dict[str, SpaceLimits] | UnsetType:
+    """Return the limits of stored messages of the spaces that have one; UNSET: none has."""
+    found = {}
+    for name, each in spaces(state).items():
+        limits = _limits(state, each.space.plan)
+        if limits.storage is not None or limits.memory is not None:
+            found[name] = SpaceLimits(storage=limits.storage, memory=limits.memory)
+    return found or UNSET
+
+
+def _limits(state: AppliedState, plan: str | None) -> SpaceLimits:
+    terms = None if plan is None or state.tenants is UNSET else state.tenants.plans.spaces.get(plan)
+    return NO_LIMITS if terms is None else terms.limits
 
 
 def changed_users(was: AppliedState, now: AppliedState) -> list[str]:

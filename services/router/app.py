@@ -79,7 +79,13 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     if settings.configserv is not None:
         users = Users(router, time.time)
         permissions = feeds.FollowedFeed("permissions/changes", feeds.PermissionChanges, users.take)
-        client = FeedsClient(*host_port(settings.configserv), settings.name, [permissions], credential=own)
+        client = FeedsClient(
+            *host_port(settings.configserv),
+            settings.name,
+            [permissions],
+            allowances=users.enforcer.allowances,
+            credential=own,
+        )
         following.append(runner.spawn(client.run(), "feed of permissions"))
         following.append(runner.spawn(users.audit.run(), "audit of logins"))
     traces = tracing.start(settings, "router", "send", "deliver", begins=True)

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -126,8 +126,11 @@ class RouterProcess:
         router_id: str = "r1",
         default: str = "unavailable",
         mode: str = "interior",
+        settings: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> None:
+        """`settings`: further ones of the process; `attributes`: of the listener for clients."""
+        self._settings = settings or {}
         self.id = router_id
         self.port = free_port()
         self.container_port = free_port()
@@ -157,7 +160,7 @@ class RouterProcess:
     def _start(self, entities: list[list[Any]]) -> None:
         config = Path(self.folder.name) / "router.json"
         health = f"127.0.0.1:{self.health_port}"
-        config.write_text(json.dumps({"name": self.id, "health": health, "entities": entities}))
+        config.write_text(json.dumps({"name": self.id, "health": health, "entities": entities, **self._settings}))
         self.process: Process = start_service("router", config, log=self.log)
 
     def _ready(self) -> bool:

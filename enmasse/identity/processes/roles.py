@@ -88,6 +88,8 @@ _ADDRESSES: Final = "addresses/changes"
 _PLACEMENTS: Final = "placements/changes"
 _PERMISSIONS: Final = ("permissions/changes", "permissions")
 """Both are one feed; processes of 0.2.0 follow the second."""
+_USAGE: Final = "usage"
+"""Use of the limits of address spaces, and each process's shares in them."""
 _SESSIONS: Final = "$sub/#"
 """Queues of sessions and subscriptions, and the feed of retained messages."""
 _EVERYTHING: Final = ("#", _SESSIONS)
@@ -102,8 +104,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.STORAGE_CONTROLLER: Access(
             send=("readiness", "placements"), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound")
         ),
-        Role.ROUTER: Access(recv=_PERMISSIONS),
-        **dict.fromkeys(GATEWAYS, Access(recv=(_ADDRESSES, *_PERMISSIONS))),
+        Role.ROUTER: Access(send=(_USAGE,), recv=(*_PERMISSIONS, _USAGE)),
+        **dict.fromkeys(GATEWAYS, Access(send=(_USAGE,), recv=(_ADDRESSES, *_PERMISSIONS, _USAGE))),
         Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
         Role.LWT: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
         Role.AUTHSERV: Access(recv=("users",)),

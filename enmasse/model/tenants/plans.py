@@ -69,13 +69,16 @@ class SpaceLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     wills: int | None = None
 
 
+NO_LIMITS: Final = SpaceLimits()
+
+
 class SpacePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A plan of address spaces. `address_plans`: those that addresses may have. `flavors`: those that addresses may
     name instead of a plan; None: each flavor of flavors.json."""
 
     address_plans: tuple[str, ...] = ()
     flavors: tuple[str, ...] | None = None
-    limits: SpaceLimits = SpaceLimits()
+    limits: SpaceLimits = NO_LIMITS
     credit_limits: Credits = Credits()
 
 

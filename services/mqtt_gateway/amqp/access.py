@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from enmasse.identity.allowances import Reservation
 from enmasse.identity.enforcer import Enforcer
 from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import name_of
@@ -51,6 +52,18 @@ class ClientAccess:
     def rights(self, login: Login) -> Rights | None:
         """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
         return self.users.rights(login.principal)
+
+    async def room(self, login: Login) -> None:
+        """Wait until it is known whether there is room for a connection of this user, and then call `hold` at once."""
+        allowances, principal = self.enforcer.allowances, login.principal
+        found: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+
+        def answered() -> None:
+            if not found.done():
+                found.set_result(allowances.reserve(principal))
+
+        if allowances.wait(principal, answered):
+            (await found).release()
 
     def hold(self, login: Login, client_id: str) -> None:
         """Count the connection of a client before its session is there; it takes the place of one with the same

@@ -119,7 +119,8 @@ class AmqpBackend:
         ]
         if authserv is not None:
             feeds.append(FollowedFeed("permissions/changes", PermissionChanges, self._on_permissions))
-        self._feeds = FeedsClient(*configserv, name, feeds, credential=credential)
+        allowances = self.access.enforcer.allowances
+        self._feeds = FeedsClient(*configserv, name, feeds, allowances=allowances, credential=credential)
         self._complete = asyncio.Event()
         self._addressed = False
         self._running: list[asyncio.Task[Any]] = []
@@ -358,6 +359,7 @@ class AmqpBackend:
         """As interfaces.Backend. Raises Refused."""
         await self._configured()
         login: Login = request.login or NOBODY
+        await self.access.room(login)
         self.access.hold(login, request.client_id)
         try:
             return await self._open(request, client, login)

@@ -26,6 +26,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
+from enmasse.identity.allowances import Allowances, Reservation
 from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.model.names import DEFAULT_SPACE
@@ -125,17 +126,22 @@ class RelayedLogin(SaslServer):
         meant: Callable[[str | None], str | None] = lambda hostname: None,
         *,
         required: bool = True,
+        allowances: Allowances | None = None,
     ) -> None:
         """`service` None: every login fails for now. `by_certificate`: the client has presented a certificate; called
         with the name that it wants to have, or an empty one, and its address space, and returns its login, None if it
         is refused. `meant`: returns the address space that the client has chosen, given the host of its sasl-init;
-        None: none."""
+        None: none. `allowances`: room for connections of address spaces."""
         super().__init__({}, required=required)
         self.client = client
         self.space: str | None = None
         """The address space that the client has chosen."""
         self._meant = meant
         self.identity: Login | None = None
+        self.reservation: Reservation | None = None
+        """Room for the connection of a client that was accepted."""
+        self._allowances = allowances
+        self._awaits_room = False
         self._logins = logins
         self._service = service
         self._go_on = go_on
@@ -218,7 +224,26 @@ class RelayedLogin(SaslServer):
         if self.identity is None:
             self._decide(SASL_AUTH)
         else:
-            self._decide(SASL_OK, self.identity.principal.full_name)
+            self._accept(self.identity)
+
+    def _accept(self, identity: Login, additional: bytes | None = None) -> None:
+        """Accept the client, once it is known whether there is room for its connection. The service is not needed
+        meanwhile."""
+        allowances = self._allowances
+
+        def accept() -> None:
+            self._awaits_room = False
+            if not self._over:
+                self.identity = identity
+                if allowances is not None:
+                    self.reservation = allowances.reserve(identity.principal)
+                self._decide(SASL_OK, identity.principal.full_name, additional)
+
+        if allowances is not None and allowances.wait(identity.principal, accept):
+            self._asked = self._awaits_room = True
+            self._release()
+        else:
+            accept()
 
     def let_go(self) -> None:
         """The outcome is decided, or the client has gone: the connection to the service ends."""
@@ -323,8 +348,7 @@ class RelayedLogin(SaslServer):
         if self._asked and self.space not in (None, identity.principal.space):
             self._decide(SASL_AUTH)  # its name says another one
         elif self._asked:
-            self.identity = identity
-            self._decide(SASL_OK, identity.principal.full_name, additional)
+            self._accept(identity, additional)
 
     def fail(self, code: int) -> None:
         """The service has refused the client."""
@@ -333,7 +357,7 @@ class RelayedLogin(SaslServer):
 
     def give_up(self) -> None:
         """The service cannot be asked, or there was no outcome in time."""
-        if self._over:
+        if self._over or self._awaits_room:
             return
         if self.mechanism is not None:
             self._decide(TEMPORARY)

@@ -156,11 +156,23 @@ class Listener:
 
             by_certificate = _by_certificate(users, peer)
             sasl = login = RelayedLogin(
-                self._maker.logins, service, client, go_on, by_certificate, meant, required=not open_to_all
+                self._maker.logins,
+                service,
+                client,
+                go_on,
+                by_certificate,
+                meant,
+                required=not open_to_all,
+                allowances=users.enforcer.allowances,
             )
+
+        def let_in() -> None:
+            if login is not None and login.reservation is not None:
+                login.reservation.release()
 
         def admit(user: str) -> UserRights | None:
             record.admit = None  # it refers to the record
+            let_in()
             identity = None if login is None else login.identity
             if identity is None:
                 assert open_to_all  # else SASL was required
@@ -169,6 +181,7 @@ class Listener:
 
         def closed() -> None:
             record.on_closed = record.admit = None
+            let_in()
             users.left(record)
 
         record.admit, record.on_closed = admit, closed

@@ -210,7 +210,10 @@ class Protection(NamedTuple):
 class Rights(Protocol):
     """Rights of a connection: those of a process (peers.py) or a user (users.py)."""
 
-    max_message_size: int
+    @property
+    def max_message_size(self) -> int:
+        """Largest message, in bytes; 0: no limit."""
+
     of_process: bool
     """True for the rights of a process of the suite, or of an operator."""
     sender: bytes

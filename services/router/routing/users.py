@@ -23,6 +23,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.operations import Operation, refusal
+from enmasse.model.tenants.plans import SpaceLimits
 from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, parse, strip, tokens
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
@@ -122,12 +123,21 @@ class UserRights:
     of_process = False
 
     def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
-        self.max_message_size = users.router.policy.config.max_message_size
         self.sender = of_user(principal)
         self._users = users
         self._connection = connection
         self._principal = principal
         self._rights = rights
+
+    @property
+    def max_message_size(self) -> int:
+        """Largest message of the router's policy and of the plan of the user's space, in bytes; 0: no limit."""
+        most, of_space = self._users.router.policy.config.max_message_size, self._limits.max_message_size
+        return most if of_space is None else min(most or of_space, of_space)
+
+    @property
+    def _limits(self) -> SpaceLimits:
+        return self._users.enforcer.allowances.limits(self._principal.space)
 
     def may_serve(self, pattern: str) -> bool:
         """Return False: users serve no nodes."""
@@ -139,6 +149,15 @@ class UserRights:
         has answered which subscription it is."""
         if waypoint:
             raise self._refusal("serve", address or "")
+        most = self._limits.links_per_connection
+        used = self._connection.senders + self._connection.receivers
+        if most is not None and used >= most:
+            raise AmqpError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"{used} of {most} links of this connection are used, which is what the plan "
+                f"{self._users.enforcer.allowances.plan(self._principal.space)!r} gives: detach one of them, or ask "
+                "for another plan of the space",
+            )
         if not dynamic and address is not None:
             self._check("send" if incoming else "recv", address)
 

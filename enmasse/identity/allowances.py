@@ -1,0 +1,264 @@
+"""Use of the limits of address spaces by the clients of one process, and the shares of the process in these.
+
+The configuration service splits a limit among the processes (enmasse/model/tenants/shares.py): two of them do not
+double it. No sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from enmasse.clock import Timer
+from enmasse.identity.principal import Principal
+from enmasse.model import feeds
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
+from enmasse.model.tenants.shares import CONNECTIONS, Use
+
+PATIENCE: Final = 2.0
+"""Seconds that a login waits for room in a limit in which other processes may have a share to spare."""
+
+
+class _Account:
+    """One limit. `used`: by this process; `wanted`: logins that wait, or a rate; `share`: None until it is known;
+    `total`: used by all processes, as the service has stated; it states each change of whether that is the limit.
+    `born`: number of the report that has it first; shares that do not take that report into account belong to an
+    earlier account."""
+
+    __slots__ = ("born", "share", "total", "used", "wanted")
+
+    def __init__(self) -> None:
+        self.used = self.wanted = self.total = 0
+        self.share: int | None = None
+        self.born: int | None = None
+
+
+class Reservation:
+    """Room that a login was given, and that its connection takes when it opens."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+
+    def release(self) -> None:
+        """Give the room back; does nothing the second time."""
+        release, self._release = self._release, _nothing
+        release()
+
+
+class _Waiting:
+    __slots__ = ("keys", "then", "timer")
+
+    def __init__(self, keys: list[str], then: Callable[[], None]) -> None:
+        self.keys, self.then = keys, then
+        self.timer: Timer | None = None
+
+
+class Allowances:
+    """Uses and shares of this process. `later(seconds, call)`: a timer."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], Timer]) -> None:
+        self.shared = False
+        """The configuration service splits limits; False: each limit is this process's alone."""
+        self.on_change: Callable[[bool], None] = _nothing
+        """Called when there is something to report; True: others wait for it."""
+        self._spaces: Mapping[str, feeds.ReachedSpace] = {}
+        self._later = later
+        self._accounts: dict[str, _Account] = {}
+        self._changed: set[str] = set()
+        self._number = self._seen = 0
+        self._waiting: dict[_Waiting, None] = {}
+
+    def configure(self, spaces: Mapping[str, feeds.ReachedSpace]) -> None:
+        """Take other spaces, plans or limits."""
+        if spaces == self._spaces:
+            return
+        self._spaces = spaces
+        self._changed.update(self._accounts)
+        self.on_change(False)
+        self._answer()
+
+    def limits(self, space: str) -> SpaceLimits:
+        """Return the limits of a space."""
+        found = self._spaces.get(space)
+        return NO_LIMITS if found is None else found.limits
+
+    def plan(self, space: str) -> str:
+        """Return the name of the plan of a space; empty without one."""
+        found = self._spaces.get(space)
+        return "" if found is None else found.plan
+
+    @property
+    def limited(self) -> bool:
+        """Return whether a space has limits."""
+        return any(space.plan for space in self._spaces.values())
+
+    # connections
+
+    def wait(self, principal: Principal, then: Callable[[], None]) -> bool:
+        """Call `then` when it is known whether there is room for a connection, within PATIENCE; return False, and call
+        nothing, if that is known now."""
+        keys = self._keys(principal)
+        if all(map(self._is_known, keys)):
+            return False
+        waiting = _Waiting(keys, then)
+        self._waiting[waiting] = None
+        for key in keys:
+            account = self._accounts.setdefault(key, _Account())
+            account.wanted += 1
+            self._changed.add(key)
+        waiting.timer = self._later(PATIENCE, lambda: self._end(waiting))
+        self.on_change(True)
+        return True
+
+    def reserve(self, principal: Principal) -> Reservation:
+        """Keep room for a connection until it opens; without any nothing is kept."""
+        keys = self._keys(principal)
+        if not keys or not all(map(self._has_room, keys)):
+            return Reservation(_nothing)
+        self._add(keys, 1)
+        return Reservation(lambda: self._add(keys, -1))
+
+    def refusal(self, principal: Principal) -> str:
+        """Return why there cannot be another connection of this user; empty if there can."""
+        for key in self._keys(principal):
+            if not self._has_room(key):
+                return self._full(key, principal)
+        return ""
+
+    def entered(self, principal: Principal) -> None:
+        """Count a connection that has opened."""
+        if keys := self._keys(principal):
+            self._add(keys, 1)
+
+    def left(self, principal: Principal) -> None:
+        """Count a connection that was counted no longer."""
+        if keys := self._keys(principal):
+            self._add(keys, -1)
+
+    def _keys(self, principal: Principal) -> list[str]:
+        """Return the limits that a connection counts in, also while the plan has none."""
+        space, name = principal.space, principal.name
+        return [] if space == DEFAULT_SPACE else [f"{CONNECTIONS}/{space}", f"{CONNECTIONS}/{space}/{name}"]
+
+    def _limit(self, key: str) -> int | None:
+        _, space, *user = key.split("/", 2)
+        limits = self.limits(space)
+        return limits.connections_per_user if user else limits.connections
+
+    def _has_room(self, key: str) -> bool:
+        limit = self._limit(key)
+        if limit is None:
+            return True
+        account = self._accounts.get(key)
+        used, share = (0, None) if account is None else (account.used, account.share)
+        return used < ((share or 0) if self.shared else limit)
+
+    def _is_known(self, key: str) -> bool:
+        """Return whether there is room, or no process has any to spare."""
+        if not self.shared or self._has_room(key):
+            return True
+        account, limit = self._accounts.get(key), self._limit(key)
+        return account is not None and account.share is not None and limit is not None and account.total >= limit
+
+    def _full(self, key: str, principal: Principal) -> str:
+        plan, limit, account = self.plan(principal.space), self._limit(key), self._accounts.get(key)
+        used = 0 if account is None else max(account.total, account.used)
+        remedy = "close one of them, or ask for another plan of the space"
+        if key.count("/") > 1:
+            return f"{principal.name} has {used} of {limit} connections that the plan {plan!r} gives a user: {remedy}"
+        return f"{used} of {limit} connections of the plan {plan!r} are used: {remedy}"
+
+    def _add(self, keys: list[str], count: int) -> None:
+        for key in keys:
+            account = self._accounts.setdefault(key, _Account())
+            account.used = max(0, account.used + count)
+            self._changed.add(key)
+        self.on_change(False)
+        if count < 0 and self._waiting:
+            self._answer()
+
+    def _answer(self) -> None:
+        """End the waiting of those of which it is known now whether there is room, one after the other."""
+        for waiting in list(self._waiting):
+            if all(map(self._is_known, waiting.keys)):
+                self._end(waiting)
+
+    def _end(self, waiting: _Waiting) -> None:
+        if waiting not in self._waiting:
+            return
+        del self._waiting[waiting]
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        for key in waiting.keys:
+            self._accounts[key].wanted -= 1
+            self._changed.add(key)
+        waiting.then()
+
+    # other limits
+
+    def use(self, name: str, space: str, used: int, wanted: int = 0) -> None:
+        """Set the use of another limit of a space, and the number that is wanted beside that."""
+        key = f"{name}/{space}"
+        account = self._accounts.setdefault(key, _Account())
+        if (account.used, account.wanted) != (used, wanted):
+            account.used, account.wanted = used, wanted
+            self._changed.add(key)
+            self.on_change(False)
+
+    def share(self, name: str, space: str, limit: int) -> int:
+        """Return the share in another limit of a space; all of it until that is known."""
+        account = self._accounts.get(f"{name}/{space}")
+        return limit if account is None or account.share is None or not self.shared else min(account.share, limit)
+
+    # the configuration service
+
+    def connected(self) -> None:
+        """Begin with a new connection to the configuration service, which states that it splits limits."""
+        self.shared = True
+        self._number = self._seen = 0
+        self._changed = set(self._accounts)
+        for account in self._accounts.values():
+            account.born = None
+
+    def report(self) -> feeds.UsageReport | None:
+        """Return the next report; None: nothing has changed."""
+        if not self._changed:
+            return None
+        changed, self._changed = self._changed, set()
+        self._number += 1
+        uses, removed = {}, []
+        for key in changed:
+            account = self._accounts[key]
+            unlimited_user = key.count("/") > 1 and self._limit(key) is None
+            if unlimited_user or not (account.used or account.wanted):
+                if account.born is not None:
+                    removed.append(key)
+                account.born = account.share = None
+                if not (account.used or account.wanted):
+                    del self._accounts[key]
+                continue
+            if account.born is None:
+                account.born = self._number
+            uses[key] = Use(account.used, account.wanted, account.share or 0)
+        if not uses and not removed:
+            self._number -= 1
+            return None
+        return feeds.UsageReport(number=self._number, seen=self._seen, uses=uses, removed=removed)
+
+    def take(self, body: feeds.Shares) -> None:
+        """Take shares of the configuration service."""
+        smaller, self._seen = False, body.number
+        for key, (share, total) in ((key, (each.share, each.used)) for key, each in body.shares.items()):
+            account = self._accounts.get(key)
+            if account is None or account.born is None or body.seen < account.born:
+                continue
+            smaller |= account.share is not None and share < account.share
+            self._changed.add(key)  # that it was taken is to be reported
+            account.share, account.total = share, total
+        self.on_change(smaller)
+        self._answer()
+
+
+def _nothing(*_: object) -> None:
+    """Ignore a call."""
