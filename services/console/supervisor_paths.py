@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from services.console.door.gate import BASIC, Gate, token_of
-from services.console.door.peer_limits import CONNECTIONS_KEY, is_long
+from services.console.door.access import Caller
+from services.console.door.gate import Gate
+from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 
@@ -29,35 +30,29 @@ class SupervisorPaths:
 
     async def answer(self, request: web.Request) -> web.Response:
         """Pass a request on, and return its answer."""
-        headers = {name: request.headers[name] for name in PASSED if name in request.headers}
-        if await self._is_user(request):
+        caller = await self._permitted(request)
+        body = await request.app[CONNECTIONS_KEY].read_body(request, caller)
+        if caller is None or caller.how == "operator":
+            headers = {name: request.headers[name] for name in PASSED if name in request.headers}
+        else:
             headers = self._supervisor.headers()
             if request.method == "POST":
                 headers["Content-Type"] = request.content_type
         status, kind, body = await self._supervisor.send(
-            request.method, request.rel_url.raw_path_qs, headers, await self._body(request) or None
+            request.method, request.rel_url.raw_path_qs, headers, body or None
         )
         return web.Response(status=status, body=body, headers={"Content-Type": kind})
 
-    async def _body(self, request: web.Request) -> bytes:
-        """Return the body, a long one of a caller with credentials only. Raises RequestError."""
-        caller = await self._gate.find(request, passwords=request.path in READ) if is_long(request) else None
-        if caller is not None and caller.how == "anonymous":
-            caller = None
-        return await request.app[CONNECTIONS_KEY].read_body(request, caller)
-
-    async def _is_user(self, request: web.Request) -> bool:
-        """Return whether a logged in user asks. Raises RequestError if the user may not."""
-        stated = request.headers.get("Authorization", "")
-        passwords = request.path in READ
-        if stated and token_of(stated) is None and not (passwords and stated.startswith(BASIC)):
-            return False
-        caller = await self._gate.find(request, passwords=passwords)
-        if caller is None or caller.how not in ("session", "bearer"):
-            return False
-        self._gate.check_site(request)
-        caller = await self._gate.caller(request, passwords=passwords)
+    async def _permitted(self, request: web.Request) -> Caller | None:
+        """Return the caller, if it is the operator or a user that may ask this; None: one without credentials, of whom
+        the supervisor decides. Raises RequestError if a user may not."""
+        caller = await self._gate.find(request, passwords=request.path in READ)
+        if caller is None or caller.how == "anonymous":
+            return None
         request.app[CONNECTIONS_KEY].claim(request, caller)
-        if not (caller.is_operator if request.path in ORDERS else self._gate.oversees(caller)):
-            raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
-        return True
+        if caller.how != "operator":
+            self._gate.check_site(request)
+            self._gate.check_token(request, caller)
+            if not (caller.is_operator if request.path in ORDERS else self._gate.oversees(caller)):
+                raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
+        return caller

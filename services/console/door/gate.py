@@ -80,11 +80,16 @@ class Gate:
         found = await self.find(request, passwords=passwords)
         if found is None:
             raise RequestError("console.login.needed", "log in first, or send `Authorization: Bearer SECRET`")
-        if found.how == "session" and request.method not in SAFE:
-            stated = request.headers.get(CSRF, "")
-            if not hmac.compare_digest(stated.encode("utf-8", "replace"), (found.csrf or "").encode()):
-                raise RequestError("console.origin.refused", f"the header {CSRF} must have `csrf` of /api/v1/me")
+        self.check_token(request, found)
         return found
+
+    def check_token(self, request: web.Request, caller: Caller) -> None:
+        """Check that a request with a cookie that changes something states the token of the session. Raises
+        RequestError."""
+        if caller.how == "session" and request.method not in SAFE:
+            stated = request.headers.get(CSRF, "")
+            if not hmac.compare_digest(stated.encode("utf-8", "replace"), (caller.csrf or "").encode()):
+                raise RequestError("console.origin.refused", f"the header {CSRF} must have `csrf` of /api/v1/me")
 
     async def find(self, request: web.Request, *, passwords: bool = False) -> Caller | None:
         """Return the caller; None without credentials. `passwords`: the header Authorization may state a user and a

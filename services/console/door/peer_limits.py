@@ -34,7 +34,7 @@ IDLE_SECONDS = 65.0
 SWEEP = 2.0
 
 
-def is_long(request: web.Request) -> bool:
+def _is_long(request: web.Request) -> bool:
     """Return whether a request has a body that is, or may be, longer than EARLY_BYTES."""
     return request.can_read_body and (request.content_length or EARLY_BYTES + 1) > EARLY_BYTES
 
@@ -149,7 +149,7 @@ class Connections:
     async def read_body(self, request: web.Request, caller: Caller | None) -> bytes:
         """Return the body, which has to come in bounded time. `caller` None: it is not known; the body may be
         EARLY_BYTES long, and the connection gives way to others meanwhile. Raises web.HTTPException, RequestError."""
-        with self._bodies.held(caller) if caller is not None and is_long(request) else nullcontext():
+        with self._bodies.held(caller) if caller is not None and _is_long(request) else nullcontext():
             return await self._read(request, known=caller is not None)
 
     async def _read(self, request: web.Request, *, known: bool) -> bytes:
