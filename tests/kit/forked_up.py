@@ -48,7 +48,7 @@ class ReadyForkServer(launch.ForkServer):
         ours, pid = waiting
         launch.inherit_orphans()
         ours.send(json.dumps([launch.environment(), resource.getrlimit(resource.RLIMIT_NOFILE)]).encode())
-        self._server = _Beside(pid)  # type: ignore[assignment]
+        self._server = _Beside(pid)  # type: ignore[assignment]  # a process by its methods
         ours.setblocking(False)
         return ours
 
