@@ -28,6 +28,14 @@ class Traffic(World):
             lambda link, tokens, state, settled: self.outcomes.extend((token, state) for token in tokens)
         )
 
+    def limit(self, credit: int) -> None:
+        """Give the receiver this much credit, which is not topped up."""
+        self.receiver.credit_window = 0
+        self.receiver.drain_credit()
+        self.pump()
+        self.receiver.grant(credit)
+        self.pump()
+
     def send_all(self, payloads: list[bytes]) -> None:
         for number, payload in enumerate(payloads):
             self.sender.send(payload, number)
@@ -44,11 +52,7 @@ def test_run_keeps_order_and_loses_its_router_annotations() -> None:
 
 def test_run_beyond_the_receivers_credit_waits_and_follows_in_order() -> None:
     world = Traffic()
-    world.receiver.credit_window = 0
-    world.receiver.drain_credit()
-    world.pump()
-    world.receiver.grant(7)
-    world.pump()
+    world.limit(7)
     payloads = [BODY + b"%c" % i for i in range(20)]
     world.send_all(payloads)
     assert world.got == payloads[:7]
@@ -68,11 +72,7 @@ def test_run_with_a_message_that_cannot_be_decoded_is_forwarded_without_it() -> 
 
 def test_run_of_settled_deliveries_is_forwarded_as_far_as_credit_goes_and_counted() -> None:
     world = Traffic()
-    world.receiver.credit_window = 0
-    world.receiver.drain_credit()
-    world.pump()
-    world.receiver.grant(30)
-    world.pump()
+    world.limit(30)
     payloads = [BODY + b"%c" % i for i in range(50)]
     world.sender.send(payloads[0], settled=True)  # the engine learns how they end
     world.pump()

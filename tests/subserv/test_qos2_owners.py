@@ -18,6 +18,16 @@ from tests.subserv.harness import Gateway, World, world
 MESSAGE = base64.b64encode(b"a message").decode()
 
 
+async def group(w: World) -> tuple[Gateway, str]:
+    """Two sessions `a` and `b` of a shared subscription. Return their gateway, and the queue."""
+    gateway = await w.gateway()
+    for client in "ab":
+        await gateway.open(client)
+        await gateway.subscribe(client, "$share/g/news/x")
+    (source,) = await w.queues()
+    return gateway, source
+
+
 async def offered(
     gateway: Gateway, client: str, pid: int, key: str, source: str, message: str = MESSAGE, *, late: bool = False
 ) -> str:
@@ -38,11 +48,7 @@ def metric(w: World, name: str) -> float:
 @pytest.mark.slow
 async def test_a_message_of_a_group_belongs_to_one_session(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        gateway = await w.gateway()
-        for client in "ab":
-            await gateway.open(client)
-            await gateway.subscribe(client, "$share/g/news/x")
-        (source,) = await w.queues()
+        gateway, source = await group(w)
         assert await offered(gateway, "a", 1, "01", source) == "held"
         assert await offered(gateway, "a", 1, "01", source) == "held"  # repeated: it was not answered
         assert await offered(gateway, "b", 7, "01", source) == "taken"
@@ -61,11 +67,7 @@ async def test_a_message_of_a_group_belongs_to_one_session(tmp_path: Path) -> No
 @asyncio_test
 async def test_a_request_whose_delivery_was_lost_is_stored_only_if_it_was_before(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        gateway = await w.gateway()
-        for client in "ab":
-            await gateway.open(client)
-            await gateway.subscribe(client, "$share/g/news/x")
-        (source,) = await w.queues()
+        gateway, source = await group(w)
         assert await offered(gateway, "a", 1, "01", source, late=True) == "late"
         assert await offered(gateway, "b", 7, "01", source) == "held"
         assert await offered(gateway, "b", 7, "01", source, late=True) == "held"
@@ -98,11 +100,7 @@ async def _ended(w: World, gateway: Gateway, source: str) -> None:
 @asyncio_test
 async def test_what_is_too_much_stays_with_the_broker(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        gateway = await w.gateway()
-        for client in "ab":
-            await gateway.open(client)
-            await gateway.subscribe(client, "$share/g/news/x")
-        (source,) = await w.queues()
+        gateway, source = await group(w)
         large = base64.b64encode(bytes(MOST_HELD)).decode()
         answers = [await offered(gateway, "a", n, f"{n:02}", source, large) for n in range(1, 11)]
         room = qos2_owners.MOST_OF_SESSION // MOST_HELD

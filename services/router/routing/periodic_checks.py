@@ -35,6 +35,11 @@ def _before(delivery_id: int, mark: int) -> bool:
     return bool((delivery_id - mark) & 0x80000000)
 
 
+def _ended(old: dict[int, LinkRecord], held: Mapping[int, Any]) -> list[LinkRecord]:
+    """Remove the deliveries that are held no longer. Return their records."""
+    return [old.pop(delivery_id) for delivery_id in [i for i in old if i not in held]]
+
+
 class UnsettledByAge:
     """The unsettled deliveries of one direction of a session, by age."""
 
@@ -53,14 +58,12 @@ class UnsettledByAge:
         Return the records whose number of waiting deliveries has changed."""
         slow, stuck, marks = self._slow, self._stuck, self._marks
         changed: dict[int, LinkRecord] = {}
-        for delivery_id in [i for i in slow if i not in held]:
-            record = slow.pop(delivery_id)
+        for record in _ended(slow, held):
             changed[id(record)] = record
             record.slow -= 1
             record.delayed1 += 1
             self.delayed1 += 1
-        for delivery_id in [i for i in stuck if i not in held]:
-            record = stuck.pop(delivery_id)
+        for record in _ended(stuck, held):
             changed[id(record)] = record
             record.stuck -= 1
             record.delayed10 += 1
