@@ -86,6 +86,37 @@ def test_a_consumer_that_never_settles_holds_only_what_it_has(router: RouterProc
         connection.close()
 
 
+def test_later_messages_do_not_overtake_those_that_wait_for_another_consumer(
+    router: RouterProcess, address: str
+) -> None:
+    """Nobody has credit when they come, and the consumer that gets some next is not the one for which others wait."""
+    stuck, busy, producer = router.connect(), router.connect(), router.connect()
+    stuck.create_receiver(address, credit=0, name="stuck")
+    sender = producer.create_sender(address)
+    for i in range(100):
+        post(sender, Message(body=i))
+    idle(producer)  # they wait for the only consumer
+    receiver = busy.create_receiver(address, credit=0, name="busy")
+    got: list[int] = []
+
+    def take(count: int) -> None:
+        receiver.link.flow(count)
+        busy.wait(lambda: len(receiver.fetcher.incoming) == count)
+        for _ in range(count):
+            got.append(receiver.fetcher.pop().body)
+            receiver.accept()
+        idle(busy)
+
+    take(50)
+    for i in range(100, 110):  # it has less to do now than the other one
+        post(sender, Message(body=i))
+    idle(producer)
+    take(60)
+    assert got == list(range(110))
+    for connection in (stuck, busy, producer):
+        connection.close()
+
+
 def test_closest_takes_turns(router: RouterProcess) -> None:
     connection = router.connect()
     receivers = [connection.create_receiver("near", credit=100, name=f"r{i}") for i in range(2)]

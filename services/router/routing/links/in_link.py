@@ -174,6 +174,10 @@ class InLink(LinkRecord):
             or not out.pass_on(payload, (self, delivery_id), out.tag(self) if self.sender else None)
         ):
             out = choice.ready() or out  # type: ignore[union-attr]  # set as long as the link forwards
+            address: RoutedAddress = self.address  # type: ignore[assignment]  # as above
+            if address.holders and not out.ready and out not in address.neighbours:
+                # behind those that wait, which it would overtake elsewhere: a consumer with credit takes them in order
+                out = next((holder for holder in address.holders if holder in choice.outs), out)  # type: ignore[union-attr]
             out.offer(payload, (self, delivery_id), message_format)
 
     def forward_multicast(
