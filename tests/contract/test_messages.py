@@ -23,6 +23,7 @@ from tests.broker.harness import Management, attach, bodies, flush
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 BYTES = 1000
 
@@ -177,6 +178,11 @@ async def test_a_long_queue_is_shown_as_far_as_management_lists_it(
         sender.link.send(Message(number))
     flush(sender)
     async with managed(broker) as managing:
+
+        async def stored() -> bool:
+            return bool(await managing.node.attribute(f"queue.{q}", "messageCount") == 205)
+
+        await until(stored, "all messages are in the queue")
         rows, more = await managing.browse(q, limit=200)
         assert more and [body(row) for row in rows] == list(range(200))
         try:
