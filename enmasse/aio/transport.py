@@ -6,6 +6,9 @@ turn) in which it got some, and gives all of them the time by one coarse timer.
 A turn of the loop does a bounded amount of work for one connection. The rest of the bytes it sent waits for later
 turns, and its socket is not read meanwhile; those that wait take turns, the others are read before them. A connection
 that has not opened yet always waits, so that many that come at once share what one may take.
+
+Connections of clients may belong to tenants (`Connection.tenant`). Those of one tenant share a bounded amount of work
+too, and tenants that wait take turns: the number of connections of one does not matter to another.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ _LOW_WATER = 64 * 1024
 _LOOK_AT_UNREAD = 1.0  # seconds between two looks at what a peer leaves unread, once that is much
 _SHARE = 0.005  # seconds of work for one connection, before others have a go
 _TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
+_TENANT_SHARE = 0.001  # seconds of work for the connections of one tenant, before others have a go
 _TLS_HANDSHAKE = 10.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
 _TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
 _CLOSING = 5.0  # seconds that connections have to go
@@ -43,6 +47,16 @@ _BACKLOG = 1024
 _FEW_DEADLINES = 64
 
 TlsContext = ssl_module.SSLContext | None
+
+
+class _Tenant:
+    """Owner of connections that share their turns. `used`: seconds of work in this turn of the loop."""
+
+    __slots__ = ("used", "wires")
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.wires = 0
 
 
 class Hub:
@@ -63,7 +77,9 @@ class Hub:
         self._deadlines_made = 0
         self.clock = monotonic
         self._worked: list[Wire] = []  # have had a part of their share in this turn
-        self._waiting: deque[Wire] = deque()  # have input that waits for its turn
+        self._waiting: dict[_Tenant | None, deque[Wire]] = {}  # have input that waits for its turn, tenants in turn
+        self._tenants: dict[str, _Tenant] = {}
+        self._served: list[_Tenant] = []  # have used a part of their share in this turn
         self._turn_due = False
         self.failures = 0
         """Exceptions of handlers, each of which has ended a link, a session or a connection, since the start."""
@@ -110,14 +126,38 @@ class Hub:
 
     def _share(self, wire: Wire) -> None:
         """This wire's share of the turn runs from now on."""
-        wire.until = self.clock() + _SHARE
+        wire.until = self.clock() + (_SHARE if wire.tenant is None else _TENANT_SHARE)
         self._worked.append(wire)
         self._turn_soon()
 
     def _wait(self, wire: Wire) -> None:
         """The rest of what this wire has read waits for its turn."""
-        self._waiting.append(wire)
+        queue = self._waiting.get(wire.tenant)
+        if queue is None:
+            queue = self._waiting[wire.tenant] = deque()
+        queue.append(wire)
         self._turn_soon()
+
+    def _serve(self, tenant: _Tenant, seconds: float) -> None:
+        """Count work for a connection of this tenant."""
+        if not tenant.used:
+            self._served.append(tenant)
+            self._turn_soon()
+        tenant.used += seconds
+
+    def _own(self, wire: Wire, name: str) -> None:
+        """The wire belongs to the tenant of this name from now on."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _Tenant()
+        tenant.wires += 1
+        wire.tenant = tenant
+
+    def _disown(self, tenant: _Tenant) -> None:
+        """A wire of this tenant has gone."""
+        tenant.wires -= 1
+        if not tenant.wires:
+            self._tenants = {name: each for name, each in self._tenants.items() if each is not tenant}
 
     def _turn_soon(self) -> None:
         if not self._turn_due:
@@ -130,12 +170,22 @@ class Hub:
         worked, self._worked = self._worked, []
         for wire in worked:
             wire.until = 0.0
+        served, self._served = self._served, []
+        for tenant in served:
+            tenant.used = 0.0
         waiting = self._waiting
         if not waiting:
             return
-        stop = self.clock() + _TURN
+        stop = self.clock() + (_TURN if not self._tenants else _TENANT_SHARE)
         while True:
-            waiting.popleft().proceed()
+            owner = next(iter(waiting))
+            queue = waiting[owner]
+            wire = queue.popleft()
+            if not queue:
+                del waiting[owner]
+            elif len(waiting) > 1:
+                waiting[owner] = waiting.pop(owner)  # behind the other tenants
+            wire.proceed()
             if not waiting or self.clock() >= stop:
                 break
         if self._dirty and not self.per_turn:
@@ -214,6 +264,7 @@ class Wire(asyncio.Protocol):
         self.connection = connection
         self.transport: asyncio.Transport | None = None
         self.deadline: _Deadline | None = None
+        self.tenant: _Tenant | None = None
         self.until = 0.0  # when its share of this turn is used up; 0: nothing was used yet
         self.peer = ""
         self._closing: asyncio.TimerHandle | None = None
@@ -254,6 +305,9 @@ class Wire(asyncio.Protocol):
             self.connection.hold(data)
             self._wait()
             return
+        if self.tenant is not None:
+            self._receive_in_turn(self.tenant, data)
+            return
         hub._reading = True
         try:
             self._receive(data)
@@ -261,6 +315,25 @@ class Wire(asyncio.Protocol):
             self._broken(error)
         finally:
             hub._reading = False
+        if hub._dirty and not hub.per_turn:
+            hub.flush()
+
+    def _receive_in_turn(self, tenant: _Tenant, data: bytes) -> None:
+        """Process input of a tenant's connection, unless the tenant has had its share of this turn."""
+        if tenant.used >= _TENANT_SHARE:
+            self.connection.hold(data)
+            self._wait()
+            return
+        hub = self.hub
+        begun = hub.clock()
+        hub._reading = True
+        try:
+            self._receive(data)
+        except Exception as error:
+            self._broken(error)
+        finally:
+            hub._reading = False
+        hub._serve(tenant, hub.clock() - begun)
         if hub._dirty and not hub.per_turn:
             hub.flush()
 
@@ -272,6 +345,9 @@ class Wire(asyncio.Protocol):
         """As asyncio.Protocol."""
         self.hub.wires.discard(self)
         self.hub._forget(self)
+        if self.tenant is not None:
+            self.hub._disown(self.tenant)
+            self.tenant = None
         self.transport = None
         for timer in (self._closing, self._looking):
             if timer is not None:
@@ -342,6 +418,8 @@ class Wire(asyncio.Protocol):
         if self.transport is None:
             return
         self.until = 0.0
+        tenant = self.tenant
+        begun = 0.0 if tenant is None else self.hub.clock()
         self.hub._reading = True
         try:
             self.connection.proceed()
@@ -349,6 +427,8 @@ class Wire(asyncio.Protocol):
             self._broken(error)
         finally:
             self.hub._reading = False
+        if tenant is not None:
+            self.hub._serve(tenant, self.hub.clock() - begun)
         if not self._waiting:
             self._on_reading()
 
@@ -410,6 +490,8 @@ class Wire(asyncio.Protocol):
 
     def _plan_tick(self) -> None:
         self._state = self.connection.state
+        if self._state == "open" and self.tenant is None and self.connection.tenant:
+            self.hub._own(self, self.connection.tenant)
         self.tick(int(self.hub.loop.time() * 1000))
 
     def _drop(self, error: AmqpError) -> None:

@@ -98,6 +98,8 @@ class Connection:
         self.state = "start"
         self.user: str | None = None
         self.context: Any = None
+        self.tenant = ""
+        """With whose connections this one shares its turns, once it is open; empty: with none."""
         # Makes sessions; replace it before any begins.
         self.session_type: Callable[[Connection, int], Session] = Session
         self.transport_error: AmqpError | None = None

@@ -223,6 +223,45 @@ def test_one_that_waits_is_not_read(loop: str) -> None:
     run(loop, main)
 
 
+class Owned(Shared):
+    """Connections belong to the tenant that their container-id begins with."""
+
+    def on_open(self, c: Any) -> None:
+        assert c.remote_open is not None
+        c.tenant = c.remote_open.container_id.partition("-")[0]
+        super().on_open(c)
+
+
+@BOTH
+def test_connections_of_a_tenant_count_as_one_for_another_tenant(loop: str) -> None:
+    """A hundred of one have sent before one of another: what they have sent waits, and each gets its turn."""
+
+    async def main() -> None:
+        store = Owned()
+        server = await start(store)
+        hub = server.hub
+        names = [*(f"many-{n}" for n in range(100)), "few-0"]
+        ends = [await asyncio.open_connection("127.0.0.1", server.port) for _ in names]
+        for name, (_, writer) in zip(names, ends, strict=True):
+            writer.write(opened(name) + frame(0, attach(name, 0, sending=True)))
+        await until(lambda: len(store.links) == len(names), "all to be attached")
+        assert {len(hub._tenants), *(each.wires for each in hub._tenants.values())} == {1, 2, 100}
+        store.order.clear()
+        hub.clock = count(1.0).__next__  # so each piece of work uses up a share
+        for _, writer in ends:
+            writer.write(transfer(0) + transfer(1))  # to the socket, at once
+        await until(lambda: len(store.order) == 2 * len(names), "all to be served")
+        assert Counter(store.order) == dict.fromkeys(names, 2)
+        assert store.order.index("few-0") <= 10
+        for _, writer in ends:
+            writer.close()
+        await until(lambda: not hub.wires, "the connections to go")
+        assert not hub._tenants
+        server.close()
+
+    run(loop, main)
+
+
 # --- accepting ---
 
 

@@ -65,6 +65,8 @@ class Users:
         if reason := self.enforcer.too_many(login, connection) or self.enforcer.too_often(login):
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, reason)
         connection.enter(login.principal)
+        if self.directory.hosts:  # there are other address spaces
+            connection.amqp.tenant = login.principal.space
         self.enforcer.enter(connection, login)
         return None if self.directory.is_open(login.principal.space) else self._rights(connection)
 
