@@ -129,16 +129,19 @@ class UpProcess(Protocol):
 
 
 class Executed:
-    """Starts `enmasse` commands by executing them."""
+    """Starts `enmasse` commands by executing them. `program`: command that runs in the place of `enmasse`."""
+
+    def __init__(self, *program: str) -> None:
+        self._program = program or (str(PROGRAM),)
 
     def up(self, arguments: list[str], stderr: IO[str] | None) -> UpProcess:
         """Start `enmasse up`. `stderr`: of it; None: that of this process."""
-        command = [str(PROGRAM), "up", *arguments]
+        command = [*self._program, "up", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
     def run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True)
+        return subprocess.run([*self._program, *arguments], capture_output=True, text=True)
 
 
 PROGRAM = Path(sys.executable).parent / "enmasse"
@@ -161,6 +164,8 @@ class Suite:
         without MQTT unless a test asks for it, which costs three processes."""
         self.folder, self.offset = folder, free_offset()
         self.options = list(options)
+        self.commands: Executed | None = None
+        """Starter of its commands, if it has one of its own."""
         self.addresses, self.flavors = addresses or {}, flavors or {}
         self.config, self.data = folder / "config", folder / "data"
         self.process: UpProcess | None = None
@@ -201,7 +206,7 @@ class Suite:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run an `enmasse` command to its end and return its outcome."""
-        return commands.run(list(arguments))
+        return (self.commands or commands).run(list(arguments))
 
     def init(self) -> None:
         """Write the configuration files, as `enmasse init` does. With addresses of a test the one for all other MQTT
@@ -231,7 +236,7 @@ class Suite:
         began = time.monotonic()
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
         options += self.options
-        self.process = commands.up(options, self.stderr)
+        self.process = (self.commands or commands).up(options, self.stderr)
         assert self.process.stdout is not None
         too_late = threading.Timer(seconds, self.process.terminate)  # which ends the lines
         too_late.start()

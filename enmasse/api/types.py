@@ -152,6 +152,32 @@ class Flavor(Resource, frozen=True, kw_only=True):
     addresses: int | None = None
 
 
+class Space(Resource, frozen=True, kw_only=True):
+    """An address space. `phases`: number of its addresses in each; `ready`: all of them are Active. `used`: what it
+    uses of its plan, `limits`: what that has, both by the names of limits. `entry`: its entry in spaces.json, None if
+    it was removed, and addresses of it are about to go."""
+
+    name: str
+    plan: str | None = None
+    hosts: list[str] = []
+    ready: bool = False
+    phases: dict[str, int] = {}
+    used: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    entry: Entry | None = None
+    etag: str | None = None
+
+
+class Plan(Resource, frozen=True, kw_only=True):
+    """A plan of addresses, or of address spaces; `spaces`: those that have it."""
+
+    name: str
+    kind: Literal["address", "space"]
+    entry: Entry
+    etag: str | None = None
+    spaces: list[str] = []
+
+
 class Permission(Resource, frozen=True, kw_only=True):
     """A permission of a user or group. `source`: where it stands, as `alice.permissions.0`."""
 

@@ -6,7 +6,7 @@ No sockets.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
 import msgspec
 
@@ -79,11 +79,11 @@ class UserDirectory:
         entries = {**body.users, **(body.in_spaces or {})}
         names = entries.keys() | set(body.removed)
         if body.full:
-            before = self._entries()
+            before = self.entries()
             names = {name for name in before.keys() | entries.keys() if before.get(name) != entries.get(name)}
         spaces = {} if body.spaces is msgspec.UNSET else body.spaces
         gone = self._spaces.keys() - spaces.keys() - {DEFAULT_SPACE}
-        names |= {name for space in gone for name in self._entries([space])}
+        names |= {name for space in gone for name in self.entries(space)}
         for space in gone:
             del self._spaces[space]
         self.hosts = hosts_of(spaces)
@@ -103,15 +103,20 @@ class UserDirectory:
                 found.put(those, anonymous=body.anonymous and space == DEFAULT_SPACE)
         return None if everyone else names
 
-    def _entries(self, spaces: Iterable[str] | None = None) -> dict[str, GrantedUser]:
-        """Return the entries of these spaces, by full name; None: of all."""
-        if spaces is None and len(self._spaces) == 1:
+    def entries(self, space: str | None = None) -> dict[str, GrantedUser]:
+        """Return the entries of users and groups of a space, by full name; None: of all."""
+        if space == DEFAULT_SPACE or (space is None and len(self._spaces) == 1):
             return self.users
         return {
-            Principal(name, space=space).full_name: entry
-            for space in (self._spaces if spaces is None else spaces)
-            for name, entry in self._spaces[space].users.items()
+            Principal(name, space=each).full_name: entry
+            for each in (self._spaces if space is None else {space} & self._spaces.keys())
+            for name, entry in self._spaces[each].users.items()
         }
+
+    def granted(self, name: str, space: str) -> GrantedUser | None:
+        """Return the entry of a user or group of a space."""
+        found = self._spaces.get(space)
+        return None if found is None else found.users.get(name)
 
     def entry(self, user: str, space: str = DEFAULT_SPACE) -> GrantedUser | None:
         """Return the entry of a user, not of a group."""

@@ -21,6 +21,7 @@ from services.console.door.under_way import Shares
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
+from services.console.following.kept import KeptForClients
 from services.console.following.subscribers import Subscribers
 from services.console.following.supervisor import Supervisor
 from services.console.jobs.jobs import Jobs
@@ -61,8 +62,9 @@ class Web:
         live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)
+        kept = KeptForClients(subscribers, lambda: live.router.reached())
         self._parts = Components(
-            configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs(), browses
+            configuration, gate, authserv, Lists(gate), live, subscribers, supervisor, Jobs(), browses, kept
         )
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()

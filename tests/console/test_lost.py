@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,13 +14,14 @@ from enmasse.api.types import Job, NewMessage
 from enmasse.control import ControlConnection
 from enmasse.control.dial import connect, listen
 from enmasse.model.moves import MoveOrder
+from enmasse.model.names import AddressName
 from enmasse.supervisor.feed import StatusFeed
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
+from services.console.following.kept import KeptForClients
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.moves import carry
-from services.console.rest import wills
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 
@@ -44,7 +46,7 @@ def reached(connection: ControlConnection) -> Any:
 
 
 async def send(connection: ControlConnection) -> None:
-    await queue_messages.send(reached(connection), "a", NewMessage(body="x"), None)
+    await queue_messages.send(reached(connection), AddressName("a"), "a", NewMessage(body="x"), None)
 
 
 async def force(connection: ControlConnection) -> None:
@@ -52,11 +54,8 @@ async def force(connection: ControlConnection) -> None:
 
 
 async def look_at_wills(connection: ControlConnection) -> None:
-    asked: list[Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]] = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(wills, "Polled", asked.append)
-        wills.operations(SimpleNamespace(live=reached(connection)))  # type: ignore[arg-type] # the one field that is used
-    await asked[0]()
+    kept = KeptForClients(Mock(), reached(connection).router.reached)
+    await kept.wills.renew()
 
 
 @pytest.mark.parametrize("request_", [send, force, look_at_wills])

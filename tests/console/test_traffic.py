@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from enmasse.model.address_types import AddressType
+from enmasse.model.names import DEFAULT_SPACE
 from services.console.following.rates import Meter
 from services.console.following.traffic import Traffic
 
@@ -146,8 +147,14 @@ def test_connections_of_processes_are_told_from_those_of_clients() -> None:
     found.take("a", "broker", body(connections=at_artemis, links={"5": {"connection": "2", "dir": "in"}}), full=True)
     rows = dict(iter(found.connections))
     assert {key for key, row in rows.items() if row.inside} == {"r/2", "r/3", "r/4", "b/1", "a/2"}
-    assert (found.clients, rows["a/2"].links, found.of_client(dict(iter(found.links))["a/5"])) == (3, 1, False)
+    assert (found.clients(DEFAULT_SPACE), rows["a/2"].links, found.of_client(dict(iter(found.links))["a/5"])) == (
+        3,
+        1,
+        False,
+    )
     found.take("b", "broker", body(connections={"1": {"user": "u"}}), full=False)
-    assert found.clients == 4 and not dict(iter(found.connections))["b/1"].inside, "its user was not known at first"
+    assert found.clients(DEFAULT_SPACE) == 4 and not dict(iter(found.connections))["b/1"].inside, (
+        "its user was not known at first"
+    )
     found.gone("a")
-    assert (found.clients, found.inside) == (3, {"r/2", "r/3", "r/4"})
+    assert (found.clients(DEFAULT_SPACE), found.inside) == (3, {"r/2", "r/3", "r/4"})

@@ -99,18 +99,21 @@ def as_stored(state: TenantState, addresses: Mapping[AddressName, Address]) -> d
         space, local = split_name(name)
         if space in parts:
             own, full = parts[space]
-            prefix = space_prefix(space)
-            own[AddressName(local)] = msgspec.structs.replace(
-                address,
-                deadletter=_without(prefix, address.deadletter),
-                expiry=_without(prefix, address.expiry),
-            )
+            own[AddressName(local)] = outside(space, address)
             full[name] = address
     return {name: Judged(state=state.spaces[name], addresses=own, full=full) for name, (own, full) in parts.items()}
 
 
-def _without(prefix: str, name: AddressName | None) -> AddressName | None:
-    return None if name is None else AddressName(name.removeprefix(prefix))
+def outside(space: str, address: Address) -> Address:
+    """Return an address of a space with the names there of the queues that it names: the inverse of `inside`."""
+    prefix = space_prefix(space)
+    if not prefix or (address.deadletter is None and address.expiry is None):
+        return address
+    return msgspec.structs.replace(
+        address,
+        deadletter=None if address.deadletter is None else AddressName(address.deadletter.removeprefix(prefix)),
+        expiry=None if address.expiry is None else AddressName(address.expiry.removeprefix(prefix)),
+    )
 
 
 def judge(

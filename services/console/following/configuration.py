@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
-from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Stats, User
+from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Plan, Space, Stats, User
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
 from enmasse.identity.permissions import Rule
-from enmasse.identity.principal import Principal
+from enmasse.identity.principal import Principal, named
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
@@ -21,18 +22,22 @@ from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
-from enmasse.model.names import MAX_ADDRESS, AddressName
+from enmasse.model.names import DEFAULT_SPACE, MAX_ADDRESS, SPACE, AddressName, space_prefix, split_name
 from enmasse.model.tenants.plans import Plans
 from enmasse.model.tenants.spaces import Space as SpaceEntry
+from enmasse.model.tenants.tenancy import outside
 from enmasse.model.users import GROUP
 from enmasse.process.settings import host_port
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.rows import Rows
+from services.console.following.space_rows import between, in_space
 from services.console.request_links import Requester
 
 MAX_SNAPSHOT = 256 << 20
 SECONDS = 10.0
+OF_ALL_SPACES = ("flavors", "spaces", "plans")
+"""Kinds of entries that no address space has of its own."""
 MAX_OWNERS = 100_000
 """Names on the wire whose address is remembered."""
 FEEDS = ("addresses/changes", "flavors", "spaces", "permissions/changes", "status/changes")
@@ -52,12 +57,15 @@ class Configuration:
         self.files: dict[str, str] = {}
         """File → SHA-256 of the content that is in force."""
         self.brokers: dict[str, feeds.BrokerEndpoint] = {}
+        self.space_rows: Rows[Space] = Rows(self._names_of_spaces, self._space)
+        self.plan_rows: Rows[Plan] = Rows(lambda: {**self.plans.addresses, **self.plans.spaces}, self._plan)
         self.stats: Callable[[str], Stats] = lambda _: Stats()
         self.on_permissions: list[Callable[[], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
         self.addresses: Rows[Address] = Rows(lambda: self._status, self._address)
+        """By full names, as those of `principals`; what rows say is by names in their space."""
         self.flavors: Rows[Flavor] = Rows(lambda: self._flavors, self._flavor)
-        self.principals: Rows[User] = Rows(lambda: self.users.users, self._user)
+        self.principals: Rows[User] = Rows(lambda: self.users.entries(), self._user)
         self.connected = False
         self._host, self._port = host_port(address)
         self._name = name
@@ -164,12 +172,14 @@ class Configuration:
         await self._deliver("force", encode_message("", {"addresses": names}))
 
     async def configure(self, change: Change, caller: Caller, client: str) -> ChangeResult:
-        """Have the configuration changed, or checked. `caller`, and `client`, its host: for auditors. Raises
-        RequestError."""
+        """Have the configuration of the space in which the caller acts changed, or checked. `client`: its host, for
+        auditors. Raises RequestError."""
         connection = self._connection
         if connection is None:
             raise RequestError("console.service.unavailable", "the configuration service is not reached; try again")
         body = msgspec.to_builtins(change) | {"who": caller.title, "role": caller.role or "", "client": client}
+        if change.kind not in OF_ALL_SPACES:
+            body["space"] = caller.space
         try:
             if self._configuring is None or self._configuring.error is not None:
                 self._configuring = Requester(connection, "configure")
@@ -231,6 +241,7 @@ class Configuration:
         self._forced = frozenset(body.forced)
         self._count_flavors()
         self.addresses.changed(changed, other_keys=False)
+        self._spaces_changed(changed)
 
     def _take_status(self, body: feeds.StatusChanges) -> None:
         changed = {each.name for each in body.addresses} | set(body.removed)
@@ -247,6 +258,13 @@ class Configuration:
         self.errors = [msgspec.convert(each, Fault, from_attributes=True) for each in body.errors]
         self.files = body.config
         self.addresses.changed(changed, other_keys=other)
+        self._spaces_changed(changed)
+
+    def _spaces_changed(self, addresses: Iterable[str]) -> None:
+        """Note that addresses have changed, which their spaces count."""
+        if self.spaces or self.space_rows.keys():
+            found = {split_name(AddressName(name)).space for name in addresses} - {DEFAULT_SPACE}
+            self.space_rows.changed(found, other_keys=not found <= self.spaces.keys())
 
     def _take_flavors(self, body: feeds.Flavors) -> None:
         self._flavors = body.flavors
@@ -255,6 +273,8 @@ class Configuration:
 
     def _take_spaces(self, body: feeds.AddressSpaces) -> None:
         self.spaces, self.plans = body.spaces, body.plans
+        self.space_rows.changed(None)
+        self.plan_rows.changed(None)
 
     def _count_flavors(self) -> None:
         used: dict[str, int] = {}
@@ -279,9 +299,10 @@ class Configuration:
             call()
 
     def _take_permissions(self, body: feeds.PermissionChanges) -> None:
-        others = body.full or bool(body.removed) or not body.users.keys() <= self.users.users.keys()
+        others = body.full or bool(body.removed) or body.in_spaces is not UNSET
+        others = others or not body.users.keys() <= self.users.users.keys()
         names = self.users.take(body)
-        if names is not None and any(name.startswith(GROUP) for name in names):
+        if names is not None and any(named(name).name.startswith(GROUP) for name in names):
             names = None  # the rows of its users have its permissions, too
         self.principals.changed(names, other_keys=others)
         for call in self.on_permissions:
@@ -293,7 +314,10 @@ class Configuration:
         status = self._status.get(name)
         if status is None:
             return None
+        space, local = split_name(status.name)
         entry = self._entries.get(status.name)
+        if entry is not None:
+            entry = outside(space, entry)
         stats = self.stats(name)
         if stats.messages is None or stats.consumers is None:
             stats = msgspec.structs.replace(
@@ -302,12 +326,12 @@ class Configuration:
                 consumers=status.consumers if stats.consumers is None else stats.consumers,
             )
         return Address(
-            name=name,
+            name=local,
             type=status.type,
             flavor=status.flavor,
             ready=status.ready,
             phase=status.phase,
-            message=status.message,
+            message=in_space(space, status.message),
             components=status.components,
             brokers=[place.broker for place in self._placements.get(status.name, ())],
             forced=name in self._forced,
@@ -325,12 +349,59 @@ class Configuration:
             addresses=self._used.get(name, 0),
         )  # fmt: skip
 
-    def _user(self, name: str) -> User | None:
-        entry = self.users.users.get(name)
+    def _names_of_spaces(self) -> set[str]:
+        """Return the names of the spaces, also of removed ones whose addresses are about to go."""
+        return {*self.spaces, *(split_name(name).space for name in self._in_spaces())}
+
+    def _in_spaces(self) -> list[AddressName]:
+        """Return the full names of the addresses of other spaces than the default one."""
+        return [AddressName(name) for name in between(self.addresses.keys(), SPACE)]
+
+    def _space(self, name: str) -> Space | None:
+        if name == DEFAULT_SPACE:
+            return None
+        entry = self.spaces.get(name)
+        phases = dict.fromkeys(feeds.PHASES, 0)
+        addresses = between(self.addresses.keys(), space_prefix(name))
+        by_type: dict[str, int] = {}
+        for address in addresses:
+            row = self._status[address]
+            phases[row.phase] += 1
+            if row.type is not None and row.phase != "Terminating":
+                by_type[row.type] = by_type.get(row.type, 0) + 1
+        if entry is None and not addresses:
+            return None
+        plan = None if entry is None or entry.plan is None else self.plans.spaces.get(entry.plan)
+        return Space(
+            name=name,
+            plan=None if entry is None else entry.plan,
+            hosts=[] if entry is None else list(entry.hosts),
+            ready=entry is not None and phases["Active"] == len(addresses),
+            phases={str(phase): count for phase, count in phases.items()},
+            used={"addresses": sum(by_type.values()), "addressesByType": by_type},
+            limits={} if plan is None else msgspec.to_builtins(plan.limits),
+            entry=None if entry is None else msgspec.to_builtins(entry),
+            etag=None if entry is None else etag(entry),
+        )
+
+    def _plan(self, name: str) -> Plan | None:
+        address, space = self.plans.addresses.get(name), self.plans.spaces.get(name)
+        found = address or space
+        if found is None:
+            return None
+        kind: Literal["address", "space"] = "space" if address is None else "address"
+        spaces = [each for each, entry in self.spaces.items() if entry.plan == name and kind == "space"]
+        entry = {"kind": kind, **msgspec.to_builtins(found)}
+        return Plan(name=name, kind=kind, entry=entry, etag=etag(found), spaces=sorted(spaces))
+
+    def _user(self, full_name: str) -> User | None:
+        name, _, space = named(full_name)
+        entry = self.users.granted(name, space)
         if entry is None:
             return None
         own = [Rule(f"{name}.permissions.{number}", each) for number, each in enumerate(entry.permissions)]
-        effective = tuple(own) if name.startswith(GROUP) else self.users.permissions.rights(Principal(name)).rules
+        permissions = self.users.permissions_of(space)
+        effective = tuple(own) if name.startswith(GROUP) else permissions.rights(Principal(name, space=space)).rules
         return User(
             name=name,
             groups=list(entry.groups),

@@ -58,14 +58,15 @@ class Polled(Rows[R]):
             self.changed(changed, other_keys=before.keys() != found.keys())
 
     @contextmanager
-    def watched(self) -> Iterator[Watcher]:
-        """Yield a watcher; the owner is asked again and again until the end of the last one's block."""
+    def watched(self, watcher: Watcher | None = None) -> Iterator[Watcher]:
+        """Yield a watcher, by default a new one; the owner is asked again and again until the end of the last one's
+        block."""
         self._watched += 1
         if self._polling is None:
             self._polling = runner.spawn(self._poll(), "poll")
         try:
-            with super().watched() as watcher:
-                yield watcher
+            with super().watched(watcher) as found:
+                yield found
         finally:
             self._watched -= 1
             if not self._watched:

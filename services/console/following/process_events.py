@@ -9,8 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from enmasse.api.types import Event
+from enmasse.identity.principal import named
 from enmasse.live_state import Row
+from enmasse.model.names import DEFAULT_SPACE, AddressName, space_prefix, split_name
 from services.console.following.rows import Rows
+from services.console.following.space_rows import in_space
 from services.console.following.traffic import moment
 
 EVENTS = 5000
@@ -44,6 +47,8 @@ class Events:
 
     def __init__(self) -> None:
         self._events: dict[str, Event] = {}
+        self._spaces: dict[str, str] = {}
+        """Event → its address space, unless that is the default one."""
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
         self._brokers: set[str] = set()
         self._latest: dict[str, _Latest] = {}
@@ -70,19 +75,29 @@ class Events:
         """Return the suite's user whose event it is; None at a broker, which knows processes and users of its own."""
         return None if row.component in self._brokers else row.user
 
+    def space_of(self, id: str) -> str:
+        """Return the address space of an event: of its client, or of what it names."""
+        return self._spaces.get(id, DEFAULT_SPACE)
+
     def _add(self, component: str, row: Row) -> None:
         # Not counted: ids of the events that a caller may view must not reveal how many others there are.
         id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
+        names = list(map(str, row.get("names") or ()))
+        user = named(str(row["user"])) if row.get("user") is not None else None
+        space = user.space if user is not None else split_name(AddressName(names[0])).space if names else DEFAULT_SPACE
+        if space != DEFAULT_SPACE:
+            self._spaces[id] = space
+            names = [name.removeprefix(space_prefix(space)) for name in names]
         self._events[id] = Event(
             id=id,
             time=moment(row.get("at")) or "",
             component=component,
             kind=str(row.get("id", "")),
             condition=str(row.get("condition") or ""),
-            description=str(row.get("description") or row.get("reason") or ""),
+            description=in_space(space, str(row.get("description") or row.get("reason") or "")),
             address=None if row.get("address") is None else str(row["address"]),
-            names=list(map(str, row.get("names") or ())),
-            user=None if row.get("user") is None else str(row["user"]),
+            names=names,
+            user=None if user is None else user.name,
             client=str(row.get("client") or row.get("container") or ""),
             peer=str(row.get("peer") or ""),
             count=int(row.get("count") or 1),
@@ -91,6 +106,7 @@ class Events:
         if len(self._events) > EVENTS:
             oldest = next(iter(self._events))
             del self._events[oldest]
+            self._spaces.pop(oldest, None)
             self.rows.changed({oldest})
         self.rows.changed({id})
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from enmasse.api.types import Address, Fault
+from enmasse.model.names import SPACE
 from services.console.door.access import Caller
-from services.console.following.configuration import Configuration
+from services.console.following.space_rows import NamedRows
 
 ANOTHER = "another address"
 _QUOTED = {
@@ -23,14 +24,14 @@ _CUT = 60
 """Characters of a name from which on a text may have only its beginning."""
 
 
-def without_hidden(configuration: Configuration, caller: Caller, text: str) -> str:
+def without_hidden(rows: NamedRows[Address], caller: Caller, text: str) -> str:
     """Return a text in which ANOTHER stands for each quoted name of an address that the caller may not view."""
     if caller.viewer or not text:
         return text
     parts: list[str] = []
     at = 0
     for start, end in quoted(text):
-        if _is_hidden(configuration, caller, text[start:end]):
+        if _is_hidden(rows, caller, text[start:end]):
             parts += (text[at:start], ANOTHER)
             at = end
     return "".join((*parts, text[at:]))
@@ -50,35 +51,35 @@ def quoted(text: str) -> Iterator[tuple[int, int]]:
             at = found.end()
 
 
-def _is_hidden(configuration: Configuration, caller: Caller, quoted: str) -> bool:
+def _is_hidden(rows: NamedRows[Address], caller: Caller, quoted: str) -> bool:
     try:
         name = ast.literal_eval(quoted)
     except (ValueError, SyntaxError):
         return False
     if caller.views(name):
         return False
-    if configuration.addresses.get(name) is not None:
+    if name.startswith(SPACE) or rows.get(name) is not None:
         return True
     if len(name) < _CUT:
         return False
-    known = configuration.addresses.keys()
+    known = rows.keys()
     at = bisect_left(known, name)
     return at < len(known) and known[at].startswith(name)
 
 
-def shown_address(configuration: Configuration, caller: Caller, row: Address) -> Address | None:
+def shown_address(rows: NamedRows[Address], caller: Caller, row: Address) -> Address | None:
     """Return the row as the caller may see it; None: not at all."""
     if not caller.views(row.name):
         return None
-    message = without_hidden(configuration, caller, row.message)
+    message = without_hidden(rows, caller, row.message)
     return row if message == row.message else msgspec.structs.replace(row, message=message)
 
 
-def shown_faults(configuration: Configuration, caller: Caller, kind: str, faults: Iterable[Fault]) -> list[Fault]:
+def shown_faults(rows: NamedRows[Address], caller: Caller, kind: str, faults: Iterable[Fault]) -> list[Fault]:
     """Return faults of a change of this kind as the caller may see them: those of other addresses without place."""
     found = []
     for fault in faults:
         if kind == "addresses" and fault.entry is not None and not caller.views(fault.entry):
             fault = Fault(file=fault.file, reason=f"{ANOTHER}, which you may not view, does not go together with this")
-        found.append(msgspec.structs.replace(fault, reason=without_hidden(configuration, caller, fault.reason)))
+        found.append(msgspec.structs.replace(fault, reason=without_hidden(rows, caller, fault.reason)))
     return found

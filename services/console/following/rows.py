@@ -92,9 +92,9 @@ class Rows(Generic[R]):
             watcher.add(keys)
 
     @contextmanager
-    def watched(self) -> Iterator[Watcher]:
-        """Yield a watcher, which gets the changes until the end of the block."""
-        watcher = Watcher()
+    def watched(self, watcher: Watcher | None = None) -> Iterator[Watcher]:
+        """Yield a watcher, by default a new one, which gets the changes until the end of the block."""
+        watcher = watcher or Watcher()
         self._watchers.add(watcher)
         try:
             yield watcher

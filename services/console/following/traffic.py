@@ -14,8 +14,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from enmasse.api.types import Connection, Counters, Link, Rates, Stats
+from enmasse.identity.principal import named
 from enmasse.live_state import INTER_ROUTER, Row
 from enmasse.model.address_types import TYPES, AddressType
+from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from services.console.following.rates import Meter
 from services.console.following.rows import Rows
 
@@ -135,7 +137,7 @@ class Traffic:
             more = more or key not in self._links
             self._links[key] = component, row
             self._link_meter.note(key, tuple([int(row.get(field) or 0) for field in _OF_LINK]))
-            self.addresses_of.setdefault(of, {})[key] = _address(row)
+            self.addresses_of.setdefault(of, {})[key] = self._local(of, row)
             linked.add(key)
             changed.add(of)
         if changed:
@@ -144,10 +146,25 @@ class Traffic:
             self.links.changed(linked, other_keys=more)
         self._see(component, body, complete=complete)
 
-    @property
-    def clients(self) -> int:
-        """Number of connections of clients."""
-        return len(self._connections) - len(self.inside)
+    def clients(self, space: str) -> int:
+        """Return the number of connections of clients of an address space."""
+        return sum(self.space_of(key) == space for key in self._connections.keys() - self.inside)
+
+    def space_of(self, connection: str) -> str:
+        """Return the address space of a connection, that of its user."""
+        found = self._connections.get(connection)
+        user = None if found is None else found[1].get("user")
+        return DEFAULT_SPACE if user is None else named(str(user)).space
+
+    def space_of_link(self, link: str) -> str:
+        """Return the address space of a link, that of its connection."""
+        found = self._links.get(link)
+        return DEFAULT_SPACE if found is None else self.space_of(f"{found[0]}/{found[1].get('connection')}")
+
+    def _local(self, connection: str, row: Row) -> str | None:
+        """Return the address of a link, as its client knows it."""
+        found = row.get("address") or row.get("stated")
+        return None if found is None else str(found).removeprefix(space_prefix(self.space_of(connection)))
 
     def of_client(self, link: Link) -> bool:
         """Return whether a link belongs to a client's connection."""
@@ -366,7 +383,7 @@ class Traffic:
             id=key,
             component=component,
             protocol=str(row.get("protocol", "amqp")),
-            user=row.get("user"),
+            user=None if row.get("user") is None else named(str(row["user"])).name,
             container=str(row.get("container") or row.get("client") or ""),
             peer=str(row.get("peer") or ""),
             tls=None
@@ -401,7 +418,7 @@ class Traffic:
             connection=f"{component}/{row.get('connection')}",
             component=component,
             direction=direction,
-            address=_address(row),
+            address=self._local(f"{component}/{row.get('connection')}", row),
             name=str(row.get("name") or ""),
             credit=row.get("credit"),
             unsettled=row.get("unsettled"),
@@ -424,11 +441,6 @@ def is_inside(kind: str, row: Row) -> bool:
 
 
 _SHORT = ("in_", "out", "bytes_in", "bytes_out")
-
-
-def _address(row: Row) -> str | None:
-    found = row.get("address") or row.get("stated")
-    return None if found is None else str(found)
 
 
 def _rates(values: tuple[float, ...]) -> Rates:

@@ -23,6 +23,7 @@ from enmasse.engines.messages.product import Product, WaitingMessage
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS, RETAINED_BY
 from enmasse.logs import log
 from enmasse.model.moves import MoveOrder
+from enmasse.model.names import AddressName
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.followers import Live
@@ -248,11 +249,12 @@ def _begun(body: bytes) -> bytes:
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------
-async def send(live: Live, address: str, new: NewMessage, user: str | None) -> None:
-    """Send a message by the router, and wait until it is accepted. Raises RequestError."""
+async def send(live: Live, inside: AddressName, address: str, new: NewMessage, user: str | None) -> None:
+    """Send a message by the router, and wait until it is accepted. `inside`: the full name of the address. Raises
+    RequestError."""
     connection, message = await live.router.reached(), _encoded(address, new, user)
     try:
-        with closing(connection.sender(address)) as sender:
+        with closing(connection.sender(inside)) as sender:
             async with asyncio.timeout(SECONDS):
                 await sender.opened()
                 outcome = await sender.deliver(message)

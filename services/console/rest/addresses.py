@@ -15,10 +15,10 @@ from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, O
 
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
-    rows = parts.configuration.addresses
+    rows = parts.addresses
     listing: Listing[Address] = Listing(
         rows=rows,
-        shown=lambda caller, row: shown_address(parts.configuration, caller, row),
+        shown=lambda caller, row: shown_address(rows, caller, row),
         filters={
             "name": lambda row: row.name,
             "type": lambda row: row.type,
@@ -40,7 +40,7 @@ def operations(parts: Components) -> list[Operation]:
 
     def seen(caller: Caller, name: str) -> Address:
         row = rows.get(name)
-        found = None if row is None else shown_address(parts.configuration, caller, row)
+        found = None if row is None else shown_address(rows, caller, row)
         if found is None:
             raise unknown(f"address {name[:200]!r}")
         return found
@@ -70,7 +70,7 @@ def operations(parts: Components) -> list[Operation]:
         exists = row is not None and row.phase != "Terminating"
         etag = await writing.put(parts, call, "addresses", name, entry, exists=exists)
         now = rows.get(name)
-        found = None if now is None else shown_address(parts.configuration, call.caller, now)
+        found = None if now is None else shown_address(rows, call.caller, now)
         return etagged(found, etag, 200 if exists else 201)
 
     async def put(call: Call) -> Answer:
@@ -94,7 +94,7 @@ def operations(parts: Components) -> list[Operation]:
         if row.phase != "Terminating" or not force:
             await writing.remove(parts, call, "addresses", row.name)
         if force:
-            await parts.configuration.force([row.name])
+            await parts.configuration.force([parts.inside(row.name)])
         return Answer(status=204)
 
     return [

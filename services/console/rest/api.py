@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import msgspec
 from aiohttp import web
@@ -12,6 +13,7 @@ from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import STATUSES, RequestError, failed, unknown
+from services.console.following.space_rows import in_space
 from services.console.rest import (
     addresses,
     connections,
@@ -21,6 +23,7 @@ from services.console.rest import (
     messages,
     queries,
     sign_in,
+    spaces,
     subscribers,
     suite,
     users,
@@ -28,7 +31,7 @@ from services.console.rest import (
 )
 from services.console.rest.components import Components
 from services.console.rest.openapi import document
-from services.console.rest.operations import PREFIX, Call, Operation
+from services.console.rest.operations import PREFIX, Answered, Call, Operation
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""
@@ -41,11 +44,19 @@ MODULES = (
     flavors,
     users,
     suite,
+    spaces,
     infrastructure,
     queries,
     sign_in,
     issuers,
 )
+IN_SPACES = (addresses, messages, connections, subscribers, wills, flavors, users, suite, spaces)
+"""Modules whose operations each address space has too, below OF_SPACE."""
+OF_SPACE, SUFFIX = "/spaces/{space}", "InSpace"
+OF_ALL = ("listSpaces", "getSpace")
+"""Operations that callers of each space have, who get what is theirs."""
+MOST = 200
+"""Address spaces whose operations are kept, those used last."""
 _HTTP: dict[int, Callable[[str], RequestError]] = {
     404: lambda reason: RequestError("console.resource.unknown", reason),
     405: lambda reason: RequestError("console.method.unknown", reason),
@@ -61,11 +72,15 @@ class RestApi:
     def __init__(self, parts: Components) -> None:
         self._parts = parts
         self._operations = [each for module in MODULES for each in module.operations(parts)]
-        self._document = msgspec.json.encode(document(self._operations))
+        self._in_spaces = _of_space(parts)
+        self._of: dict[str, dict[str, Operation]] = {}
+        """Address space → its operations by their ids, the space used last at the end."""
+        self._document = msgspec.json.encode(document([*self._operations, *self._in_spaces]))
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
         found = [web.route(each.method, PREFIX + each.path, self._handler(each)) for each in self._operations]
+        found += [web.route(each.method, PREFIX + each.path, self._handler(each)) for each in self._in_spaces]
         found.append(web.get(f"{PREFIX}/openapi.json", self._openapi))
         found.append(web.get(f"{PREFIX}/problems/{{id}}", self._problem))
         return found
@@ -80,13 +95,41 @@ class RestApi:
             else:
                 caller = await gate.caller(request)
                 request.app[CONNECTIONS_KEY].claim(request, caller)
-                if caller.space != DEFAULT_SPACE and operation.tag != "login":
-                    raise unknown("such path in the default address space")
-                with self._parts.live.followed():
-                    found = await operation.handler(Call(request, caller, operation))
+                found = await self._answer(request, caller, operation)
             return found if isinstance(found, web.StreamResponse) else found.response()
 
         return handle
+
+    async def _answer(self, request: web.Request, caller: Caller, operation: Operation) -> Answered:
+        """Return the answer to a caller: of the space that the path names, else of the caller's own. Raises
+        RequestError."""
+        named = request.match_info.get("space")
+        if named is None and (caller.space == DEFAULT_SPACE or operation.id in OF_ALL or operation.tag == "login"):
+            with self._parts.live.followed():
+                return await operation.handler(Call(request, caller, operation))
+        space = named or caller.space
+        acting = caller.within(space)
+        known = space != DEFAULT_SPACE and self._parts.configuration.space_rows.get(space) is not None
+        if acting is None or not known:
+            raise unknown(f"address space {space[:100]!r}")
+        there = self._operations_of(space).get(operation.id.removesuffix(SUFFIX))
+        if there is None:
+            raise unknown("such path in an address space")
+        try:
+            with self._parts.live.followed():
+                return await there.handler(Call(request, acting, there))
+        except RequestError as error:
+            raise RequestError(error.id, in_space(space, error.detail), error.errors) from None
+
+    def _operations_of(self, space: str) -> dict[str, Operation]:
+        """Return the operations of an address space, made when they are wanted."""
+        found = self._of.pop(space, None)
+        if found is None:
+            found = {each.id.removesuffix(SUFFIX): each for each in _of_space(self._parts.of(space))}
+            while len(self._of) >= MOST:
+                del self._of[next(iter(self._of))]
+        self._of[space] = found
+        return found
 
     async def _known(self) -> None:
         if not await self._parts.configuration.complete(FIRST_SECONDS):
@@ -104,6 +147,16 @@ class RestApi:
         if error is None or error.id not in STATUSES:
             raise RequestError("console.resource.unknown", "there is no such problem")
         return web.Response(text=f"{error.id} ({STATUSES[error.id]})\n\n{error.meaning} {error.action}\n")
+
+
+def _of_space(parts: Components) -> list[Operation]:
+    """Return the operations of an address space."""
+    return [
+        replace(each, path=OF_SPACE + each.path, id=each.id + SUFFIX)
+        for module in IN_SPACES
+        for each in module.operations(parts)
+        if each.in_spaces
+    ]
 
 
 @web.middleware

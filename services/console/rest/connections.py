@@ -47,7 +47,7 @@ def operations(parts: Components) -> list[Operation]:
         return row if caller.covers("view", row.names) or caller.owns(live.events.owner(row)) else None
 
     connections: Listing[Connection] = Listing(
-        rows=traffic.connections,
+        rows=parts.connections,
         shown=shown,
         filters={
             "user": lambda row: row.user,
@@ -70,7 +70,7 @@ def operations(parts: Components) -> list[Operation]:
         unless={"inside": False},
     )
     links: Listing[Link] = Listing(
-        rows=traffic.links,
+        rows=parts.links,
         shown=shown_link,
         filters={
             "connection": lambda row: row.connection,
@@ -81,7 +81,7 @@ def operations(parts: Components) -> list[Operation]:
         kinds={},
     )
     events: Listing[Event] = Listing(
-        rows=live.events.rows,
+        rows=parts.events,
         shown=shown_event,
         filters={
             "kind": lambda row: row.kind,
@@ -136,11 +136,11 @@ def operations(parts: Components) -> list[Operation]:
 
     async def history(call: Call) -> Answer:
         call.parameters()
-        await parts.configuration.addresses.fresh()
-        row = parts.configuration.addresses.get(call.name())
+        await parts.addresses.fresh()
+        row = parts.addresses.get(call.name())
         if row is None or not call.caller.views(row.name):
             raise unknown(f"address {call.name()[:200]!r}")
-        samples = [Sample(time=moment(at) or "", rates=rates) for at, rates in traffic.history(row.name)]
+        samples = [Sample(time=moment(at) or "", rates=rates) for at, rates in traffic.history(parts.inside(row.name))]
         return Answer(History(stats=row.stats, interval=SAMPLE, samples=samples))
 
     async def get_link(call: Call) -> Answer:

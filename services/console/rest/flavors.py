@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from enmasse.api.types import Entry, Flavor, Page
+from enmasse.model.names import DEFAULT_SPACE
+from services.console.door.access import Caller
 from services.console.errors import unknown
 from services.console.rest import writing
 from services.console.rest.components import Components
@@ -14,10 +16,21 @@ from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, O
 
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
-    rows = parts.configuration.flavors
+    configuration = parts.configuration
+    rows = configuration.flavors
+
+    def seen(caller: Caller, row: Flavor) -> Flavor | None:
+        if parts.space == DEFAULT_SPACE:
+            return row if caller.viewer else msgspec.structs.replace(row, addresses=None)
+        entry = configuration.spaces.get(parts.space)
+        terms = None if entry is None or entry.plan is None else configuration.plans.spaces.get(entry.plan)
+        if terms is not None and terms.flavors is not None and row.name not in terms.flavors:
+            return None
+        return msgspec.structs.replace(row, addresses=None, etag=None)
+
     listing: Listing[Flavor] = Listing(
         rows=rows,
-        shown=lambda caller, row: row if caller.viewer else msgspec.structs.replace(row, addresses=None),
+        shown=seen,
         filters={"name": lambda row: row.name, "type": lambda row: row.type},
         sorts={"type": lambda row: row.type, "addresses": lambda row: row.addresses},
         kinds={},
@@ -28,11 +41,8 @@ def operations(parts: Components) -> list[Operation]:
 
     async def shown(call: Call) -> Answer:
         call.parameters()
-        row = rows.get(call.name())
-        if row is None:
-            raise unknown(f"flavor {call.name()[:200]!r}")
-        found = listing.shown(call.caller, row)
-        return etagged(found, row.etag)
+        row = await listing.one(call.caller, call.name(), "flavor")
+        return etagged(row, row.etag)
 
     async def put(call: Call) -> Answer:
         call.parameters()
@@ -56,11 +66,12 @@ def operations(parts: Components) -> list[Operation]:
             method="PUT", path="/flavors/{name}", id="putFlavor", tag="flavors",
             text="Make a flavor (201), or change it.",
             handler=put, body=Entry, answer=Flavor, parameters=(IF_MATCH,), errors=(409, 412, 422, 428, 502),
+            in_spaces=False,
         ),
         Operation(
             method="DELETE", path="/flavors/{name}", id="deleteFlavor", tag="flavors",
             text="Remove a flavor that no address uses.",
-            handler=delete, status=204, parameters=(IF_MATCH,), errors=(412, 422, 428, 502),
+            handler=delete, status=204, parameters=(IF_MATCH,), errors=(412, 422, 428, 502), in_spaces=False,
         ),
         Operation(
             method="GET", path="/flavors", id="listFlavors", tag="flavors", text="The flavors.",

@@ -18,7 +18,8 @@ from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
-from services.console.following.rows import Rows, Watcher
+from services.console.following.rows import Watcher
+from services.console.following.space_rows import AnyRows
 from services.console.rest.operations import Answer, Call, Parameter
 from services.console.rest.text_filter import text_filter
 
@@ -65,7 +66,7 @@ class Listing(Generic[R]):
     is compared: texts by pattern, others by equality; `unless`: parameter → value without it. `sorts`: name of an
     order → value of a row."""
 
-    rows: Rows[R]
+    rows: AnyRows[R]
     shown: Callable[[Caller, R], R | None]
     filters: Mapping[str, Callable[[R], Any]]
     sorts: Mapping[str, Callable[[R], Any]]

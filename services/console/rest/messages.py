@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from enmasse.api.types import Address, Job, Message, Move, NewMessage, Page, Selected
+from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from enmasse.model.address_types import TYPES
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
+from services.console.following.space_rows import in_space
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.queue_messages import MessagePlace, Order
@@ -23,6 +26,8 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 LIMIT, BODY = 50, 4096
 IDS = 10_000
+ADDRESSES_OF_BROKERS = (ORIGINAL_ADDRESS, ORIGINAL_QUEUE)
+"""Annotations in which brokers state names."""
 Kind = Literal["purge", "remove", "move", "redrive"]
 
 
@@ -31,7 +36,7 @@ def operations(parts: Components) -> list[Operation]:
     configuration, live = parts.configuration, parts.live
 
     def seen(caller: Caller, name: str) -> Address:
-        row = configuration.addresses.get(name)
+        row = parts.addresses.get(name)
         if row is None or not caller.views(name):
             raise unknown(f"address {name[:200]!r}")
         return row
@@ -42,7 +47,7 @@ def operations(parts: Components) -> list[Operation]:
         if row.type is None or not TYPES[row.type].takes_dead_letters:
             text = f"{name[:200]!r} has the type {row.type}; messages of queues only can be looked at and moved"
             raise RequestError("console.change.refused", text)
-        return row, configuration.brokers_of(name)
+        return row, configuration.brokers_of(parts.inside(name))
 
     def managed(caller: Caller, name: str) -> tuple[Address, list[str]]:
         found = queue(caller, name)
@@ -56,10 +61,30 @@ def operations(parts: Components) -> list[Operation]:
         after = MessagePlace.read(given["after"]) if "after" in given else None
         with parts.browses.held(call.caller):
             items, following = await queue_messages.browse(
-                live, row.name, brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
+                live, parts.inside(row.name), brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
                 bodies=call.caller.may("recv", row.name),
             )  # fmt: skip
+        items = [in_the_space(each) for each in items]
         return Answer(Page(items=items, next=following, total=row.stats.messages or len(items)))
+
+    def in_the_space(message: Message) -> Message:
+        """Return a message with the names that clients of the space use, where brokers have written full ones."""
+        if parts.space == DEFAULT_SPACE:
+            return message
+        stated = {
+            key: in_space(parts.space, value) if isinstance(value, str) and key in ADDRESSES_OF_BROKERS else value
+            for key, value in message.annotations.items()
+            if key != DEATH
+        }
+        deaths = [
+            msgspec.structs.replace(
+                each,
+                source=None if each.source is None else in_space(parts.space, each.source),
+                description=None if each.description is None else in_space(parts.space, each.description),
+            )
+            for each in message.deaths
+        ]
+        return msgspec.structs.replace(message, annotations=stated, deaths=deaths)
 
     async def send(call: Call) -> Answer:
         call.parameters()
@@ -67,12 +92,12 @@ def operations(parts: Components) -> list[Operation]:
         row = seen(call.caller, call.name())
         if not call.caller.may("send", row.name):
             raise RequestError("console.permission.denied", f"this needs the permission `send` on {row.name!r}")
-        await queue_messages.send(live, row.name, new, call.caller.name)
+        await queue_messages.send(live, parts.inside(row.name), row.name, new, call.caller.name)
         return Answer(status=204)
 
     def origins(caller: Caller, name: str) -> list[str]:
         """Return the addresses that name this one for their dead letters, and to which the caller may redrive them."""
-        entries = ((row.name, row.entry) for _, row in configuration.addresses if caller.may("manage", row.name))
+        entries = ((row.name, row.entry) for _, row in parts.addresses if caller.may("manage", row.name))
         return [
             source
             for source, entry in entries
@@ -93,9 +118,10 @@ def operations(parts: Components) -> list[Operation]:
             raise RequestError("console.request.invalid", "the body: give `ids` or `selector`, not both")
         if kind == "purge" and (wanted.ids or wanted.selector or wanted.limit):
             raise RequestError("console.request.invalid", "the body: purge removes everything; use `remove`")
-        homes = origins(call.caller, row.name) if kind == "redrive" else []
+        homes = [parts.inside(each) for each in origins(call.caller, row.name)] if kind == "redrive" else []
+        inside = parts.inside(row.name)
         ids = [MessagePlace.read(each) for each in wanted.ids] or None
-        order = Order(row.name, kind, ids, wanted.selector, wanted.limit, to, homes)
+        order = Order(inside, kind, ids, wanted.selector, wanted.limit, parts.inside(to) if to else "", homes)
         work = partial(queue_messages.work, live, configuration.nearest, brokers, order)
 
         async def followed(running: Running) -> None:
@@ -105,37 +131,49 @@ def operations(parts: Components) -> list[Operation]:
         job = await parts.jobs.begin(
             call.caller,
             Job(
-                id="", address=row.name, operation=kind, state="running", total=_total(row, wanted),
+                id="", address=inside, operation=kind, state="running", total=_total(row, wanted),
                 user=call.caller.name,
             ),
             followed,
             partial(queue_messages.audit, caller=call.caller, host=call.host),
         )  # fmt: skip
-        return Answer(job.now, 202 if job.is_running else 200)
+        return Answer(as_seen(job), 202 if job.is_running else 200)
+
+    def as_seen(job: Running) -> Job:
+        """Return a job with the names of the space."""
+        now, space = job.now, parts.space
+        return msgspec.structs.replace(now, address=in_space(space, now.address), detail=in_space(space, now.detail))
+
+    def of(job: Running) -> str | None:
+        """Return the address of a job; None: it is one of another space."""
+        space, local = split_name(AddressName(job.first.address))
+        return local if space == parts.space else None
 
     def visible(caller: Caller) -> Sequence[Running]:
-        return [each for each in parts.jobs.all() if caller.views(each.first.address)]
+        return [each for each in parts.jobs.all() if (name := of(each)) is not None and caller.views(name)]
 
     def job(call: Call) -> Running:
         found = parts.jobs.get(call.name("id"))
-        if found is None or not call.caller.views(found.first.address):
+        name = None if found is None else of(found)
+        if found is None or name is None or not call.caller.views(name):
             raise unknown(f"job {call.name('id')[:100]!r}")
         return found
 
     async def jobs(call: Call) -> Answer:
         call.parameters()
-        rows = [each.now for each in visible(call.caller)]
+        rows = [as_seen(each) for each in visible(call.caller)]
         return Answer(Page(items=rows, next=None, total=len(rows)))
 
     async def get_job(call: Call) -> Answer:
         call.parameters()
-        return Answer(job(call).now)
+        return Answer(as_seen(job(call)))
 
     async def cancel(call: Call) -> Answer:
         call.parameters()
         found = job(call)
-        if not call.caller.may("manage", found.first.address):
-            raise RequestError("console.permission.denied", f"this needs `manage` on {found.first.address!r}")
+        name = of(found) or ""
+        if not call.caller.may("manage", name):
+            raise RequestError("console.permission.denied", f"this needs `manage` on {name!r}")
         if found.is_running:
             found.stopped = True
         return Answer(status=204)

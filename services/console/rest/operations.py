@@ -116,7 +116,8 @@ Handler = Callable[[Call], Awaitable[Answered]]
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """An operation. `answer`, `body`: types of the JSON; None: without. `public`: without a login. `watched`: the
-    parameter `watch` makes the answer a stream of events."""
+    parameter `watch` makes the answer a stream of events. `in_spaces`: each address space has it too, below
+    `/spaces/{space}`."""
 
     method: Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
     path: str
@@ -130,6 +131,7 @@ class Operation:
     errors: tuple[int, ...] = ()
     public: bool = False
     watched: bool = False
+    in_spaces: bool = True
     tag: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
     """Further media types of the answer → text."""

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from enmasse.api.types import Page, Retained, Session, Subscription
-from enmasse.identity.owned import owner
-from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from services.console.door.access import EVERYTHING, Caller
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.following.polled import Polled
+from services.console.following.kept import MOST, by_topic, space_of, subscription
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
-
-MOST = 10_000
-"""Retained messages that are listed: the first ones."""
 
 
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     service = parts.subscribers
 
-    async def all_sessions() -> dict[str, Session]:
-        found = await service.ask("sessions", None, wire.SessionsReply)
-        return {row.client: _session(row) for row in found.sessions}
-
-    async def all_subscriptions() -> dict[str, Subscription]:
-        found = await service.ask("subscriptions", None, wire.SubscriptionsReply)
-        return {row.id: _subscription(row) for row in found.subscriptions}
-
-    async def all_retained() -> dict[str, Retained]:
-        found = await service.ask("retained", wire.ByFilter(limit=MOST), wire.RetainedReply)
-        return _by_topic(found.retained)
-
-    sessions, subscriptions, retained = Polled(all_sessions), Polled(all_subscriptions), Polled(all_retained)
+    sessions, subscriptions, retained = parts.sessions, parts.subscriptions, parts.retained
     of_sessions: Listing[Session] = Listing(
         rows=sessions,
         shown=lambda caller, row: row if caller.viewer or caller.owns(row.user) else None,
@@ -80,8 +60,9 @@ def operations(parts: Components) -> list[Operation]:
     async def get_subscription(call: Call) -> Answer:
         call.parameters()
         id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
-        row = _subscription(await service.ask("subscription", wire.ById(id=id), wire.SubscriptionRow, what))
-        if shown_subscription(call.caller, row) is None:
+        found = await service.ask("subscription", wire.ById(id=id), wire.SubscriptionRow, what)
+        row = subscription(found)
+        if space_of(found) != parts.space or shown_subscription(call.caller, row) is None:
             raise unknown(what)
         return Answer(row)
 
@@ -104,7 +85,7 @@ def operations(parts: Components) -> list[Operation]:
             raise unknown(what)
         await service.ask("delete", wire.ById(id=found), wire.Done, what)
         _audit(call, what)
-        await sessions.renew()
+        await parts.kept.sessions.renew()
         return Answer(status=204)
 
     async def delete_subscription(call: Call) -> Answer:
@@ -123,7 +104,7 @@ def operations(parts: Components) -> list[Operation]:
             )
         await service.ask("delete", wire.ById(id=id), wire.Done, what)
         _audit(call, what)
-        await subscriptions.renew()
+        await parts.kept.subscriptions.renew()
         return Answer(status=204)
 
     async def clear(call: Call) -> Answer:
@@ -132,14 +113,14 @@ def operations(parts: Components) -> list[Operation]:
         if "+" in topic or "#" in topic:
             raise RequestError("console.change.refused", "a topic with + or # would be taken for a filter")
         there = await service.ask("retained", wire.ByFilter(filter=topic, limit=MOST), wire.RetainedReply, what)
-        row = _by_topic(there.retained).get(topic)
+        row = by_topic(there.retained).get(parts.inside(topic))
         if row is None or of_retained.shown(call.caller, row) is None:
             raise unknown(what)
         if not call.caller.covers("manage", row.names):
             raise RequestError("console.permission.denied", "this needs the permission `manage` on the topic")
         await service.ask("clear_retained", wire.ByFilter(filter=topic), wire.Done, what)
         _audit(call, what)
-        await retained.renew()
+        await parts.kept.retained.renew()
         return Answer(status=204)
 
     def listed(path: str, id: str, text: str, listing: Listing[Any], kind: Any) -> Operation:
@@ -190,44 +171,4 @@ def _audit(call: Call, what: str) -> None:
     log.audit(
         "audit.session.deleted",
         who=call.caller.title, role=call.caller.role, from_=call.host, what=what, outcome="deleted",
-    )  # fmt: skip
-
-
-def _user(client: str) -> str | None:
-    found = owner(client).principal
-    return None if found == Principal(ANONYMOUS) else found.full_name
-
-
-def _session(row: wire.SessionRow) -> Session:
-    own = owner(row.client)
-    return Session(
-        id=row.client, client=own.client, user=_user(row.client), connected=row.connected, gateway=row.gateway,
-        peer=row.peer, protocol=row.protocol, since=row.since, expiry=row.expiry, subscriptions=row.subscriptions,
-        in_flight=row.in_flight,
-    )  # fmt: skip
-
-
-def _subscription(row: wire.SubscriptionRow) -> Subscription:
-    owned = row.kind in ("mqtt", "amqp")
-    return Subscription(
-        id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
-        user=_user(row.client) if owned else None, filters=row.filters, depth=row.depth, since=row.since or None,
-        brokers=row.brokers, connected=row.connected, names=row.names,
-    )  # fmt: skip
-
-
-def _by_topic(rows: Iterable[wire.RetainedRow]) -> dict[str, Retained]:
-    """Return the rows by topic. Several names on AMQP may have one topic, which is cleared for all of them."""
-    found: dict[str, Retained] = {}
-    for row in rows:
-        first = found.get(row.topic)
-        names = [*(first.names if first is not None else ()), row.name or EVERYTHING]
-        found[row.topic] = msgspec.structs.replace(first or _retained(row), names=names)
-    return found
-
-
-def _retained(row: wire.RetainedRow) -> Retained:
-    return Retained(
-        topic=row.topic, size=row.size, qos=row.qos, since=row.since, expires=row.expires or None, broker=row.broker,
-        user=row.user or None, withheld=row.withheld,
     )  # fmt: skip

@@ -9,7 +9,12 @@ import msgspec
 
 import enmasse
 from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, Overview, Page, Rates
+from enmasse.model.configuration import PLANS
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.spaces import FOLDER, split_file
+from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
+from services.console.following.configuration import OF_ALL_SPACES
 from services.console.following.polled import Polled
 from services.console.following.redaction import shown_address, shown_faults
 from services.console.following.rows import Rows
@@ -43,19 +48,34 @@ def operations(parts: Components) -> list[Operation]:
         kinds={"ready": bool},
     )
 
+    def concerns(caller: Caller, file: str) -> bool:
+        """Return whether a file, or the folder of one, concerns a caller: who views the default space does not learn
+        which others there are, but for the operator."""
+        space = split_file(file).space
+        if parts.space != DEFAULT_SPACE:
+            return space == parts.space
+        return caller.is_operator or (space == DEFAULT_SPACE and not file.startswith((FOLDER, PLANS)))
+
+    def errors(caller: Caller) -> list[Fault]:
+        """Return what is wrong with the files, as far as it concerns a caller."""
+        if not caller.viewer:
+            return []
+        return [error for error in configuration.errors if concerns(caller, error.file)]
+
     async def overview(call: Call) -> Answer:
         call.parameters()
         caller = call.caller
-        await configuration.addresses.fresh()
+        addresses = parts.addresses
+        await addresses.fresh()
         with contextlib.suppress(RequestError):  # those of before, then
             await rows.fresh()
-        shown = (shown_address(configuration, caller, row) for _, row in configuration.addresses)
+        shown = (shown_address(addresses, caller, row) for _, row in addresses)
         visible = [row for row in shown if row is not None]
         phases: dict[str, int] = dict.fromkeys(configuration.phases, 0)
         for row in visible:
             phases[row.phase] += 1
         not_ready = (row for row in visible if not row.ready)
-        components = [row for _, row in rows] if parts.gate.oversees(caller) else []
+        components = [row for _, row in rows] if parts.space == DEFAULT_SPACE and parts.gate.oversees(caller) else []
         return Answer(
             Overview(
                 version=enmasse.__version__,
@@ -63,11 +83,11 @@ def operations(parts: Components) -> list[Operation]:
                 phases=phases,
                 not_ready=list(itertools.islice(not_ready, SHOWN)),
                 components=components,
-                errors=configuration.errors if caller.viewer else [],
+                errors=errors(caller),
                 messages=sum(row.stats.messages or 0 for row in visible),
                 rates=added(Rates, (row.stats.rates for row in visible)),
                 totals=added(Counters, (row.stats.totals for row in visible)),
-                connections=parts.live.traffic.clients if caller.viewer else 0,
+                connections=parts.live.traffic.clients(parts.space) if caller.viewer else 0,
             )
         )
 
@@ -86,11 +106,15 @@ def operations(parts: Components) -> list[Operation]:
         call.parameters()
         if not call.caller.viewer:
             raise unknown("configuration")
-        return Answer(Configured(files=configuration.files, errors=configuration.errors))
+        files = {file: hash for file, hash in configuration.files.items() if concerns(call.caller, file)}
+        return Answer(Configured(files=files, errors=errors(call.caller)))
 
     async def checked(call: Call) -> Answer:
         call.parameters()
         change = await call.body(Change)
+        foreign = [kind for kind in (change.kind, *change.with_) if kind in OF_ALL_SPACES]
+        if foreign and parts.space != DEFAULT_SPACE:
+            raise RequestError("console.permission.denied", f"{foreign[0]} are the operator's, of all address spaces")
         if change.kind == "addresses":
             for name in (*change.set, *change.remove):
                 if not (call.caller.views(name) and call.caller.may("manage", name)):
@@ -101,7 +125,7 @@ def operations(parts: Components) -> list[Operation]:
             writing.administers(call.caller)
         change = msgspec.structs.replace(change, check=True)
         result = await configuration.configure(change, call.caller, call.host)
-        errors = shown_faults(configuration, call.caller, change.kind, result.errors)
+        errors = shown_faults(parts.addresses, call.caller, change.kind, result.errors)
         return Answer(msgspec.structs.replace(result, errors=errors))
 
     return [
@@ -116,11 +140,11 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/components", id="listComponents", text="The processes of the suite.",
-            handler=components, answer=Page[Component], parameters=listing.parameters, watched=True,
+            handler=components, answer=Page[Component], parameters=listing.parameters, watched=True, in_spaces=False,
         ),
         Operation(
             method="GET", path="/components/{name}", id="getComponent", text="A process of the suite.",
-            handler=component, answer=Component,
+            handler=component, answer=Component, in_spaces=False,
         ),
         Operation(
             method="GET", path="/config", id="getConfig", tag="config", text="What is in force, and what is wrong.",

@@ -23,7 +23,7 @@ from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, O
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration = parts.configuration
-    rows = configuration.principals
+    rows = parts.principals
     listing: Listing[User] = Listing(
         rows=rows,
         shown=lambda caller, row: row if caller.viewer or caller.name == row.name else None,
@@ -51,7 +51,8 @@ def operations(parts: Components) -> list[Operation]:
         row = seen(call.caller, call.name())
         if row.name.startswith(GROUP):
             raise unknown(f"user {row.name!r}")
-        found = configuration.users.permissions.decide(Principal(row.name), given["operation"], given["address"])
+        permissions = configuration.users.permissions_of(parts.space)
+        found = permissions.decide(Principal(row.name, space=parts.space), given["operation"], given["address"])
         return Answer(
             Decision(allowed=found.allowed, permission=None if found.rule is None else permission(found.rule))
         )

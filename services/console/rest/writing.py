@@ -9,7 +9,7 @@ from enmasse.api.types import Change, ChangeResult, Kind
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.redaction import shown_faults
-from services.console.following.rows import Rows
+from services.console.following.space_rows import AnyRows
 from services.console.rest.components import Components
 from services.console.rest.operations import Call
 
@@ -35,11 +35,16 @@ async def remove(parts: Components, call: Call, kind: Kind, name: str) -> None:
     await _seen(_rows(parts, kind), name, None)
 
 
-def _rows(parts: Components, kind: Kind) -> Rows[Any]:
+def _rows(parts: Components, kind: Kind) -> AnyRows[Any]:
     configuration = parts.configuration
-    if kind == "addresses":
-        return configuration.addresses
-    return configuration.flavors if kind == "flavors" else configuration.principals
+    found: dict[str, AnyRows[Any]] = {
+        "addresses": parts.addresses,
+        "users": parts.principals,
+        "flavors": configuration.flavors,
+        "spaces": configuration.space_rows,
+        "plans": configuration.plan_rows,
+    }
+    return found[kind]
 
 
 def _based(call: Call, *, exists: bool) -> str | None:
@@ -54,7 +59,7 @@ async def _made(parts: Components, call: Call, change: Change) -> ChangeResult:
     result = await parts.configuration.configure(change, call.caller, call.host)
     if result.accepted:
         return result
-    errors = shown_faults(parts.configuration, call.caller, change.kind, result.errors)
+    errors = shown_faults(parts.addresses, call.caller, change.kind, result.errors)
     reasons = "; ".join(error.reason for error in errors)
     if result.conflict:
         if any(expected is None for expected in change.if_.values()):
@@ -93,7 +98,7 @@ def administers(caller: Caller) -> None:
         raise RequestError("console.permission.denied", "this needs the permission `manage` on `#`")
 
 
-async def _seen(rows: Rows[Any], name: str, etag: str | None) -> None:
+async def _seen(rows: AnyRows[Any], name: str, etag: str | None) -> None:
     """Wait until the row has this etag, so that a request that follows finds the change."""
     try:
         async with asyncio.timeout(SEEN_SECONDS):

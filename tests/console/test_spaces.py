@@ -1,0 +1,244 @@
+"""The REST API of address spaces: the same resources as of the default one, each space by itself, by names there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from enmasse.amqp.messages.message import Message
+from enmasse.testing import Suite
+from tests.console.client import Client, of
+from tests.kit.spaces import running_with_spaces
+from tests.kit.waiting import wait_for
+from tests.system.amqp_users import Plain
+from tests.system.amqp_users import client as amqp
+
+QUEUE, ANYCAST = {"type": "queue", "flavor": "small-persisted-queue"}, {"type": "anycast"}
+TENANT: dict[str, Any] = {"orders": QUEUE, "dead": QUEUE, "fed": {**QUEUE, "deadletter": "dead"}, "cast": ANYCAST}
+PLANS = {
+    "queue": {"kind": "address", "type": "queue", "flavor": "small-persisted-queue"},
+    "small": {"kind": "space", "addressPlans": ["queue"], "flavors": [], "limits": {"addresses": 2}},
+}
+ALICE = {"alice": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]}}
+FILES = {
+    "spaces.json": {"one": {"hosts": ["one.example.com"]}, "two": {}},
+    "plans.json": PLANS,
+    "users.json": {"root": {"permissions": [{"allow": ["send", "recv", "view", "manage"], "addresses": ["#"]}]}},
+    **{f"spaces/{space}/addresses.json": TENANT for space in ("one", "two")},
+}
+PASSWORD = "a long enough password"
+IN = ("spaces/one/", "spaces/two/", "")
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with running_with_spaces(tmp_path_factory.mktemp("spaces"), FILES, addresses=TENANT, options=()) as suite:
+        suite.up()
+        yield suite
+        assert suite.down() == 0
+
+
+@pytest.fixture
+def client(suite: Suite) -> Iterator[Client]:
+    with Client(suite, Authorization=suite.operator_headers["Authorization"]) as client:
+        yield client
+
+
+def names(client: Client, path: str) -> list[str]:
+    return [row["name"] for row in client.items(path)]
+
+
+def waiting(client: Client, path: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = wait_for(lambda: client("GET", path).body["items"], "a message")
+    return found
+
+
+def ready(client: Client, at: str, *wanted: str) -> None:
+    wait_for(
+        lambda: {row["name"] for row in client.items(f"{at}addresses") if row["ready"]} >= set(wanted),
+        f"{wanted} in {at} are ready",
+    )
+
+
+def test_each_space_shows_its_own_addresses_by_local_names(client: Client) -> None:
+    for at in IN:
+        ready(client, at, *TENANT)
+        assert set(names(client, f"{at}addresses")) >= TENANT.keys()
+        assert not at or len(names(client, f"{at}addresses")) == len(TENANT)
+        row = client("GET", f"{at}addresses/fed").body
+        assert row["entry"]["deadletter"] == "dead" and row["name"] == "fed"
+        assert "!!" not in json.dumps(client("GET", f"{at}overview").body)
+    assert client("GET", "spaces/none/addresses").status == 404
+    assert client("GET", "spaces/default/addresses").status == 404
+    assert client("GET", f"addresses/{of('!!one/orders')}").status == 404
+    (one, _) = client.items("spaces")
+    assert (one["name"], one["hosts"], one["used"]["addresses"], one["ready"]) == ("one", ["one.example.com"], 4, True)
+    assert one["used"]["addressesByType"] == {"queue": 3, "anycast": 1} and one["phases"]["Active"] == 4
+
+
+def test_an_entry_is_written_in_one_space_with_its_etag(client: Client, suite: Suite) -> None:
+    made = client("PUT", "spaces/one/addresses/new", {**QUEUE, "deadletter": "dead"})
+    assert made.status == 201, made
+    assert made.body["entry"] == {**QUEUE, "deadletter": "dead"}
+    assert client("GET", "spaces/two/addresses/new").status == 404
+    file = suite.config / "spaces/one/addresses.json"
+    assert json.loads(file.read_text())["new"] == {**QUEUE, "deadletter": "dead"}
+    path = "spaces/one/addresses/new"
+    assert client("PUT", path, QUEUE).status == 428
+    assert client("PUT", path, QUEUE, If_Match='"00"').status == 412
+    changed = client("PATCH", path, {"deadletter": None}, If_Match=made.etag)
+    assert (changed.status, changed.body["entry"]) == (200, QUEUE), changed
+    refused = client("PUT", path, {**QUEUE, "deadletter": "nowhere"}, If_Match=changed.etag)
+    assert refused.status == 422
+    (error,) = refused.body["errors"]
+    assert (error["file"], error["entry"], error["field"]) == ("spaces/one/addresses.json", "new", "deadletter")
+    ready(client, "spaces/one/", "new")
+    assert client("DELETE", path, If_Match=changed.etag).status == 204
+    wait_for(lambda: client("GET", path).status == 404, "it is gone")
+
+
+def test_users_of_a_space_log_in_there_and_are_shown_there(client: Client, suite: Suite) -> None:
+    for at in IN[:2]:
+        entry = {**ALICE["alice"], "password": PASSWORD}
+        assert client("PUT", f"{at}users/alice", entry).status == 201
+        row = client("GET", f"{at}users/alice").body
+        assert row["password"] and row["effective"][0]["source"] == "alice.permissions.0"
+        may = client("GET", f"{at}users/alice/may?operation=send&address=orders").body
+        assert (
+            may["allowed"] and not client("GET", f"{at}users/alice/may?operation=view&address=orders").body["allowed"]
+        )
+    assert names(client, "users") == ["root"] and names(client, "spaces/two/users") == ["alice"]
+
+    async def connected() -> None:
+        async with amqp(5672 + suite.offset, Plain("alice@one", PASSWORD)) as connection:
+            sender = await connection.sender("orders")
+            await sender.send(Message("from alice", to="orders"))
+            await asyncio.to_thread(look)
+
+    def look() -> None:
+        (row,) = wait_for(lambda: client.items("spaces/one/connections"), "a connection")
+        assert row["user"] == "alice" and "!!" not in json.dumps(row)
+        (link,) = wait_for(lambda: client.items("spaces/one/links"), "a link")
+        assert link["address"] == "orders" and link["connection"] == row["id"]
+        assert [each["id"] for each in client("GET", f"spaces/one/connections/{of(row['id'])}/links").body["items"]]
+        for at in ("", "spaces/two/"):
+            assert client.items(f"{at}connections") == [] and client.items(f"{at}links") == []
+            assert client("GET", f"{at}connections/{of(row['id'])}").status == 404
+            assert client("GET", f"{at}links/{of(link['id'])}").status == 404
+            assert client("DELETE", f"{at}connections/{of(row['id'])}").status == 404
+
+    asyncio.run(connected())
+    client("POST", "spaces/one/addresses/orders/purge", {})
+
+
+def test_a_tenant_has_its_space_and_learns_of_no_other(client: Client, suite: Suite) -> None:
+    everything = [{"allow": ["view", "manage"], "addresses": ["#"]}]
+    assert client("PUT", "spaces/one/users/boss", {"permissions": everything, "password": PASSWORD}).status == 201
+    with Client(suite) as boss:
+        wait_for(lambda: boss.log_in("boss@one", PASSWORD).status == 200, "the user is known")
+        assert boss("GET", "me").body["space"] == "one"
+        assert [row["name"] for row in boss.items("spaces")] == ["one"]
+        for at in ("", "spaces/one/"):
+            assert {row["name"] for row in boss.items(f"{at}addresses")} == TENANT.keys()
+            assert "boss" in names(boss, f"{at}users") and "root" not in names(boss, f"{at}users")
+        assert boss("PUT", "addresses/mine", ANYCAST).status == 201 and boss("PUT", "users/new", {}).status == 201
+        assert (suite.config / "spaces/one/addresses.json").read_text().count("mine") == 1
+        for space in ("two", "none", "default"):
+            for path in (f"spaces/{space}", f"spaces/{space}/addresses"):
+                assert boss("GET", path).status == 404, path
+        for path in ("brokers", "routers", "components", "queries"):
+            assert boss("GET", path).status == 404
+        for path in ("spaces/one", "spaces/four", "plans/small", "flavors/f"):
+            assert boss("PUT", path, {}, If_Match="*").status == 404
+        assert boss("DELETE", "spaces/one", If_Match="*").status == 404
+        assert boss("POST", "config", {"kind": "spaces", "set": {"x": {}}}).status == 403
+        assert boss("GET", "config").body["files"].keys() <= {
+            f"spaces/one/{file}.json" for file in ("addresses", "users", "issuers")
+        }
+        assert boss("DELETE", "addresses/mine", If_Match="*").status == 204
+
+
+def test_messages_of_equal_names_are_apart(client: Client) -> None:
+    for at in IN:
+        ready(client, at, *TENANT)
+        assert client("POST", f"{at}addresses/orders/messages", {"body": at}).status == 204
+    for at in IN:
+        (message,) = waiting(client, f"{at}addresses/orders/messages")
+        assert (message["body"], message["to"]) == (at, "orders")
+    moved = client("POST", "spaces/one/addresses/orders/move", {"to": "dead"}).body
+    assert (moved["address"], moved["done"]) == ("orders", 1), moved
+    assert client("POST", "spaces/one/addresses/orders/move", {"to": "none"}).status == 404
+    assert [job["address"] for job in client("GET", "spaces/one/jobs").body["items"]][-1] == "orders"
+    for at in ("", "spaces/two/"):
+        assert client("GET", f"{at}jobs/{moved['id']}").status == 404
+        assert moved["id"] not in {job["id"] for job in client("GET", f"{at}jobs").body["items"]}
+        assert client("GET", f"{at}addresses/dead/messages").body["items"] == []
+    (dead,) = client("GET", "spaces/one/addresses/dead/messages").body["items"]
+    assert "!!" not in json.dumps(dead)
+    for at in IN:
+        for name in ("orders", "dead"):
+            client("POST", f"{at}addresses/{name}/purge", {})
+
+
+def test_a_stream_has_the_changes_of_its_space_only(client: Client, suite: Suite) -> None:
+    with Client(suite, Authorization=suite.operator_headers["Authorization"]) as watching:
+        events = watching.events("spaces/one/addresses?watch=true&name=seen*")
+        assert next(events)[1]["items"] == []
+        for at in IN[1:]:
+            client("PUT", f"{at}addresses/seen", ANYCAST)
+        client("PUT", "spaces/one/addresses/seen-here", ANYCAST)
+        _, body = next(events)
+        assert [row["name"] for row in body["items"]] == ["seen-here"]
+        for at in IN[1:]:
+            assert client("DELETE", f"{at}addresses/seen", If_Match="*").status == 204
+        assert client("DELETE", "spaces/one/addresses/seen-here", If_Match="*").status == 204
+        removed = next(body["removed"] for _, body in events if body["removed"])
+        assert removed == ["seen-here"]
+
+
+def test_a_tenants_broken_file_hurts_that_tenant_alone(client: Client, suite: Suite) -> None:
+    file = suite.config / "spaces/two/addresses.json"
+    good = file.read_text()
+    file.write_text('{"orders": ')
+    (error,) = wait_for(lambda: client("GET", "spaces/two/config").body["errors"], "the error is known")
+    assert error["file"] == "spaces/two/addresses.json"
+    assert client("GET", "spaces/one/config").body["errors"] == []
+    assert client("PUT", "spaces/one/addresses/beside", ANYCAST).status == 201
+    assert client("PUT", "spaces/two/addresses/beside", ANYCAST).status == 422
+    assert names(client, "spaces/two/addresses") == sorted(TENANT), "what was in force stays"
+    file.write_text(good)
+    wait_for(lambda: not client("GET", "spaces/two/config").body["errors"], "it is mended")
+    assert client("DELETE", "spaces/one/addresses/beside", If_Match="*").status == 204
+
+
+def test_a_space_is_made_with_a_plan_and_removed_with_its_messages(client: Client, suite: Suite) -> None:
+    assert sorted(names(client, "plans")) == ["queue", "small"]
+    made = client("PUT", "spaces/three", {"plan": "small"})
+    assert made.status == 201 and made.body["limits"] == {"addresses": 2}, made
+    assert names(client, "spaces/three/plans") == ["queue", "small"] and names(client, "spaces/three/flavors") == []
+    for name in ("a", "b"):
+        assert client("PUT", f"spaces/three/addresses/{name}", {"plan": "queue"}).status == 201
+    refused = client("PUT", "spaces/three/addresses/c", {"plan": "queue"})
+    assert refused.status == 422 and "2 of 2 addresses of the plan 'small' are used" in refused.body["detail"]
+    assert client("DELETE", "plans/small", If_Match="*").status == 422, "a space has it"
+    ready(client, "spaces/three/", "a", "b")
+    assert client("POST", "spaces/three/addresses/a/messages", {"body": "kept"}).status == 204
+    assert client("DELETE", "spaces/three").status == 428
+    assert client("DELETE", "spaces/three", If_Match=client("GET", "spaces/three").etag).status == 204
+    wait_for(lambda: names(client, "spaces/three/addresses") == ["a"], "what holds nothing is gone")
+    row = client("GET", "spaces/three").body
+    assert row["entry"] is None and row["phases"]["Terminating"] == 1
+    assert not (suite.config / "spaces/three").exists()
+    assert client("DELETE", "spaces/three?force=true").status == 204
+    wait_for(lambda: client("GET", "spaces/three").status == 404, "the rest is gone")
+    assert client("GET", "config").body["errors"] == []
+
+
+def test_the_document_has_the_operations_of_spaces(client: Client) -> None:
+    paths = client("GET", "openapi.json").body["paths"]
+    assert "/api/v1/spaces/{space}/addresses/{name}/messages" in paths and "/api/v1/spaces" in paths
+    assert "/api/v1/spaces/{space}/brokers" not in paths and "/api/v1/spaces/{space}/login" not in paths
