@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from enmasse.identity.proofs.passwords import proves
 from enmasse.testing import wait_for
 from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
+from tests.kubernetes.resources import define
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +28,7 @@ PASSWORD = "cGFzc3dvcmQ="
 @pytest.fixture(scope="module")
 def defined(cluster: Cluster) -> Cluster:
     """The cluster, which knows the custom resources."""
-    files = sorted((ROOT / "charts" / "enmasse" / "files" / "crds").glob("*.yaml"))
-    cluster.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
-    names = [f"crd/{yaml.safe_load(file.read_text())['metadata']['name']}" for file in files]
-    cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+    define(cluster)
     return cluster
 
 

@@ -49,6 +49,25 @@ def shown(
     return Shown({each.name: each for each in status.addresses}, errors, origins, placements, state)
 
 
+Facts = tuple[Any, ...]
+
+
+def facts_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> Facts | None:
+    """Return what decides on the status of an Address; None for an object of another kind, of which there are few."""
+    if key.kind != ADDRESS:
+        return None
+    full = _full(became)
+    found = now.addresses.get(full)
+    return (
+        item["metadata"].get("resourceVersion"),
+        became,
+        None if found is None else (found.phase, found.message),
+        now.origins.get(full),
+        now.placements.get(full),
+        now.state.addresses.get(full),
+    )
+
+
 def status_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> dict[str, Any]:
     """Return the status that an object is to have; the times of conditions are those of `item` as long as a condition
     does not change, and empty otherwise."""
@@ -67,7 +86,7 @@ def status_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> dic
 
 
 def _of_address(item: Object, became: Became, now: Shown) -> dict[str, Any]:
-    full = full_name(became.space, LocalName(became.name)) if became.space else AddressName("")
+    full = _full(became)
     found, origin = now.addresses.get(full), now.origins.get(full)
     address = now.state.addresses.get(full)
     if found is None:
@@ -93,6 +112,10 @@ def _of_address(item: Object, became: Became, now: Shown) -> dict[str, Any]:
             has_broker = any(each.active for each in placed)
             conditions["Placed"] = (has_broker, "Placed" if has_broker else "NoBroker", "")
     return {**_status(item, phase, [*messages, *became.notes], conditions), **more}
+
+
+def _full(became: Became) -> AddressName:
+    return full_name(became.space, LocalName(became.name)) if became.space else AddressName("")
 
 
 def _applied(address: Address) -> dict[str, Any]:

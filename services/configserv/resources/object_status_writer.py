@@ -14,7 +14,7 @@ from enmasse.model.configuration import Applied
 from enmasse.model.names import AddressName
 from enmasse.process import runner
 from services.configserv.resources.object_kinds import ResourceKey
-from services.configserv.resources.object_status import shown, status_of, urgency
+from services.configserv.resources.object_status import Facts, facts_of, shown, status_of, urgency
 from services.configserv.resources.object_views import CustomResources
 
 INTERVAL = 1.5
@@ -51,6 +51,9 @@ class StatusWriter:
         self._service = service
         self._since: dict[ResourceKey, float] = {}
         """Object → since when its status is neither ready nor failed, and differs from the written one."""
+        self._done: dict[ResourceKey, Facts] = {}
+        """Object → the facts from which the status follows that it has."""
+        self._looked = -INTERVAL
         self._wake = asyncio.Event()
         self._problem = ""
         self._task = runner.spawn(self._run(), "status of custom resources")
@@ -71,7 +74,8 @@ class StatusWriter:
             except TimeoutError:
                 pass
             self._wake.clear()
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(max(0.0, self._looked + INTERVAL - asyncio.get_running_loop().time()))
+            self._looked = asyncio.get_running_loop().time()
             if self._resources.are_in(self._service.applied.contents) and self._service.applied.state.complete:
                 await self._write(self._due())
 
@@ -83,18 +87,26 @@ class StatusWriter:
         found: dict[ResourceKey, tuple[Object, dict[str, Any]]] = {}
         later: dict[ResourceKey, tuple[Object, dict[str, Any]]] = {}
         since: dict[ResourceKey, float] = {}
+        done: dict[ResourceKey, Facts] = {}
         for key, item in self._resources.objects().items():
             if key not in became:
                 continue
+            facts = facts_of(key, item, became[key], now)
+            if facts is not None and self._done.get(key) == facts:
+                done[key] = facts
+                continue
             status = status_of(key, item, became[key], now)
             when = urgency(item.get("status") or {}, status)
-            if when == "now":
+            if when == "never":
+                if facts is not None:
+                    done[key] = facts
+            elif when == "now":
                 found[key] = item, status
             elif when == "later" and service.reported:
                 since[key] = self._since.get(key, clock)
                 if clock - since[key] >= LATER:
                     later[key] = item, status
-        self._since = since
+        self._since, self._done = since, done
         return {**found, **later}
 
     async def _write(self, due: Mapping[ResourceKey, tuple[Object, dict[str, Any]]]) -> None:
