@@ -154,8 +154,8 @@ class Connection:
 
     @property
     def reading_paused(self) -> bool:
-        """Too much of what was streamed is not taken: the socket is not to be read."""
-        return self.held.paused
+        """The socket is not to be read: too much of what was streamed is not taken, or the user wants it so."""
+        return self.held.paused or self.held.throttled
 
     @property
     def remote_max_frame(self) -> int:
@@ -280,7 +280,7 @@ class Connection:
                 self._end_of_connection(self._close_error)
                 return None
             return due
-        look_again = silence.peer_due(now_ms, self.idle_timeout_ms, self.held.paused)
+        look_again = silence.peer_due(now_ms, self.idle_timeout_ms, self.reading_paused)
         if look_again is not None and now_ms >= look_again:
             self.broken = True
             self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))

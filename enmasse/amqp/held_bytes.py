@@ -13,16 +13,18 @@ def _ignore() -> None: ...
 class HeldBytes:
     """Bytes of pieces: `assembling` of messages that are put together, `streamed` of those that a user takes in pieces.
 
-    `paused`: too much that was streamed is not taken, the socket is not to be read. `on_paused`: it has changed.
+    `paused`: too much that was streamed is not taken, the socket is not to be read. `throttled`: it is not to be read
+    by order of the user. `on_paused`: one of them has changed.
     """
 
-    __slots__ = ("assembling", "limits", "on_paused", "paused", "streamed")
+    __slots__ = ("assembling", "limits", "on_paused", "paused", "streamed", "throttled")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.assembling = 0
         self.streamed = 0
         self.paused = False
+        self.throttled = False
         self.on_paused: Callable[[], None] = _ignore
 
     def add(self, cost: int, streamed: bool) -> bool:
@@ -45,6 +47,11 @@ class HeldBytes:
                 self.on_paused()
         else:
             self.assembling -= cost
+
+    def throttle(self, throttled: bool) -> None:
+        """Have the socket not read, or read again."""
+        self.throttled = throttled
+        self.on_paused()
 
     def let_go(self) -> None:
         """Release the hook of the transport: it is not called again."""

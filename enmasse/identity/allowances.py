@@ -83,6 +83,10 @@ class Allowances:
         found = self._spaces.get(space)
         return NO_LIMITS if found is None else found.limits
 
+    def all_limits(self) -> dict[str, SpaceLimits]:
+        """Return the limits of the spaces that have a plan."""
+        return {name: space.limits for name, space in self._spaces.items() if space.plan}
+
     def plan(self, space: str) -> str:
         """Return the name of the plan of a space; empty without one."""
         found = self._spaces.get(space)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,12 +16,14 @@ import pytest
 from proton import ConnectionException, LinkException
 from proton.utils import BlockingConnection
 
+from enmasse.aio.client import connect
+from enmasse.amqp.messages.message import Message
 from enmasse.model import feeds
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.users import Permission, User
 from tests.authserv.running import Running, user
 from tests.configserv.running import FLAVORS, Client, Configserv
-from tests.kit.waiting import DEADLINE, wait_for
+from tests.kit.waiting import DEADLINE, until, wait_for
 from tests.router.harness import SILENCE, RouterProcess, free_port
 
 ALL = (Permission(effect="allow", operations=("send", "recv"), addresses=("#",)),)
@@ -109,14 +113,19 @@ class Installation:
             self.connect(front, user, space)
         return str(refusal.value)
 
-    def used(self) -> dict[str, int]:
-        """Return what the space uses, as the newest status shows it."""
+    def used(self, space: str = "one") -> dict[str, int]:
+        """Return what a space uses, as the newest status shows it."""
+        used: dict[str, int] = self.space(space)["used"]
+        return used
+
+    def space(self, name: str) -> dict[str, Any]:
+        """Return a space as the newest status shows it."""
         client = Client(self.configserv)
         try:
-            used: dict[str, int] = client.next("status")["spaces"]["one"]["used"]
+            found: dict[str, Any] = client.next("status")["spaces"][name]
         finally:
             client.close(DEADLINE)
-        return used
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -226,3 +235,38 @@ def test_limits_hold_while_the_configuration_service_is_away(installation: Insta
         finally:
             installation.configserv.start()
         wait_for(lambda: installation.used().get("connections") == 2 + len(further), "it learns what is used")
+
+
+def test_a_rate_counts_for_both_routers_together(installation: Installation) -> None:
+    installation.plans(messagesPerSecond=1000)
+    wait_for(lambda: "messagesPerSecond" in installation.space("three")["limits"], "the plan is in force")
+    asyncio.run(_flood(installation))
+    wait_for(lambda: "messagesPerSecond" in installation.used("three"), "the status shows the rate")
+
+
+async def _flood(installation: Installation) -> None:
+    received = 0
+
+    async def flood(front: int) -> None:
+        nonlocal received
+        port = installation.fronts[front].users
+        async with connect(host="127.0.0.1", port=port, user="alice@three", password="pw") as client:
+            receiver = await client.receiver("a", credit=1000)
+            sender = await client.sender("a")
+            while True:
+                while sender.credit:
+                    sender.send_nowait(Message("x"))
+                for delivery in receiver.receive_all(1000):
+                    received += 1
+                    await delivery.accept()
+                await asyncio.sleep(0)
+
+    floods = [asyncio.ensure_future(flood(front)) for front in (0, 1)]
+    await until(lambda: received > 1500 or any(each.done() for each in floods), "both send")
+    before, begun = received, time.monotonic()
+    await until(lambda: received > before + 3000 or any(each.done() for each in floods), "they go on")
+    rate = (received - before) / (time.monotonic() - begun)
+    for each in floods:
+        each.cancel()
+    assert {type(each) for each in await asyncio.gather(*floods, return_exceptions=True)} == {asyncio.CancelledError}
+    assert rate <= 1500, rate

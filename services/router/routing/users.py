@@ -28,6 +28,7 @@ from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, p
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
+from services.router.routing.rates import SpaceRates
 
 if TYPE_CHECKING:
     from enmasse.model import feeds
@@ -51,6 +52,8 @@ class Users:
         self.enforcer: Enforcer[RouterConnection] = Enforcer(
             self.directory, self._visit, lambda seconds, call: router.clock.call_later(seconds, call), router.now
         )
+
+        self.rates = SpaceRates(router.connections, self.enforcer.allowances, router.clock)
 
     def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
@@ -94,6 +97,7 @@ class Users:
         """Put other permissions in force, on open connections too."""
         for connection in self.enforcer.take(body):
             self._visit(connection)
+        self.rates.start()
 
     def _rights(self, connection: RouterConnection) -> UserRights:
         principal = connection.principal
