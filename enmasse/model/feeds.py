@@ -115,7 +115,7 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
     may follow it. `issuers`: those of issuers.json in their order, with the secrets of clients. `anonymous`: there is
     neither file, clients need no credentials. `salt_key`: from which the salts of unknown users are derived, so that
     they stay the same as those of known ones do. `in_spaces`: users and groups of the other `spaces` by their full
-    names, `!!SPACE/NAME`; earlier versions read neither."""
+    names, `!!SPACE/NAME`; `issuers_in_spaces`: space → its issuers; earlier versions read none of the three."""
 
     schema: Literal[1] = SCHEMA
     revision: Count = 0
@@ -125,6 +125,7 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
     salt_key: bytes = b""
     spaces: Spaces | msgspec.UnsetType = msgspec.UNSET
     in_spaces: dict[str, User] | msgspec.UnsetType = msgspec.UNSET
+    issuers_in_spaces: dict[str, dict[str, Issuer]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):

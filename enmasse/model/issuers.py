@@ -14,7 +14,7 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem
 from enmasse.model.loopback import is_loopback
-from enmasse.model.names import simple_error
+from enmasse.model.names import simple_error, space_error
 from enmasse.model.values import Wrong
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519"]
@@ -26,6 +26,7 @@ MAX_TEXT: Final = 1024
 MAX_CA: Final = 256 * 1024
 """Characters of `ca`."""
 MAX_SKEW: Final = 600
+_SPACE_CLAIM = "spaceClaim"
 _EXAMPLE = '{"issuer": "https://sso.example.com/realms/main", "audience": "messaging"}'
 _CERTIFICATE = r"[^-]*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
 _CERTIFICATES = re.compile(f"(?:{_CERTIFICATE})+")
@@ -38,7 +39,8 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     None: where its discovery document says. `ca`: certificates in PEM of the authorities of its server; None: those of
     the system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names.
     `client_id`, `client_secret`: of the client by which passwords are proved; None: they are not proved here, or the
-    client has no secret. The repr has no secret."""
+    client has no secret. `space`: address space of its users; `space_claim`: claim with its name; neither: the space
+    that has the file. The repr has no secret."""
 
     issuer: str
     audience: str
@@ -50,13 +52,16 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     skew: int = 30
     client_id: str | None = None
     client_secret: str | None = None
+    space: str | None = None
+    space_claim: str | None = msgspec.field(default=None, name="spaceClaim")
 
     def __repr__(self) -> str:
         return f"Issuer(issuer={self.issuer!r}, audience={self.audience!r}, client_id={self.client_id!r})"
 
 
-def parse_issuers(document: Document) -> tuple[dict[str, Issuer], list[Problem]]:
-    """Return the valid entries of issuers.json in their order, and the problems of the others."""
+def parse_issuers(document: Document, *, in_space: bool = False) -> tuple[dict[str, Issuer], list[Problem]]:
+    """Return the valid entries of issuers.json in their order, and the problems of the others. `in_space`: the file is
+    that of another address space than the default one, whose issuers prove its users alone."""
     too_many = set(list(document.entries)[MAX_ISSUERS:])
 
     def parse(name: str, entry: Any) -> Issuer:
@@ -65,7 +70,13 @@ def parse_issuers(document: Document) -> tuple[dict[str, Issuer], list[Problem]]
         reason = simple_error(name, "issuer")
         if reason is not None:
             raise Wrong(reason)
-        return _issuer(entry)
+        found = _issuer(entry)
+        for key, value in (("space", found.space), (_SPACE_CLAIM, found.space_claim)):
+            if in_space and value is not None:
+                raise Wrong(
+                    "is for issuers of the default address space: these prove users of their own; remove it", key
+                )
+        return found
 
     return document.parsed(parse)
 
@@ -104,7 +115,10 @@ def _issuer(entry: Any) -> Issuer:
             raise Wrong(f"is missing; write an object such as {_EXAMPLE}", key)
     if "client_secret" in found and "client_id" not in found:
         raise Wrong("needs client_id, the client that has this secret; add it, or remove the secret", "client_secret")
-    return Issuer(**found)
+    if "space" in found and _SPACE_CLAIM in found:
+        raise Wrong("cannot be beside space: a token has one address space; remove one of the two", _SPACE_CLAIM)
+    claim = found.pop(_SPACE_CLAIM, None)
+    return Issuer(**found, space_claim=claim)
 
 
 def _text(value: Any) -> str:
@@ -117,6 +131,13 @@ def _text(value: Any) -> str:
 def _url(value: Any) -> str:
     found = _text(value)
     if (reason := url_error(found)) is not None:
+        raise Wrong(reason)
+    return found
+
+
+def _space(value: Any) -> str:
+    found = values.text(value)
+    if (reason := space_error(found)) is not None:
         raise Wrong(reason)
     return found
 
@@ -159,4 +180,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "skew": lambda value: values.whole(value, 0, MAX_SKEW, " of seconds"),
     "client_id": _text,
     "client_secret": _text,
+    "space": _space,
+    _SPACE_CLAIM: _text,
 }

@@ -19,7 +19,7 @@ from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model import feeds
-from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.names import DEFAULT_SPACE, space_error
 from enmasse.model.users import ANONYMOUS, Verifier, user_name_error
 from enmasse.network.host import counted_host
 from enmasse.process import runner
@@ -56,7 +56,7 @@ class Authenticator:
         """Put other users and issuers in force."""
         if body.salt_key:
             self.unknown = UnknownUsers(USER_ITERATIONS, body.salt_key)
-        self.issuers.replace(body.issuers)
+        self.issuers.replace(body.issuers, body.issuers_in_spaces or {})
         self.users.replace(body)
 
     async def close(self) -> None:
@@ -102,16 +102,27 @@ class Authenticator:
             del self._under_way[key]
 
     def failed(
-        self, mechanism: str, who: Principal, address: str | None, answer: Callable[[], None], *, checked: bool
+        self,
+        mechanism: str,
+        who: Principal,
+        address: str | None,
+        answer: Callable[[], None],
+        *,
+        checked: bool,
+        took: float | None = None,
     ) -> None:
-        """Count a failed login, and answer it: later if the address is not known or had to wait."""
+        """Count a failed login, and answer it: later if the address is not known or had to wait, and DELAY after it has
+        begun where the time must not tell what was looked at. `took`: seconds since then, in that case."""
         self._counts[mechanism, "refused"] += 1
         known = who.full_name if self.users.knows(who) else None  # a name that is unknown may be a password
         log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism)
         self.audit.note(known, address, mechanism, accepted=False)
         if address is not None and checked:
             self._failures.failed(who.full_name, address)
-            answer()
+            if took is None:
+                answer()
+            else:
+                self._loop.call_later(DELAY - took % DELAY, answer)
         else:
             self._loop.call_later(DELAY, answer)
 
@@ -136,42 +147,56 @@ class Authenticator:
             return Principal(name, space=suffix) if name and suffix in self.users.spaces else Principal(stated)
         return Principal(name if name and suffix == space else stated, space=space)
 
+    def is_covert(self, stated: str) -> bool:
+        """Return whether a refusal of this name must take as long as that of each other one: issuers are asked for some
+        address spaces, for others not, and it may name one that there is not."""
+        return bool(self.users.spaces) and self.issuers.prove_spaces and names_space(stated)
+
     def verifier(self, who: Principal, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
         return self.users.verifier(who, mechanism)
 
     def at_once(self, who: Principal, password: str) -> Proof | None:
         """Return the identity of the user with this password if that is known, or cheap to find; else None."""
-        return None if self._may_be_token(who, password) else self.users.at_once(who, password)
+        return None if self._may_be_token(password) else self.users.at_once(who, password)
 
-    async def check(self, who: Principal, password: str) -> Proof | None:
+    async def check(self, who: Principal, password: str, space: str | None) -> Proof | None:
         """Return the identity of the user with this password, which may be a token, if `at_once` has not found it.
-        Issuers are asked about names that have no entry in users.json; those of spaces are not asked yet (decision 51).
+        `space`: as of `check_token`. Issuers are asked about names that have no entry in users.json, but for those in
+        the form of a user of a space that there is not: those of a space without issuers are not asked about either.
         Raises Busy, Unavailable."""
         user = who.name
-        if self._may_be_token(who, password):
-            found = await self.check_token(password)
+        if self._may_be_token(password):
+            found = await self.check_token(password, space)
             return found if found is not None and user in ("", found.principal.name) else None
         if self.users.knows(who) or user == ANONYMOUS or user_name_error(user) is not None:
             return await self.users.check(who, password)
-        if who.space == DEFAULT_SPACE and self.issuers.check_passwords:
-            return await self.issuers.check_password(user, password)
+        names_none = who.space == DEFAULT_SPACE and bool(self.users.spaces) and names_space(user)
+        if self.issuers.checks_passwords_of(who.space) and not names_none:
+            return await self.issuers.check_password(user, password, who.space)
         return await self.users.check(who, password)
 
-    def _may_be_token(self, who: Principal, password: str) -> bool:
-        return who.space == DEFAULT_SPACE and bool(self.issuers) and may_be_token(password)
+    def _may_be_token(self, password: str) -> bool:
+        return bool(self.issuers) and may_be_token(password)
 
-    async def check_token(self, token: str) -> Proof | None:
-        """Return the identity that a token proves. Raises Unavailable."""
-        return await self.issuers.check_token(token)
+    async def check_token(self, token: str, space: str | None) -> Proof | None:
+        """Return the identity that a token proves in an address space; None: in that which it names. Raises
+        Unavailable."""
+        found = await self.issuers.check_token(token, space)
+        return found if found is not None and self._has(found.principal.space) else None
+
+    def _has(self, space: str) -> bool:
+        return space == DEFAULT_SPACE or space in self.users.spaces
 
     async def redeem(self, login: RedeemCode) -> Proof | None:
         """Return the identity that a code of a browser proves. Raises Busy, Unavailable."""
-        return await self.issuers.redeem(login)
+        found = await self.issuers.redeem(login)
+        return found if found is not None and self._has(found.principal.space) else None
 
     async def refresh(self, login: RefreshLogin) -> Proof | None:
         """Return the identity that a refresh token proves. Raises Busy, Unavailable."""
-        return await self.issuers.refresh(login)
+        found = await self.issuers.refresh(login)
+        return found if found is not None and self._has(found.principal.space) else None
 
     def principal(self, who: Principal) -> Principal | None:
         """Return the identity of a user, after the proof by SCRAM."""
@@ -191,6 +216,16 @@ class Authenticator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def now(self) -> float:
+        """Return the time of the loop, in seconds."""
+        return self._loop.time()
+
     def soon(self, call: Callable[[], None]) -> None:
         """Call in the next turn of the loop."""
         self._loop.call_soon(call)
+
+
+def names_space(stated: str) -> bool:
+    """Return whether a name has the form `USER@SPACE`; there need not be such a space."""
+    name, _, suffix = stated.rpartition("@")
+    return bool(name) and space_error(suffix) is None

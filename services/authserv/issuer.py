@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from enmasse.identity.proofs.login_requests import BrowserIssuer, RedeemCode
 from enmasse.logs import log
 from enmasse.model.issuers import Issuer, url_error
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
 from services.authserv.grant import CodeGrant, PasswordGrant
 from services.authserv.issuer_http import Documents, IssuerError
@@ -29,17 +30,20 @@ T = TypeVar("T")
 
 
 class TokenSource:
-    """Users of one issuer, whose keys `run` keeps up to date. `now`: seconds since 1970."""
+    """Users of one issuer, whose keys `run` keeps up to date. `now`: seconds since 1970; `space`: the address space
+    whose file has the issuer."""
 
-    def __init__(self, issuer: Issuer, now: Callable[[], float]) -> None:
+    def __init__(self, issuer: Issuer, now: Callable[[], float], space: str = DEFAULT_SPACE) -> None:
         clock = asyncio.get_running_loop().time
         self.issuer = issuer
+        self.space = issuer.space or space
+        """The address space of its users, unless a claim names it."""
         self.passwords: PasswordGrant | None = None
         """Check of passwords; None: the issuer has no client for that."""
         self.codes: CodeGrant | None = None
         """Check of codes that browsers bring; None: the issuer has no client for that."""
         self._documents = Documents(issuer.ca)
-        self._tokens = Tokens(issuer, now)
+        self._tokens = Tokens(issuer, now, space)
         self._clock = clock
         self._problem = "they have not been fetched yet"
         """Reason for which the keys are not up to date; empty if they are."""

@@ -114,9 +114,9 @@ class LoginRequests(Handler):
     def _ask_issuers(self, payload: bytes) -> None:
         request, answer = decoded_issuer_request(payload), self._pairs[ISSUERS].answer
         if isinstance(request, ListIssuers):
-            answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers())))
+            answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers(request.space))))
             return
-        login = SaslLogin(self._logins, request.client, relayed=False, spaces=False)
+        login = SaslLogin(self._logins, request.client, relayed=False, space=request.space)
         if isinstance(request, RefreshLogin):
             login.refresh(_Reply(request.id, REFRESH, login, answer), request)
         else:

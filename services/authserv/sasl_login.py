@@ -62,6 +62,9 @@ class SaslLogin(Handler):
         self._credentials: str | None = None
         """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
+        self._began = 0.0
+        self._covert = False
+        """A refusal must not tell by its time whether there is a space."""
 
     def mechanisms(self, names: tuple[str, ...], unknown: UnknownUsers) -> dict[str, Callable[[], ServerMechanism]]:
         """Return the mechanisms of these names for SaslServer."""
@@ -131,13 +134,15 @@ class SaslLogin(Handler):
     def redeem(self, exchange: Exchange, code: RedeemCode) -> None:
         """Check a code that a browser has brought from its issuer, and answer as a mechanism does."""
         self.begun(None)
-        self._decide(_Answer(exchange, self), Principal(""), self._logins.redeem(code))
+        self._decide(_Answer(exchange, self), Principal(""), self._space, self._logins.redeem(code))
 
     def refresh(self, exchange: Exchange, request: RefreshLogin) -> None:
         """Check a refresh token, and answer as a mechanism does. Failures of others at this address do not count:
         this client was logged in before."""
         self.begun(None)
-        self._logins.spawn(self._decided(_Answer(exchange, self), Principal(""), self._logins.refresh(request)))
+        self._logins.spawn(
+            self._decided(_Answer(exchange, self), Principal(""), self._space, self._logins.refresh(request))
+        )
 
     # --- mechanisms ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +182,7 @@ class SaslLogin(Handler):
             self._check(exchange, user, password)
 
     def _check(self, exchange: Exchange, user: str, password: str) -> None:
-        who = self._who = self._logins.meant(prepared(user) or user, self._space)
+        who = self._who = self._meant(prepared(user) or user)
         self._credentials = self._logins.credentials(who)
         if not self._may_try():
             exchange.fail()
@@ -188,7 +193,7 @@ class SaslLogin(Handler):
 
     async def _checked(self, exchange: Exchange, who: Principal, password: str) -> None:
         try:
-            proof = await self._logins.check(who, password)
+            proof = await self._logins.check(who, password, self._chosen(who))
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
@@ -197,30 +202,47 @@ class SaslLogin(Handler):
         else:
             self._proved(exchange, proof)
 
+    def _meant(self, stated: str) -> Principal:
+        """Return the user that the client means by a name."""
+        self._covert = self._space is None and self._logins.is_covert(stated)
+        return self._logins.meant(stated, self._space)
+
+    def _chosen(self, who: Principal) -> str | None:
+        """Return the address space that the client has chosen, by its name too; None: its token decides."""
+        return self._space if self._space is not None or who.space == DEFAULT_SPACE else who.space
+
     def _proved(self, exchange: Exchange, proof: Proof) -> None:
+        if proof.principal.full_name != self._who.full_name:  # a token has named the user, or its space
+            self._credentials = None
         self._principal, self._expires, self.refresh_token = proof
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
-        who = self._logins.meant(prepared(user) or user, self._space)
-        self._decide(exchange, who, self._logins.check_token(token))
+        who = self._meant(prepared(user) or user)
+        space = self._chosen(who)
+        self._decide(exchange, who, space, self._logins.check_token(token, space))
 
-    def _decide(self, exchange: Exchange, who: Principal, check: Coroutine[Any, Any, Proof | None]) -> None:
-        """Answer what a check finds. `who`: the user that the client means; without a name: any."""
+    def _decide(
+        self, exchange: Exchange, who: Principal, space: str | None, check: Coroutine[Any, Any, Proof | None]
+    ) -> None:
+        """Answer what a check finds. `who`: the user that the client means; without a name: any. `space`: the address
+        space that it has chosen; None: any."""
         self._who = who
         if self._may_try():
-            self._logins.spawn(self._decided(exchange, who, check))
+            self._logins.spawn(self._decided(exchange, who, space, check))
         else:
             check.close()
             exchange.fail()
 
-    async def _decided(self, exchange: Exchange, who: Principal, check: Awaitable[Proof | None]) -> None:
+    async def _decided(
+        self, exchange: Exchange, who: Principal, space: str | None, check: Awaitable[Proof | None]
+    ) -> None:
         try:
             found = await check
         except (Busy, Unavailable):
             exchange.fail(TEMPORARY)
             return
-        if found is None or found.principal.space != who.space or who.name not in ("", found.principal.name):
+        if found is None or space not in (None, found.principal.space) or who.name not in ("", found.principal.name):
             exchange.fail()
         else:
             self._proved(exchange, found)
@@ -229,6 +251,7 @@ class SaslLogin(Handler):
 
     def begun(self, hostname: str | None) -> None:
         """Take the address that a router or gateway states for its client, and the space that the client has chosen."""
+        self._began, self._covert = self._logins.now(), False
         realm = (hostname or "").partition(CLIENT)[0]
         if self._spaces and self._relayed and realm not in ("", DEFAULT_SPACE) and self._logins.users.spaces:
             self._space = realm
@@ -239,7 +262,8 @@ class SaslLogin(Handler):
         """Answer the client: `user` None if the login has failed."""
         checked = self._end(failed=user is None)
         if user is None:
-            self._logins.failed(mechanism, self._who, self._address, answer, checked=checked)
+            took = self._logins.now() - self._began if self._covert else None
+            self._logins.failed(mechanism, self._who, self._address, answer, checked=checked, took=took)
             return
         if self._principal is None:
             who = self._anonymous if user == ANONYMOUS else self._logins.meant(user, self._space)

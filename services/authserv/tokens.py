@@ -16,6 +16,7 @@ from joserfc.jws import JWSRegistry
 
 from enmasse.identity.principal import Principal
 from enmasse.model.issuers import Issuer
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.users import ANONYMOUS, GROUP, name_error, user_name_error
 from services.authserv.proof import Proof
 
@@ -38,9 +39,10 @@ class TokensOfLogin(NamedTuple):
 
 
 class Tokens:
-    """Tokens of one issuer. `now`: seconds since 1970."""
+    """Tokens of one issuer. `now`: seconds since 1970; `space`: the address space whose file has the issuer."""
 
-    def __init__(self, issuer: Issuer, now: Callable[[], float]) -> None:
+    def __init__(self, issuer: Issuer, now: Callable[[], float], space: str = DEFAULT_SPACE) -> None:
+        self._space = issuer.space or space
         self._issuer = issuer
         self._keys: dict[str, Key] = {}
         self._registry = JWSRegistry(algorithms=issuer.algorithms, strict_check_header=False)
@@ -116,6 +118,9 @@ class Tokens:
         return key
 
     def _principal(self, claims: Mapping[str, Any]) -> Principal | None:
+        space: Any = self._space if self._issuer.space_claim is None else claims.get(self._issuer.space_claim)
+        if not isinstance(space, str):
+            return None
         name = claims.get(self._issuer.user_claim)
         if not isinstance(name, str) or name == ANONYMOUS or user_name_error(name) is not None:
             return None
@@ -124,7 +129,7 @@ class Tokens:
             [group.removeprefix("/") for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
         )
         legal = [group for group in stated if name_error(GROUP + group) is None]
-        return Principal(name, tuple(dict.fromkeys(legal))[:MAX_GROUPS])
+        return Principal(name, tuple(dict.fromkeys(legal))[:MAX_GROUPS], space)
 
 
 def _claims_of(issuer: Issuer, audience: str, now: Callable[[], float]) -> jwt.JWTClaimsRegistry:

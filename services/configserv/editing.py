@@ -247,7 +247,7 @@ def _canonical(kind: Kind, space: str, applied: Applied) -> Callable[[str, Any],
         if kind == "flavors":
             return parse_flavors(document)[0]
         if kind == "issuers":
-            return parse_issuers(document)[0]
+            return parse_issuers(document, in_space=space != DEFAULT_SPACE)[0]
         if kind == "spaces":
             return parse_spaces(document, plans.spaces)[0]
         others = {name: plan for name, plan in plans.addresses.items() if name not in document.entries}

@@ -348,6 +348,7 @@ class ConfigService:
             salt_key=state.salt_key,
             spaces=space_users.reached(state),
             in_spaces=space_users.users(state),
+            issuers_in_spaces=space_users.issuers(state),
         )
         return msgspec.json.encode(body)
 
@@ -500,7 +501,7 @@ class ConfigService:
             self._changed("permissions", USERS)
             self._permission_feed.changed(names)
             return ("permissions", USERS)
-        if now.issuers != was.issuers:
+        if now.issuers != was.issuers or space_users.issuers(now) != space_users.issuers(was):
             self._changed(USERS)
             return (USERS,)
         return ()

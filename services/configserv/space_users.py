@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from enmasse.model import feeds
 from enmasse.model.configuration import AppliedState, differing
+from enmasse.model.issuers import Issuer
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
 from enmasse.model.tenants.tenancy import SpaceState, TenantState
@@ -42,6 +43,11 @@ def users(state: AppliedState) -> dict[str, User] | UnsetType:
     }
 
 
+def issuers(state: AppliedState) -> dict[str, dict[str, Issuer]] | UnsetType:
+    """Return the issuers of each space that has some; UNSET: none has."""
+    return {space: each.issuers for space, each in spaces(state).items() if each.issuers} or UNSET
+
+
 def user(state: AppliedState, space: str, name: str) -> User | None:
     """Return a user of a space, also of the default one; None without such a user."""
     own = state.users if space == DEFAULT_SPACE else spaces(state).get(space, _NONE).users
@@ -52,10 +58,13 @@ def reached(state: AppliedState) -> feeds.Spaces | UnsetType:
     """Return how clients reach the spaces; UNSET: there is no space."""
     if not spaces(state):
         return UNSET
+    shared = (state.issuers or {}).values()
+    named = {issuer.space for issuer in shared}
+    any_named = any(issuer.space_claim is not None for issuer in shared)
     return {
         name: feeds.ReachedSpace(
             hosts=each.space.hosts,
-            tokens=bool(each.issuers),
+            tokens=bool(each.issuers) or any_named or name in named,
             plan=each.space.plan or "",
             limits=_limits(state, each.space.plan),
         )

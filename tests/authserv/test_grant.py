@@ -77,7 +77,7 @@ def test_a_client_with_a_secret_proves_itself_by_http_basic(shared: Running, pub
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"suite:s%3Ae+c%25").decode()
     assert "client_id" not in fields
     assert "client_secret" not in fields
-    assert "s:e" not in repr(shared.service.logins.issuers._sources["issuer-0"].issuer)
+    assert "s:e" not in repr(shared.service.logins.issuers._sources["default"]["issuer-0"].issuer)
 
 
 def test_wrong_passwords_and_unknown_users_are_refused_alike(running: Running) -> None:
@@ -133,7 +133,7 @@ def test_a_success_is_remembered_until_its_token_expires(
     assert len(published.logins) == 3  # failures are not remembered
     published.passwords["dora"] = "dora's"
     published.claims = {"exp": int(time.time()) - 29}  # counts for the skew of 30 s only
-    source = running.service.logins.issuers._sources["issuer-0"].passwords
+    source = running.service.logins.issuers._sources["default"]["issuer-0"].passwords
     assert source is not None
     monkeypatch.setattr(source, "_now", lambda: time.time() + 40)
     for count in (4, 5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from enmasse.model.issuers import ALGORITHMS, MAX_ISSUERS, Issuer, parse_issuers, url_error
@@ -26,6 +27,16 @@ def parsed(entries: dict[str, Any]) -> tuple[dict[str, Issuer], list[str]]:
 
 def test_an_entry_has_defaults() -> None:
     assert parsed({"sso": LEAST}) == ({"sso": Issuer(**LEAST)}, [])
+
+
+def test_issuers_of_the_default_space_may_prove_users_of_others() -> None:
+    good, _ = parsed({"fixed": {**LEAST, "space": "one"}, "claimed": {**LEAST, "spaceClaim": "tenant"}})
+    assert (good["fixed"].space, good["claimed"].space_claim) == ("one", "tenant")
+    assert msgspec.to_builtins(good["claimed"]) == {**LEAST, "spaceClaim": "tenant"}
+    for field in ("space", "spaceClaim"):
+        text = json.dumps({"sso": {**LEAST, field: "one"}}).encode()
+        found, problems = parse_issuers(parse("spaces/two/issuers.json", text), in_space=True)
+        assert not found and [problem.field for problem in problems] == [field]
 
 
 def test_an_entry_may_have_everything_and_its_repr_has_no_secret(ca: str) -> None:
@@ -56,6 +67,9 @@ def test_an_entry_may_have_everything_and_its_repr_has_no_secret(ca: str) -> Non
         ({"algorithms": ["HS256"]}, "algorithms"),
         ({"algorithms": ["none"]}, "algorithms"),
         ({"algorithms": []}, "algorithms"),
+        ({"space": "One"}, "space"),
+        ({"space": "default"}, "space"),
+        ({"space": "one", "spaceClaim": "tenant"}, "spaceClaim"),
         ({"user_claim": 1}, "user_claim"),
         ({"skew": -1}, "skew"),
         ({"skew": 1e9}, "skew"),

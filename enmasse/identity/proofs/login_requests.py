@@ -64,16 +64,18 @@ class LoginAnswer(msgspec.Struct, frozen=True):
 
 
 class ListIssuers(msgspec.Struct, frozen=True, tag_field="ask", tag="list"):
-    """Request for the issuers at which browsers can log in."""
+    """Request for the issuers at which browsers can log in. `space`: the address space of the host that they have
+    asked; None: it is of none."""
 
     id: int
+    space: str | None = None
 
 
 class RedeemCode(msgspec.Struct, frozen=True, tag_field="ask", tag="redeem"):
     """A code that the issuer has given to a browser, to be exchanged for the identity of its user. `issuer`: name in
     issuers.json; `verifier`, `nonce`, `redirect`: of the login that the browser has begun; `stated`: what
     the issuer calls itself when it sends the browser back (RFC 9207), None if it does not; `client`: the browser's
-    address."""
+    address; `space`: as in `ListIssuers`."""
 
     id: int
     issuer: str
@@ -83,6 +85,7 @@ class RedeemCode(msgspec.Struct, frozen=True, tag_field="ask", tag="redeem"):
     redirect: str
     stated: str | None
     client: str
+    space: str | None = None
 
     def __repr__(self) -> str:
         return f"RedeemCode({self.id}, issuer={self.issuer!r}, client={self.client!r})"
@@ -90,12 +93,13 @@ class RedeemCode(msgspec.Struct, frozen=True, tag_field="ask", tag="redeem"):
 
 class RefreshLogin(msgspec.Struct, frozen=True, tag_field="ask", tag="refresh"):
     """A refresh token (RFC 6749, 6), to be exchanged for the present identity of its user. `issuer`: name in
-    issuers.json; `client`: address of the browser."""
+    issuers.json; `client`: address of the browser; `space`: as in `ListIssuers`."""
 
     id: int
     issuer: str
     token: str
     client: str
+    space: str | None = None
 
     def __repr__(self) -> str:
         return f"RefreshLogin({self.id}, issuer={self.issuer!r}, client={self.client!r})"

@@ -64,12 +64,13 @@ def users_in_force(
 
 
 def issuers_in_force(
-    document: Document | None, last: dict[str, Issuer] | None, problems: list[Problem]
+    document: Document | None, last: dict[str, Issuer] | None, problems: list[Problem], *, in_space: bool = False
 ) -> dict[str, Issuer] | None:
-    """Return the issuers in the order of the file; a file that is gone or cannot be used takes none away."""
+    """Return the issuers in the order of the file; a file that is gone or cannot be used takes none away. `in_space`:
+    as of `parse_issuers`."""
     if document is None:
         return last
-    good, wrong = parse_issuers(document)
+    good, wrong = parse_issuers(document, in_space=in_space)
     problems += wrong
     return in_force(document, good, last or {})
 

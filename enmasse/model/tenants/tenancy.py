@@ -141,7 +141,7 @@ def judge(
         users = users_in_force(reader.document(users_file, wrong), users, wrong, None)
     if not same(issuers_file):
         wrong = problems[issuers_file] = []
-        issuers = issuers_in_force(reader.document(issuers_file, wrong), issuers, wrong)
+        issuers = issuers_in_force(reader.document(issuers_file, wrong), issuers, wrong, in_space=True)
     state = SpaceState(space=entry, users=users, issuers=issuers)
     same_rules = was.rules == rules and was.clung == tuple(clung)
     if same_rules and same(addresses_file):

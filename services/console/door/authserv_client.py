@@ -31,11 +31,12 @@ T = TypeVar("T")
 
 class Refresh(NamedTuple):
     """By which the issuer proves the identity of a session again. `issuer`: name in issuers.json; `token`: secret;
-    `client`: the browser's host."""
+    `client`: the browser's host; `space`: the address space whose host it had asked, None: it was of none."""
 
     issuer: str
     token: str
     client: str
+    space: str | None = None
 
 
 class Proved(NamedTuple):
@@ -68,9 +69,9 @@ class Authserv:
         request = {"user": user, "password": password, "client": client, "spaces": True, "space": space}
         return _decided(await self._ask(ADDRESS, request, LoginAnswer), "the password")
 
-    async def issuers(self) -> tuple[BrowserIssuer, ...]:
-        """Return the issuers at which browsers can log in. Raises RequestError."""
-        return (await self._ask(ISSUERS, {"ask": "list"}, IssuersAnswer)).issuers if self.known else ()
+    async def issuers(self, space: str | None) -> tuple[BrowserIssuer, ...]:
+        """Return the issuers at which browsers can log in. `space`: as of `check`. Raises RequestError."""
+        return (await self._ask(ISSUERS, {"ask": "list", "space": space}, IssuersAnswer)).issuers if self.known else ()
 
     async def redeem(self, **login: str | None) -> Proved | None:
         """Return the identity that a code proves, with the fields of `RedeemCode`; None: the issuer refuses it, or it

@@ -25,10 +25,11 @@ SCOPE = "openid"
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A login that has begun. `browser`: digest of the secret in the browser's cookie; `until`: by the monotonic
-    clock."""
+    """A login that has begun. `space`: of the host that the browser has asked, None: of none; `browser`: digest of the
+    secret in the browser's cookie; `until`: by the monotonic clock."""
 
     issuer: str
+    space: str | None
     redirect: str
     nonce: str
     verifier: str
@@ -43,7 +44,7 @@ class BrowserLogins:
         self._now = now
         self._begun: dict[bytes, Begun] = {}
 
-    def begin(self, issuer: BrowserIssuer, redirect: str) -> tuple[str, str]:
+    def begin(self, issuer: BrowserIssuer, redirect: str, space: str | None = None) -> tuple[str, str]:
         """Begin a login. Returns the URL to which the browser goes, and the secret for its cookie. `redirect`: URL to
         which the issuer sends it back."""
         state, nonce, browser = (secrets.token_urlsafe(32) for _ in range(3))
@@ -51,7 +52,7 @@ class BrowserLogins:
         if len(self._begun) >= MOST:
             del self._begun[next(iter(self._begun))]
         self._begun[digest(state)] = Begun(
-            issuer.name, redirect, nonce, verifier, digest(browser), self._now() + SECONDS
+            issuer.name, space, redirect, nonce, verifier, digest(browser), self._now() + SECONDS
         )
         challenge = urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         query = urlencode({

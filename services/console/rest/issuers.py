@@ -8,6 +8,7 @@ from typing import Literal
 from aiohttp import web
 
 from enmasse.api.types import LoginAtIssuer
+from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.door.authserv_client import Refresh
 from services.console.door.browsers import SECONDS, BrowserLogins
@@ -31,15 +32,16 @@ def operations(parts: Components) -> list[Operation]:
 
     async def begin(call: Call) -> web.Response:
         name, origin = call.name(), _origin(call)
-        if configuration.users.anonymous:
+        space = gate.space_of(call.request)
+        if configuration.users.is_open(space or DEFAULT_SPACE):
             raise RequestError("console.login.refused", "there are no users: no login is needed")
-        issuer = next((each for each in await authserv.issuers() if each.name == name), None)
+        issuer = next((each for each in await authserv.issuers(space) if each.name == name), None)
         if issuer is None:
             raise unknown(f"issuer {name[:100]!r} at which browsers can log in")
         if not issuer.endpoint:
             text = f"the issuer {name} cannot be reached, or lets no browsers in; the status of authserv says why"
             raise RequestError("console.login.limited", text)
-        url, secret = begun.begin(issuer, origin + CALLBACK)
+        url, secret = begun.begin(issuer, origin + CALLBACK, space)
         answer = Answer(LoginAtIssuer(url=url)).response()
         answer.set_cookie(
             COOKIE, secret, path=CALLBACK, max_age=int(SECONDS), httponly=True, samesite="Lax",
@@ -70,13 +72,13 @@ def operations(parts: Components) -> list[Operation]:
         try:
             found = await authserv.redeem(
                 issuer=login.issuer, code=code, verifier=login.verifier, nonce=login.nonce, redirect=login.redirect,
-                stated=query.get("iss"), client=call.host,
+                stated=query.get("iss"), client=call.host, space=login.space,
             )  # fmt: skip
         except RequestError:
             return "unavailable"
         caller = None
         if found is not None:
-            refresh = None if found.token is None else Refresh(login.issuer, found.token, call.host)
+            refresh = None if found.token is None else Refresh(login.issuer, found.token, call.host, login.space)
             caller = gate.begin(call.request, found.login, refresh)
         return refused(call, "refused") if caller is None else (caller, login.redirect.removesuffix(CALLBACK))
 

@@ -25,9 +25,10 @@ def operations(parts: Components) -> list[Operation]:
 
     async def options(call: Call) -> Answer:
         call.parameters()
-        if configuration.users.is_open(gate.space_of(call.request) or DEFAULT_SPACE):
+        space = gate.space_of(call.request)
+        if configuration.users.is_open(space or DEFAULT_SPACE):
             return Answer(LoginOptions(anonymous=True, password=False))
-        issuers = [each.name for each in await authserv.issuers()]
+        issuers = [each.name for each in await authserv.issuers(space)]
         return Answer(LoginOptions(anonymous=False, password=authserv.known, issuers=issuers))
 
     async def login(call: Call) -> web.Response:
