@@ -7,6 +7,7 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -24,6 +25,7 @@ COMMANDS = {
     "scale": ("suite", "Set the number of processes of a service."),
     "address": ("configuration", "List, show, add, change and remove addresses."),
     "flavor": ("configuration", "List, show, add, change and remove flavors."),
+    "space": ("configuration", "List, show, add, change and remove address spaces."),
     "config": ("configuration", "Check the files of a configuration."),
     "user": ("configuration", "Add, remove and check users and their permissions."),
     "connection": ("live", "List, show and close connections of clients."),
@@ -73,7 +75,9 @@ class _Lazy(click.Group):
         command = importlib.import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
         if cmd_name not in contexts.WITHOUT:
-            _take_context(command)
+            _take_option(command, context_option)
+        if cmd_name in contexts.WITH_SPACE:
+            _take_option(command, space_option)
         if cmd_name != "context":  # what it writes is chosen each time
             _name_variables(command)
         return command
@@ -90,13 +94,20 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-def _take_context(command: click.Command) -> None:
-    """Give each subcommand the option --context, which `enmasse` has too."""
+def _take_option(command: click.Command, make: Callable[[], click.Option]) -> None:
+    """Give each subcommand an option that many have."""
+    option = make()
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
-            _take_context(subcommand)
-    elif all(each.name != "context" for each in command.params):
-        command.params.append(context_option())
+            _take_option(subcommand, make)
+    elif all(each.name != option.name for each in command.params):
+        command.params.append(option)
+
+
+def space_option() -> click.Option:
+    """Return the option --space."""
+    text = "Work on this address space of the running suite, by the names there."
+    return click.Option(["--space"], metavar="NAME", expose_value=False, callback=contexts.space_it, help=text)
 
 
 def context_option() -> click.Option:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,6 +237,69 @@ def test_a_space_is_made_with_a_plan_and_removed_with_its_messages(client: Clien
     assert client("DELETE", "spaces/three?force=true").status == 204
     wait_for(lambda: client("GET", "spaces/three").status == 404, "the rest is gone")
     assert client("GET", "config").body["errors"] == []
+
+
+def run(suite: Suite, *arguments: str, status: int = 0) -> str:
+    done = suite.command(*arguments, "--port-offset", str(suite.offset))
+    assert done.returncode == status, done
+    return done.stdout or done.stderr
+
+
+def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_path: Path) -> None:
+    assert "added shop to the running suite" in run(suite, "space", "add", "shop", "--plan", "small")
+    assert "already" in run(suite, "space", "add", "shop", status=1)
+    run(suite, "space", "set", "shop", 'hosts=["shop.example.com"]')
+    assert "no valid plan" in run(suite, "space", "set", "shop", "plan=none", status=1)
+    at = ("--space", "shop")
+    (tmp_path / "password").write_text(PASSWORD)
+    run(suite, "user", "add", "clerk", "--password-file", str(tmp_path / "password"), *at)
+    run(suite, "user", "allow", "clerk", "send,recv", "#", *at)
+    assert "clerk" in run(suite, "user", "list", *at) and "clerk" not in run(suite, "user", "list", "--space", "one")
+    run(suite, "user", "check", "clerk", "send", "orders", *at)
+    entry = ["address", "add", "orders", "--type", "queue", "--set", "plan=queue"]
+    assert "added orders to space shop" in run(suite, *entry, *at)
+    assert "orders" in run(suite, "address", "list", *at)
+    assert json.loads((suite.config / "spaces/shop/addresses.json").read_text()) == {
+        "orders": {"type": "queue", "plan": "queue"}
+    }
+    wait_for(lambda: "1 of 1" in run(suite, "space", "show", "shop"), "the address of the space is ready")
+    shown = run(suite, "space", "show", "shop")
+    assert "addresses: 1 of 2" in shown and "addressesByType.queue: 1" in shown
+    rows = json.loads(run(suite, "space", "list", "--json"))["spaces"]
+    assert {row["name"]: row["plan"] for row in rows}["shop"] == "small"
+    assert "there is no address 'orders'" not in run(suite, "address", "show", "orders", *at)
+    assert client("POST", "spaces/shop/addresses/orders/messages", {"body": "kept"}).status == 204
+    assert "kept" in run(suite, "address", "browse", "orders", *at)
+    for command in (
+        ("connection", "list"),
+        ("events",),
+        ("top", "--once"),
+        ("subscription", "list"),
+        ("retained", "list"),
+    ):
+        assert "!!" not in run(suite, *command, *at)
+    assert run(suite, "address", "list", "--space", "none", status=1)
+    run(suite, "space", "remove", "shop")
+    wait_for(lambda: "removed" in run(suite, "space", "show", "shop"), "its queue holds a message")
+    assert "thrown away" in run(suite, "space", "remove", "shop", "--force")
+    wait_for(lambda: "shop" not in run(suite, "space", "list"), "it is gone")
+
+
+def test_config_check_knows_the_folders_of_spaces(suite: Suite, tmp_path: Path) -> None:
+    files: dict[str, Any] = {"spaces.json": {"one": {}}, "addresses.json": {}, "flavors.json": {}}
+    files |= {"spaces/one/addresses.json": {"a": {"type": "queue"}}, "spaces/two/users.json": {}}
+    files |= {"spaces/one/adresses.json": {}, "spaces/Three/users.json": {}}
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(json.dumps(content))
+    done = suite.command("config", "check", str(tmp_path), "--json")
+    found = {(error["file"], error["entry"]) for error in json.loads(done.stdout)["errors"]}
+    assert done.returncode == 1 and found == {
+        ("spaces/one/addresses.json", "a"),
+        ("spaces/two", None),
+        ("spaces/one/adresses.json", None),
+        ("spaces/Three", None),
+    }
 
 
 def test_the_document_has_the_operations_of_spaces(client: Client) -> None:

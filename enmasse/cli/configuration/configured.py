@@ -10,10 +10,10 @@ from typing import Any, NoReturn, Protocol
 
 from enmasse.cli.common import UNREACHABLE, end
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.kinds import CONFLICTS, UNCHANGED, USERS, Kind
+from enmasse.cli.configuration.kinds import CONFLICTS, SPACES, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.api_problems import refused
-from enmasse.cli.contexts.console import API, Console, LocalConsole, console, items, path
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.console import Console, LocalConsole, api, console, items, path
+from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.text import offset_option
 
@@ -53,10 +53,19 @@ def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | 
     """Return the entries that a command works on. `config`: the folder that the user named."""
     if place is not None:
         return cluster.ClusterEntries(place, kind)
-    if (context := in_force()) is not None:
-        return ContextEntries(kind, offset, str(context))
+    if (there := at_console(kind, offset)) is not None:
+        return there
     folder = edited_folder(config, offset)
     return FileEntries(kind, folder, offset, None if config is not None else LocalConsole(offset))
+
+
+def at_console(kind: Kind, offset: int) -> ContextEntries | None:
+    """Return the entries at a console: of a context in force, and of an address space; None: these are of files."""
+    context, name = in_force(), space()
+    if context is None and name is None:
+        return None
+    within = "" if name is None else f"space {name}"
+    return ContextEntries(kind, offset, " of ".join(filter(None, (within, "" if context is None else str(context)))))
 
 
 def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
@@ -197,7 +206,8 @@ class ContextEntries:
 
     def add(self, name: str, entry: dict[str, Any]) -> str:
         """Add an entry."""
-        if not self._resource(name).put(name, entry, None):
+        resource = self._resource(name)
+        if resource.entry is not None or not resource.put(name, entry, None):
             self._kind.in_use(self.where, name)
         return self.where
 
@@ -222,7 +232,7 @@ class ContextEntries:
 
     def force(self, name: str) -> None:
         """Have the messages of a removed address deleted."""
-        where = f"{API}{path(self._kind.plural, name)}?force=1"
+        where = api(path(self._kind.plural, name)) + "?force=1"
         status, found = console(self._offset).request("DELETE", where, headers={"If-Match": "*"})
         if status >= 400 and status != 404:  # 404: it was empty, and is gone
             refused(status, found)
@@ -259,7 +269,7 @@ class _Resource:
         """Read an entry. Raises NotRunning if the console of this machine does not answer, or is not ready."""
         from enmasse.cli.contexts.http import NotRunning
 
-        where = API + path(kind.plural, name)
+        where = api(path(kind.plural, name))
         if isinstance(there, LocalConsole):
             status, row = there.attempt("GET", where)
             if status == 503:
@@ -270,18 +280,18 @@ class _Resource:
             return _Resource(there, kind, None, None)
         if status >= 400:
             refused(status, row)
-        leaving = row.get("phase") == "Terminating" and row["entry"] is None
+        leaving = row["entry"] is None and (row.get("phase") == "Terminating" or kind is SPACES)
         return _Resource(there, kind, row["etag"], row["entry"], leaving)
 
     def put(self, name: str, entry: dict[str, Any], etag: str | None) -> bool:
         """Write the entry; return False on a conflict. `etag` None: there must not be one."""
         headers = {} if etag is None else {"If-Match": etag if etag == "*" else f'"{etag}"'}
-        status, found = self.console.request("PUT", API + path(self.kind.plural, name), entry, headers)
+        status, found = self.console.request("PUT", api(path(self.kind.plural, name)), entry, headers)
         return self._done(status, found)
 
     def delete(self, name: str) -> bool:
         """Remove the entry; return False if it does not exist."""
-        status, found = self.console.request("DELETE", API + path(self.kind.plural, name), headers={"If-Match": "*"})
+        status, found = self.console.request("DELETE", api(path(self.kind.plural, name)), headers={"If-Match": "*"})
         return self._done(status, found)
 
     def _done(self, status: int, found: Any) -> bool:

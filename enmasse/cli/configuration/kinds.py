@@ -1,4 +1,4 @@
-"""The kinds of entries that commands change: addresses, flavors and users."""
+"""The kinds of entries that commands change: addresses, flavors, users and address spaces."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Kind:
             end("address.name.in-use", text)
         if self is FLAVORS:
             end("flavor.name.in-use", text)
+        if self is SPACES:
+            end("space.name.in-use", text)
         end("user.name.in-use", text)
 
     def unknown(self, where: str, name: str, known: Iterable[str], outcome: str = "") -> NoReturn:
@@ -48,7 +50,10 @@ class Kind:
             end("address.name.unknown", text)
         if self is FLAVORS:
             end("flavor.name.unknown", text)
+        if self is SPACES:
+            end("space.name.unknown", text)
         end("user.name.unknown", text)
 
 
 ADDRESSES, FLAVORS, USERS = Kind("addresses", "address"), Kind("flavors", "flavor"), Kind("users", "user")
+SPACES = Kind("spaces", "space")

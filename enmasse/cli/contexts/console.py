@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
 from enmasse.cli.contexts.api_problems import Lost, refused
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.cli.contexts.http import NotRunning, operator_secret, request
 from enmasse.http.http11 import NONE
 
@@ -72,6 +72,13 @@ def console(offset: int) -> Console:
     return RemoteConsole.of(context)
 
 
+def api(where: str) -> str:
+    """Return the path of a resource of the API, in the address space that the command works on."""
+    name = space()
+    of_all = where.partition("?")[0].partition("/")[0] in ("me", "spaces", "plans", "login")
+    return API + (where if name is None or of_all else f"{path('spaces', name)}/{where}")
+
+
 def path(*parts: str) -> str:
     """Return the path of a resource, with its names percent-encoded."""
     return "/".join(quote(part, safe="") for part in parts)
@@ -79,7 +86,7 @@ def path(*parts: str) -> str:
 
 def ask(offset: int, method: str, where: str, body: Any = None, headers: Mapping[str, str] = NONE) -> Any:
     """Return the answer, None without a body. Ends the command with status 1 if it is refused, 4 without an answer."""
-    status, found = console(offset).request(method, API + where, body, headers)
+    status, found = console(offset).request(method, api(where), body, headers)
     if status >= 400:
         refused(status, found)
     return found

@@ -28,6 +28,9 @@ WITHOUT = frozenset({"init", "up", "restore", "deploy", "spark", "help", "contex
 PLACES = ("offset", "config", "namespace", "data")
 """Parameters by which a command line names a suite itself."""
 _NAMED, _FOUND = "enmasse.cli.contexts.contexts.named", "enmasse.cli.contexts.contexts.found"
+_SPACE = "enmasse.cli.contexts.contexts.space"
+WITH_SPACE = frozenset({"address", "user", "connection", "subscription", "retained", "top", "events"})
+"""Commands that work on what one address space has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class Context:
     mqtt: str | None = None
     namespace: str | None = None
     kube_context: str | None = None
+    space: str | None = None
+    """Address space that commands work on; None: that of the user."""
 
     def __str__(self) -> str:
         return f"context {self.name}"
@@ -115,6 +120,28 @@ def name_it(running: click.Context, _: click.Parameter, name: str | None) -> Non
     """Take the value of the option --context."""
     if name:
         running.find_root().meta[_NAMED] = name
+
+
+def space_it(running: click.Context, _: click.Parameter, name: str | None) -> None:
+    """Take the value of the option --space."""
+    if name:
+        running.find_root().meta[_SPACE] = name
+
+
+def space() -> str | None:
+    """Return the address space that the running command works on: that of --space, else of the context in force; None:
+    that of the user, for the operator the default one. Ends the command if it names files itself."""
+    running = click.get_current_context(silent=True)
+    root = None if running is None else running.find_root()
+    if running is None or root is None or root.invoked_subcommand not in WITH_SPACE:
+        return None
+    named: str | None = root.meta.get(_SPACE)
+    here = click.core.ParameterSource.COMMANDLINE
+    if named is not None and any(running.get_parameter_source(place) is here for place in ("config", "namespace")):
+        text = "--space works on a running suite: leave --config and --namespace out, or change the files in spaces/"
+        raise click.UsageError(text)
+    context = in_force(running)
+    return named or (None if context is None else context.space)
 
 
 def in_force(running: click.Context | None = None) -> Context | None:

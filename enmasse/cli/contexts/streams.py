@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from enmasse.cli.contexts.api_problems import Lost
-from enmasse.cli.contexts.console import API, Console
+from enmasse.cli.contexts.console import Console, api
 
 ATTEMPTS, PAUSE = 20, 1.0
 """New streams that are tried after a loss, and seconds between two of them: a console that died is back by then."""
@@ -19,10 +19,11 @@ def follow(there: Console, where: str) -> Iterator[tuple[str, Any]]:
     """Yield the events of a stream: `snapshot` with all rows, then each `change`. Where the stream ends, because the
     login has expired, rights have changed or the console was restarted, another one begins, with a snapshot. Raises
     Lost."""
+    path = api(where)
     failures = ATTEMPTS  # the first stream has no second attempt
     while True:
         try:
-            for kind, data in there.events(f"{API}{where}"):
+            for kind, data in there.events(path):
                 failures = 0
                 if kind != END:
                     yield kind, data

@@ -119,7 +119,8 @@ class RestApi:
             with self._parts.live.followed():
                 return await there.handler(Call(request, acting, there))
         except RequestError as error:
-            raise RequestError(error.id, in_space(space, error.detail), error.errors) from None
+            error.detail = in_space(space, error.detail)
+            raise
 
     def _operations_of(self, space: str) -> dict[str, Operation]:
         """Return the operations of an address space, made when they are wanted."""

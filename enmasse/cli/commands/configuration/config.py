@@ -40,6 +40,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
         _check_there(str(context), offset, as_json=as_json)
     import msgspec
 
+    from enmasse.cli.configuration.space_folders import of_spaces, strange_in_spaces
     from enmasse.model.configuration import Applied, apply
     from enmasse.text import counted
 
@@ -53,8 +54,8 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
         from enmasse.cli.configuration.checking import check_there
 
         check_there(str(folder), _contents(folder), context, offset, json_=as_json)
-    applied = apply(_contents(folder), Applied())
-    problems = sorted(set(applied.problems))
+    applied = apply(_contents(folder) | of_spaces(folder), Applied())
+    problems = sorted({*applied.problems, *strange_in_spaces(folder)})
     state = applied.state
     found = {
         "addresses": len(state.addresses), "flavors": len(state.flavors), "brokers": len(state.brokers or ()),

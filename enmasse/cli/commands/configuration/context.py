@@ -31,12 +31,13 @@ def command() -> None:
               help="Authorities (PEM) that TLS trusts, instead of the system's.")  # fmt: skip
 @click.option("--amqp", metavar="URL", help="AMQP listener for send, receive, request, reply and bench.")
 @click.option("--mqtt", metavar="URL", help="MQTT listener for publish and subscribe.")
+@click.option("--space", metavar="NAME", help="Address space that commands work on, if not that of the user.")
 @click.option("--namespace", metavar="NAME",
               help="Instead of URL: namespace of a Kubernetes cluster, for status, address and flavor.")  # fmt: skip
 @click.option("--kube-context", metavar="NAME", help="With --namespace: context of the kubeconfig.")
 def add(
     name: str, url: str | None, user: str | None, new_password_file: str | None, ca: str | None, amqp: str | None,
-    mqtt: str | None, namespace: str | None, kube_context: str | None,
+    mqtt: str | None, space: str | None, namespace: str | None, kube_context: str | None,
 ) -> None:  # fmt: skip
     """Add a context: the suite whose console is at URL, such as https://messaging.example.com."""
     from enmasse.cli.contexts.contexts import LOCAL, Context, Contexts, fault_of_url, readable_by_others
@@ -58,7 +59,7 @@ def add(
         end("context.name.in-use", f"there is a context {name!r} already; `enmasse context remove {name}` removes it")
     contexts.by_name[name] = Context(
         name=name, user=user, password_file=_whole(new_password_file), ca=_whole(ca), namespace=namespace,
-        kube_context=kube_context, **urls,
+        kube_context=kube_context, space=space, **urls,
     )  # fmt: skip
     contexts.write()
     say(f"added {name}; `enmasse context use {name}` makes it the current one")
@@ -90,7 +91,7 @@ def list_(as_json: bool) -> None:
     from enmasse.cli.output.tables import print_table
 
     contexts = Contexts.read()
-    fields = ("url", "user", "amqp", "mqtt", "namespace", "ca")
+    fields = ("url", "user", "space", "amqp", "mqtt", "namespace", "ca")
     rows = [(name, *(getattr(each, field) for field in fields)) for name, each in sorted(contexts.by_name.items())]
     rows.insert(0, (LOCAL, *(None for _ in fields)))
     if as_json:

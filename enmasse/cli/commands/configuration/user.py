@@ -11,9 +11,8 @@ import click
 
 from enmasse.cli.common import FAILED, end, port_offset, report, say
 from enmasse.cli.completion import addresses, users
-from enmasse.cli.configuration.configured import ContextEntries, FileEntries
+from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console
 from enmasse.cli.configuration.kinds import USERS
-from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.model.operations import OPERATIONS
 
@@ -204,7 +203,7 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     from enmasse.model.jsonfile import Unparsable
     from enmasse.text import printable
 
-    if in_force() is not None:
+    if config is None and at_console(USERS, offset) is not None:
         _check_by_console(offset, name, operation, address, as_json=as_json)
     folder = edited_folder(config, offset)
     text, present = entries.read(folder, USERS)
@@ -288,8 +287,8 @@ def _grant(
 
 def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
     """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
-    if config is None and (context := in_force()) is not None:
-        return ContextEntries(USERS, offset, str(context))
+    if config is None and (there := at_console(USERS, offset)) is not None:
+        return there
     return FileEntries(USERS, edited_folder(config, offset), offset, None)
 
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from enmasse.cli.common import end
 from enmasse.cli.contexts.api_problems import refused
-from enmasse.cli.contexts.console import API, ask, console, items, path
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.console import api, ask, console, items, path
+from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.identity.owned import owned, owner
 from enmasse.identity.principal import ANONYMOUS, named
 from enmasse.model.sessions import (
@@ -29,16 +29,16 @@ R = TypeVar("R")
 
 def subscriptions(offset: int) -> list[SubscriptionRow]:
     """Return all subscriptions."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "subscriptions", None, SubscriptionsReply).subscriptions
     return [_subscription(row) for row in items(offset, "subscriptions")]
 
 
 def subscription(offset: int, id: str) -> SubscriptionRow:
     """Return the subscription with this id. Ends the command if it does not exist."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "subscription", ById(id=id), SubscriptionRow, "subscription.name.unknown")
-    status, found = console(offset).request("GET", API + path("subscriptions", id))
+    status, found = console(offset).request("GET", api(path("subscriptions", id)))
     if status == 404:
         end("subscription.name.unknown", f"there is no subscription {id}")
     if status >= 400:
@@ -48,7 +48,7 @@ def subscription(offset: int, id: str) -> SubscriptionRow:
 
 def delete(offset: int, id: str) -> None:
     """Delete a subscription. Ends the command if it does not exist."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         _here(offset, "delete", ById(id=id), Done, "subscription.name.unknown")
     else:
         ask(offset, "DELETE", path("subscriptions", id))
@@ -56,7 +56,7 @@ def delete(offset: int, id: str) -> None:
 
 def sessions(offset: int) -> list[SessionRow]:
     """Return all MQTT sessions."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "sessions", None, SessionsReply).sessions
     return [
         SessionRow(
@@ -70,7 +70,7 @@ def sessions(offset: int) -> list[SessionRow]:
 
 def disconnect(offset: int, client: str) -> int:
     """Disconnect an MQTT client; return how many there were."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
     of = owner(client)
     elsewhere = {row["name"] for row in items(offset, "brokers")}  # a broker may have MQTT clients of its own
@@ -87,7 +87,7 @@ def disconnect(offset: int, client: str) -> int:
 
 def retained(offset: int, filter: str, limit: int) -> RetainedReply:
     """Return the first retained messages that match a filter, and how many do."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "retained", ByFilter(filter=filter, limit=limit), RetainedReply)
     found = _matching(offset, filter)
     return RetainedReply(retained=found[:limit], total=len(found))
@@ -95,7 +95,7 @@ def retained(offset: int, filter: str, limit: int) -> RetainedReply:
 
 def clear(offset: int, filter: str) -> int:
     """Clear the retained messages that match a filter; return how many there were."""
-    if in_force() is None:
+    if in_force() is None and space() is None:
         return _here(offset, "clear_retained", ByFilter(filter=filter), Done).count
     found = _matching(offset, filter)
     for row in found:

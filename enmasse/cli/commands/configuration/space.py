@@ -1,0 +1,123 @@
+"""`enmasse space list|show|add|set|remove`: the address spaces of a running suite."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from enmasse.cli.common import port_offset, say
+from enmasse.cli.configuration import entries
+from enmasse.cli.configuration.configured import ContextEntries
+from enmasse.cli.configuration.kinds import SPACES
+from enmasse.cli.contexts.console import items
+from enmasse.cli.contexts.contexts import in_force
+
+
+@click.group(name="space", short_help="List, show, add, change and remove address spaces.")
+def command() -> None:
+    """List, show, add, change and remove address spaces: what each tenant has of a suite.
+
+    Works on the running suite (at --port-offset), in a context on the suite there, by the API of the console, which
+    changes spaces.json. `--space` of other commands names the space that they work on.
+    """
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+def _there(offset: int) -> ContextEntries:
+    context = in_force()
+    return ContextEntries(SPACES, offset, "the running suite" if context is None else str(context))
+
+
+@command.command("list")
+@port_offset
+@_as_json
+def list_(offset: int, as_json: bool) -> None:
+    """List the address spaces: plan, hosts, and addresses that are ready."""
+    from enmasse.cli.output.tables import print_table
+
+    rows = items(offset, "spaces")
+    if as_json:
+        click.echo(json.dumps({"spaces": rows}))
+        return
+    cells = [(row["name"], row["plan"] or "", " ".join(row["hosts"]), _ready(row)) for row in rows]
+    print_table(("space", "plan", "hosts", "ready"), cells, "there are no address spaces; `enmasse space add` adds one")
+
+
+def _ready(row: dict[str, Any]) -> str:
+    if row["entry"] is None:
+        return "removed"
+    return f"{row['phases']['Active']} of {sum(row['phases'].values())}"
+
+
+@command.command("show")
+@click.argument("name")
+@port_offset
+@_as_json
+def show(name: str, offset: int, as_json: bool) -> None:
+    """Show an address space, and what it uses of its plan."""
+    from enmasse.text import printable
+
+    rows = {row["name"]: row for row in items(offset, "spaces")}
+    if name not in rows:
+        SPACES.unknown(_there(offset).where, name, rows)
+    row = rows[name]
+    if as_json:
+        click.echo(json.dumps(row))
+        return
+    say(f"{printable(name)}: {json.dumps(row['entry']) if row['entry'] is not None else 'removed'}")
+    say(f"  addresses ready: {_ready(row)}")
+    for limit in row["limits"] | row["used"]:
+        used, most = row["used"].get(limit), row["limits"].get(limit)
+        if isinstance(used, dict) or isinstance(most, dict):
+            for kind in (most or {}) | (used or {}):
+                say(f"  {limit}.{kind}: {_of((used or {}).get(kind, 0), (most or {}).get(kind))}")
+        else:
+            say(f"  {limit}: {_of(used, most)}")
+
+
+def _of(used: Any, most: Any) -> str:
+    return " of ".join(str(each) for each in ("?" if used is None else used, most) if each is not None)
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--plan", metavar="NAME", help="Plan of plans.json; without one the space may use everything.")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host by which clients mean the space, also.")
+@port_offset
+def add(name: str, plan: str | None, hosts: tuple[str, ...], offset: int) -> None:
+    """Add an address space. No client can log in there before it has users: `enmasse user add NAME --space SPACE`."""
+    entry = {**({} if plan is None else {"plan": plan}), **({"hosts": list(hosts)} if hosts else {})}
+    say(f"added {name} to {_there(offset).add(name, entry)}")
+
+
+@command.command("set")
+@click.argument("name")
+@click.argument("properties", metavar="KEY=VALUE...", nargs=-1, required=True)
+@port_offset
+def set_(name: str, properties: tuple[str, ...], offset: int) -> None:
+    """Change keys of an address space: plan=NAME, hosts='["HOST"]'; KEY= removes the key."""
+    where = _there(offset).change(name, lambda entry, _: entries.with_keys(entry, properties))
+    say(f"changed {name} in {where}")
+
+
+@command.command("remove")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Delete the messages that its addresses hold.")
+@port_offset
+def remove(name: str, force: bool, offset: int) -> None:
+    """Remove an address space with its files: its users, addresses and issuers.
+
+    Addresses that hold messages are kept by the suite until they are empty, or until the space is removed with --force;
+    that works also after it was removed.
+    """
+    there = _there(offset)
+    where = there.remove(name, force=force)
+    if where:
+        say(f"removed {name} from {where}")
+    if force:
+        there.force(name)
+        say(f"what {name} holds is thrown away")
