@@ -60,7 +60,7 @@ def users() -> UserDirectory:
 
 @pytest.fixture
 def gate(users: UserDirectory) -> Gate:
-    return Gate(users, FakeAuthserv(), None, is_tls=True)  # type: ignore[arg-type]
+    return Gate(users, FakeAuthserv(), None, is_tls=True)  # type: ignore[arg-type]  # what the gate uses of it
 
 
 def request(host: str, user: str | None = None, password: str = "right") -> web.Request:

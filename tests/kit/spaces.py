@@ -29,7 +29,7 @@ def running_with_spaces(folder: Path, files: dict[str, Any], **more: Any) -> Ite
 def _open_guards() -> None:
     from enmasse.model import configuration
 
-    configuration.Applied = partial(configuration.Applied, tenants=True)  # type: ignore[misc,assignment]
+    configuration.Applied = partial(configuration.Applied, tenants=True)  # type: ignore[misc,assignment]  # as the guard will open it
     from enmasse.supervisor import start
     from enmasse.supervisor.plan.services import SettingsMaker
 
@@ -39,7 +39,7 @@ def _open_guards() -> None:
     def with_spaces(self: SettingsMaker, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         return make(self, name, kind, **more, **({"spaces": True} if name == "configserv" else {}))
 
-    SettingsMaker.__call__ = with_spaces  # type: ignore[method-assign]
+    SettingsMaker.__call__ = with_spaces  # type: ignore[method-assign]  # replaced for tests
 
 
 if __name__ == "__main__":

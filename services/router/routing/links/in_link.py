@@ -177,7 +177,7 @@ class InLink(LinkRecord):
             address: RoutedAddress = self.address  # type: ignore[assignment]  # as above
             if address.holders and not out.ready and out not in address.neighbours:
                 # behind those that wait, which it would overtake elsewhere: a consumer with credit takes them in order
-                out = next((holder for holder in address.holders if holder in choice.outs), out)  # type: ignore[union-attr]
+                out = next((holder for holder in address.holders if holder in choice.outs), out)  # type: ignore[union-attr]  # as above
             out.offer(payload, (self, delivery_id), message_format)
 
     def forward_multicast(
