@@ -63,6 +63,10 @@ class UserDirectory:
         """Return whether clients of a space need no credentials, because there are no users."""
         return self.anonymous and space == DEFAULT_SPACE
 
+    def has_space(self, space: str) -> bool:
+        """Return whether there is an address space of this name; the default one is always there."""
+        return space in self._spaces
+
     def may_lack_entry(self, space: str) -> bool:
         """Return whether a space may have users without an entry: there are issuers, whose tokens name them, or it is
         not known."""

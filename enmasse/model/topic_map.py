@@ -18,11 +18,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.addresses import Address
-from enmasse.model.names import SPACE, AddressName, WireName, router_form, wire_name
+from enmasse.model.names import (
+    DEFAULT_SPACE,
+    SPACE,
+    AddressName,
+    LocalName,
+    WireName,
+    full_name,
+    router_form,
+    space_prefix,
+    split_name,
+    wire_name,
+)
 from enmasse.name_tries import NameTrie
 
 MAX_LEVELS = 200
@@ -38,7 +49,7 @@ _NO_TOPIC = re.compile(r"[+#\0]")  # characters that no topic name can hold [MQT
 
 class TopicOwner(NamedTuple):
     """The address that takes a topic. `wire`: its name on AMQP, to which one sends. `to`: what a message's `to` says:
-    the same, and for an address that is no topic the levels below it too."""
+    the same as its space has it, and for an address that is no topic the levels below it too."""
 
     name: AddressName
     type: AddressType
@@ -127,22 +138,33 @@ def _escape_filter(levels: list[str]) -> list[str]:
 
 
 class TopicMap:
-    """Topics over one snapshot of the addresses: of those in the default address space, the others' names are no topics
-    of its clients. Cheap to make: what filters need is built with the first of them."""
+    """Topics over one snapshot of the addresses of one address space: the others' names are no topics of its clients.
+    Cheap to make: what filters need is built with the first of them.
 
-    def __init__(self, addresses: Mapping[AddressName, Address], leaving: Iterable[AddressName] | None = None) -> None:
-        self.default: AddressName | None = None
+    Topics, filters and what a message's `to` says are names in the space; `TopicOwner` and `FilterTarget` have full
+    names, but for `TopicOwner.to`. Names on AMQP may be given in either form."""
+
+    def __init__(
+        self,
+        addresses: Mapping[AddressName, Address],
+        leaving: Iterable[AddressName] | None = None,
+        space: str = DEFAULT_SPACE,
+    ) -> None:
+        self.space = space
+        self.prefix = space_prefix(space)
+        """Beginning of the full names of the space."""
+        self.default: LocalName | None = None
         """The topic address that takes what no other does."""
-        self._addresses: Mapping[AddressName, Address | None] = addresses
+        self._addresses: Mapping[LocalName, Address | None] = cast("Mapping[LocalName, Address]", addresses)
         gone: dict[AddressName, Address | None] = {name: None for name in leaving or () if name not in addresses}
-        if gone:
-            self._addresses = {**gone, **addresses}
-        self._dotted: dict[str, AddressName] = {}  # router's form → name, all names if one of them has a dot
+        every = {**gone, **addresses} if gone else addresses
+        self._dotted: dict[str, LocalName] = {}  # router's form → name, all names if one of them has a dot
         self._longest = 0
         self._tree: NameTrie | None = None
         dotted = False
-        if any(name.startswith(SPACE) for name in self._addresses):
-            self._addresses = {name: each for name, each in self._addresses.items() if not name.startswith(SPACE)}
+        if gone or self.prefix or any(name.startswith(SPACE) for name in every):
+            named = ((split_name(name), address) for name, address in every.items())
+            self._addresses = {name.local: address for name, address in named if name.space == space}
         for name, address in self._addresses.items():
             if address is not None and address.mqtt_default and address.traits.levels:
                 self.default = name
@@ -153,6 +175,20 @@ class TopicMap:
         self._below_default = "" if self.default is None else self.default + "/"
         if dotted:
             self._dotted = {router_form(name): name for name in self._addresses}
+
+    # Names
+
+    def full(self, name: str) -> str:
+        """Return the full name, or filter over full names, of one on AMQP in the space."""
+        return self.prefix + name
+
+    def local(self, name: str) -> str:
+        """Return a name on AMQP as clients of the space know it; other spaces' as it is."""
+        return name.removeprefix(self.prefix)
+
+    def relative(self, text: str) -> str:
+        """Return a text for people of the space, with the names in it as they know them."""
+        return text.replace(self.prefix, "") if self.prefix else text
 
     # Topics
 
@@ -170,11 +206,17 @@ class TopicMap:
             return None
         to = name if len(topic) == len(name) else name + "/" + escape(topic[len(name) + 1 :])
         if not address.traits.levels:
-            return TopicOwner(name, address.type, wire_name(name), to)
+            return self._owner(name, address.type, to)
         return self._topic(to)
+
+    def _owner(self, name: LocalName, type: AddressType, to: str) -> TopicOwner:
+        """Return the owner of an address that is no topic."""
+        known = full_name(self.space, name)
+        return TopicOwner(known, type, wire_name(known), to)
 
     def owner_of_wire(self, to: str) -> TopicOwner | None:
         """Return the owner of an AMQP name: an address, or the topic address above it; None without one."""
+        to = self.local(to)
         name = self._prefix_of_wire(to)
         if name is None:
             return None
@@ -182,12 +224,13 @@ class TopicMap:
         if address is None:
             return None
         if address.traits.levels:
-            return TopicOwner(name, address.type, WireName(to), to)
-        return TopicOwner(name, address.type, wire_name(name), to) if len(name) == len(to) else None
+            return TopicOwner(full_name(self.space, name), address.type, WireName(self.prefix + to), to)
+        return self._owner(name, address.type, to) if len(name) == len(to) else None
 
     def topic_of(self, wire: str) -> str:
         """The topic of a message whose `to` is `wire`. Any text gives a topic of at least one character
         [MQTT-4.7.3-1]."""
+        wire = self.local(wire)
         below = self._below_default
         if below and wire.startswith(below) and len(wire) > len(below):
             short = unescape(wire[len(below) :])
@@ -198,7 +241,7 @@ class TopicMap:
     def spellings(self, wire: str) -> tuple[str, ...]:
         """`topic_of(wire)`, and for topics of the default the one that has its name in front."""
         topic = self.topic_of(wire)
-        full = self._spelled(wire)
+        full = self._spelled(self.local(wire))
         return (topic,) if topic == full else (topic, full)
 
     def spells_default(self, filter: str) -> bool:
@@ -217,22 +260,22 @@ class TopicMap:
         address = None if name is None else self._addresses[name]
         if name is None or address is None or (self._dotted and self._prefix_of_wire(wire) != name):
             return None
-        return TopicOwner(name, address.type, WireName(wire), wire)
+        return TopicOwner(full_name(self.space, name), address.type, WireName(self.prefix + wire), wire)
 
-    def _prefix(self, topic: str) -> AddressName | None:
+    def _prefix(self, topic: str) -> LocalName | None:
         addresses = self._addresses
-        name = AddressName(topic)
+        name = LocalName(topic)
         if name in addresses:
             return name
         cut = topic.rfind("/", 0, self._longest + 1)
         while cut > 0:
-            name = AddressName(topic[:cut])
+            name = LocalName(topic[:cut])
             if name in addresses:
                 return name
             cut = topic.rfind("/", 0, cut)
         return None
 
-    def _prefix_of_wire(self, wire: str) -> AddressName | None:
+    def _prefix_of_wire(self, wire: str) -> LocalName | None:
         """Return the longest address that covers this name as routers see it, where `.` is `/`."""
         dotted = self._dotted
         if not dotted:
@@ -281,25 +324,27 @@ class TopicMap:
         return list(found)
 
     def wire_filters(self, filter: str) -> list[str]:
-        """Return which names on AMQP a valid filter matches, as filters: what its subscriber has to be allowed to
-        receive. Raises FilterRefused."""
+        """Return which names on AMQP a valid filter matches, in its space, as filters: what its subscriber has to be
+        allowed to receive. Raises FilterRefused."""
         found = []
         for target in self.targets(filter):
-            rest = filter[len(target.name) + 1 :]
+            pattern = self.local(target.pattern)
+            rest = filter[len(self.local(target.name)) + 1 :]
             if target.traits.levels or not rest:
-                found.append(target.pattern)
+                found.append(pattern)
             else:
-                found.append("/".join([target.pattern, *_escape_filter(rest.split("/"))]))
+                found.append("/".join([pattern, *_escape_filter(rest.split("/"))]))
         return found
 
-    def _other(self, filter: str, name: AddressName, kind: AddressType) -> FilterTarget:
+    def _other(self, filter: str, name: LocalName, kind: AddressType) -> FilterTarget:
         """The filter begins with the name of an address that is no topic."""
         if not TYPES[kind].broadcast and filter[len(name) :] not in ("", "/#"):
             raise FilterRefused(
                 f"{_shown(filter)} would receive a part of {kind} {_shown(name)}, whose other messages would be lost: "
                 f"subscribe to {_shown(name)} or {_shown(name + '/#')}"
             )
-        return FilterTarget(name, kind, wire_name(name))
+        known = full_name(self.space, name)
+        return FilterTarget(known, kind, wire_name(known))
 
     def _covered(self, levels: list[str], default: bool) -> Iterator[FilterTarget]:
         """Yield the targets among topic addresses; `default`: the levels begin with the default's name, which its
@@ -308,15 +353,16 @@ class TopicMap:
         own = 0 if self.default is None or default else self.default.count("/") + 1
         hidden = any(level in ("+", "#") for level in levels[:own])  # the default is reached without its name
         for found, at in self._topics().above(levels):
-            name, rest = AddressName(found), tail[at:]
+            name, rest = LocalName(found), tail[at:]
             address = self._addresses[name]
             assert address is not None  # the trie has addresses only, none that leave
+            known = full_name(self.space, name)
             if not hidden or not self._of_default(name):
-                yield FilterTarget(name, address.type, "/".join([name, *rest]))
+                yield FilterTarget(known, address.type, "/".join([known, *rest]))
             elif name == self.default and rest in ([], ["#"]):
-                yield FilterTarget(name, address.type, name)
+                yield FilterTarget(known, address.type, known)
 
-    def _of_default(self, name: AddressName) -> bool:
+    def _of_default(self, name: LocalName) -> bool:
         return name == self.default or name.startswith(self._below_default)
 
     def _topics(self) -> NameTrie:
@@ -326,6 +372,35 @@ class TopicMap:
                 if address is not None and address.traits.levels:
                     self._tree.add(name)
         return self._tree
+
+
+class TopicMaps:
+    """Topics over one snapshot of the addresses of all address spaces."""
+
+    def __init__(self, addresses: Mapping[AddressName, Address], leaving: Iterable[AddressName] | None = None) -> None:
+        self._of: dict[str, dict[AddressName, Address]] = {}
+        self._leaving: dict[str, list[AddressName]] = {}
+        self._made: dict[str, TopicMap] = {}
+        if not any(name.startswith(SPACE) for names in (addresses, leaving or ()) for name in names):
+            self._made[DEFAULT_SPACE] = TopicMap(addresses, leaving)
+            return
+        for name, address in addresses.items():
+            self._of.setdefault(split_name(name).space, {})[name] = address
+        for name in leaving or ():
+            self._leaving.setdefault(split_name(name).space, []).append(name)
+
+    def of(self, space: str) -> TopicMap:
+        """Return the topics of an address space; none, if it has no addresses."""
+        found = self._made.get(space)
+        if found is None:
+            found = TopicMap(self._of.get(space, {}), self._leaving.get(space), space)
+            if space in self._of or space in self._leaving or space == DEFAULT_SPACE:
+                self._made[space] = found
+        return found
+
+    def of_name(self, name: str) -> TopicMap:
+        """Return the topics of the address space of a full name on AMQP, or of a filter over such names."""
+        return self.of(split_name(AddressName(name)).space)
 
 
 def _shown(text: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -41,6 +41,17 @@ connection is closed, so that it sends the message again."""
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 """Gives a client a challenge, and returns its response."""
+
+
+class Asked(NamedTuple):
+    """What a connection says about the address space that its client means. `space`: of the listener, None: it is for
+    all; `host`: named by TLS (SNI), empty: none."""
+
+    space: str | None = None
+    host: str = ""
+
+
+NOT_ASKED: Final = Asked()
 
 
 class Request(Struct, kw_only=True):
@@ -69,6 +80,7 @@ class Request(Struct, kw_only=True):
     auth_method: str | None = None
     auth_data: bytes | None = None
     certificate: Certified | None = None
+    asked: Asked = NOT_ASKED
     any_site: bool = False
 
 

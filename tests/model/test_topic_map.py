@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from enmasse.model.address_types import AddressType
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName, LocalName, address_error, full_name
-from enmasse.model.topic_map import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, escape, unescape
+from enmasse.model.topic_map import MAX_LEVELS, FilterRefused, FilterTarget, TopicMap, TopicMaps, escape, unescape
 from enmasse.name_tries import NameTrie
 from services.router.routing.address_text import strip, tokens
 
@@ -162,7 +162,7 @@ def test_the_owner_is_the_nearest_address(addresses: dict[AddressName, Address],
     above = [name for name in addresses if name.split("/") == levels[: name.count("/") + 1]]
     owner = map.owner(topic)
     if above:
-        expected = max(above, key=len)
+        expected: str = max(above, key=len)
     elif map.default is not None:
         expected = map.default
     else:
@@ -334,3 +334,30 @@ def test_topics_of_a_name_that_leaves_are_nobodys() -> None:
         away.targets("jobs/#")
     assert away.targets("#") == gone.targets("#")
     assert TopicMap(HOUSE, [AddressName("jobs")]).owner("jobs") == TopicMap(HOUSE).owner("jobs"), "it is back"
+
+
+def test_each_space_has_its_topics_under_the_same_names() -> None:
+    names = {"news": "topic", "all": "topic", "jobs": "queue", "cast": "multicast"}
+    addresses = {
+        AddressName(prefix + name): Address(type=kind, mqtt_default=name == "all")  # type: ignore[arg-type]  # the four words
+        for prefix in ("", "!!one/", "!!two/")
+        for name, kind in names.items()
+    }
+    maps = TopicMaps(addresses, [AddressName("!!one/gone")])
+    plain = maps.of("default")
+    for space in ("one", "two"):
+        topics, prefix = maps.of(space), f"!!{space}/"
+        assert topics is maps.of_name(f"{prefix}news/#") and topics.default == "all"
+        for topic in ("news", "news/a.b", "x/y", "jobs", "jobs/1", "cast/x", "$data/x"):
+            there, here = topics.owner(topic), plain.owner(topic)
+            assert there is not None and here is not None
+            assert there == (prefix + here.name, here.type, prefix + here.wire, here.to)
+            for stated in (here.to, prefix + here.to):
+                assert topics.topic_of(stated) == plain.topic_of(here.to)
+                assert topics.spellings(stated) == plain.spellings(here.to)
+        for filter in ("news/#", "#", "+/a", "jobs", "cast/a/#", "all/x", "news/a.b/+"):
+            assert topics.targets(filter) == [(prefix + n, k, prefix + p) for n, k, p in plain.targets(filter)]
+            assert topics.wire_filters(filter) == plain.wire_filters(filter)
+        assert topics.owner("!!two/news") is topics.owner("!!one/news") is None
+    assert maps.of("one").owner("gone/x") is None and maps.of("two").owner("gone/x") is not None
+    assert maps.of("none").owner("news") is None

@@ -62,7 +62,7 @@ class FakeSession:
 
     link: FakeLink
 
-    def attach_sender(self, name: object, source: object, target: object) -> FakeLink:
+    def attach_sender(self, name: object, source: object, target: object, properties: object = None) -> FakeLink:
         self.link = FakeLink()
         return self.link
 

@@ -42,7 +42,7 @@ class FakeRouter:
     def begin(self) -> Any:
         return self
 
-    def attach_sender(self, name: str | None, source: Any, target: Any) -> FakeLink:
+    def attach_sender(self, name: str | None, source: Any, target: Any, properties: Any = None) -> FakeLink:
         self.there[target.address] = FakeLink(target.address, self)
         return self.there[target.address]
 

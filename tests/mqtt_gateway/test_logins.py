@@ -178,7 +178,9 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
     doors: list[asyncio.Future[Login]] = []
 
     class Slow(Authentication):
-        async def _ask(self, mechanism: object, ask: object, host: str) -> tuple[Login, bytes | None]:
+        async def _ask(
+            self, mechanism: object, ask: object, space: str | None, host: str
+        ) -> tuple[Login, bytes | None]:
             order.append(host)
             doors.append(asyncio.get_running_loop().create_future())
             return await doors[-1], None

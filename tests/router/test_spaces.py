@@ -246,10 +246,33 @@ def test_a_dead_letter_names_where_it_died_as_its_space_does(world: World, sourc
         assert notes["mine"] == "!!one/queue"  # the client's own
 
 
-@pytest.mark.parametrize("name", ["$subctrl", "$lwt", "amqp:/$subctrl", "$lwt/x"])
-def test_services_of_the_default_space_are_not_offered_in_others(world: World, name: str) -> None:
-    client = world.client("one")
-    for link in (client.receiver(name), client.sender(name)):
-        error = client.refused(link)
-        assert error is not None and error.condition == "amqp:not-implemented"
-    assert "amqp:not-implemented" in reason(client.send(client.sender(None), "x", to=name))
+class _ActsForClients:
+    """Rights of a process."""
+
+    of_process, max_message_size, sender, role = True, 0, b"", "mqtt_gateway"
+
+    def __init__(self, believed: bool) -> None:
+        self.for_clients = believed
+
+    def check_attach(self, *_: Any, **__: Any) -> None: ...
+
+    def check_message(self, address: str) -> None: ...
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("believed", [True, False])
+def test_a_process_that_acts_for_clients_states_their_space(world: World, name: str, believed: bool) -> None:
+    clients = list(each(world))
+    for client in clients:
+        client.receiver(name, "r")
+    temporary = [client.receiver(None, dynamic=True).remote_source.address for client in clients]
+    gateway = world.client(container="gateway")
+    gateway.record.management = True
+    gateway.record.rights = _ActsForClients(believed)  # type: ignore[assignment]  # what these tests need of it
+    for space in ("one", "two"):
+        sender = gateway.sender(None, properties={Symbol(SPACE): space})
+        assert gateway.send(sender, f"for {space}", to=name) == Accepted()
+        for address in temporary:
+            gateway.send(sender, f"for {space}", to=address)
+    bodies = [set(client.take()) for client in clients]
+    assert bodies == ([set(), {"for one"}, {"for two"}] if believed else [{"for one", "for two"}] * 3)

@@ -19,10 +19,11 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import PlainClient, SaslClient
-from enmasse.identity.login import Login, stated
+from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.logs import log as logs
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.interfaces import Ask, Refused
@@ -144,9 +145,11 @@ class Authentication:
         """Return the number of logins under way, and of those that wait."""
         return self._passwords.waiting + self._exchanges.waiting
 
-    async def login(self, user: str, password: bytes, peer: str, wanted: Callable[[], bool]) -> Login:
-        """Prove a user name and password. `peer`: host:port of the client; `wanted`: whether it is still there.
-        Raises Refused."""
+    async def login(
+        self, user: str, password: bytes, peer: str, wanted: Callable[[], bool], space: str | None = None
+    ) -> Login:
+        """Prove a user name and password. `peer`: host:port of the client; `wanted`: whether it is still there;
+        `space`: address space that it has chosen, None: its name says it. Raises Refused."""
         link = self._link
         try:
             mechanism = PlainClient(user, text := password.decode())
@@ -155,19 +158,27 @@ class Authentication:
         except ValueError:
             self.outcomes["refused"] += 1
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
-        attempt = partial(self._ask, mechanism, None) if link is None else partial(_checked, link, user, text)
+        attempt = (
+            partial(self._ask, mechanism, None, space) if link is None else partial(_checked, link, user, text, space)
+        )
         found, _ = await self._tried(self._passwords, peer, wanted, attempt)
         return found
 
     async def exchange(
-        self, method: str, data: bytes | None, ask: Ask, peer: str, wanted: Callable[[], bool]
+        self,
+        method: str,
+        data: bytes | None,
+        ask: Ask,
+        peer: str,
+        wanted: Callable[[], bool],
+        space: str | None = None,
     ) -> tuple[Login, bytes | None]:
         """Relay the messages of a SCRAM mechanism, of which `data` is the first, to and from a client by `ask`. Return
-        the user, and the last message of the service, its own proof. Raises Refused."""
+        the user, and the last message of the service, its own proof. `space`: as in `login`. Raises Refused."""
         if data is not None and len(data) > LONGEST:
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
         relay = _Relay(method, data)
-        return await self._tried(self._exchanges, peer, wanted, partial(self._ask, relay, ask))
+        return await self._tried(self._exchanges, peer, wanted, partial(self._ask, relay, ask, space))
 
     async def _tried(
         self,
@@ -193,12 +204,20 @@ class Authentication:
         self.trouble = ""
         return found
 
-    async def _ask(self, mechanism: PlainClient | _Relay, ask: Ask | None, host: str) -> tuple[Login, bytes | None]:
+    async def _ask(
+        self, mechanism: PlainClient | _Relay, ask: Ask | None, space: str | None, host: str
+    ) -> tuple[Login, bytes | None]:
         """Return the user, as the service states it. Raises Refused, AmqpError, OSError, TimeoutError."""
-        sasl = SaslClient([mechanism], relayed_host_name("default", host, self._relay_key))
+        sasl = SaslClient([mechanism], relayed_host_name(space or DEFAULT_SPACE, host, self._relay_key))
         answer = _Answer()
         connection = Connection(
-            answer, container_id=self._container, is_client=True, hostname=self._host, sasl=sasl, limits=_LIMITS
+            answer,
+            container_id=self._container,
+            is_client=True,
+            hostname=self._host,
+            sasl=sasl,
+            limits=_LIMITS,
+            desired_capabilities=(SPACES,),
         )
         last = None
         try:
@@ -223,9 +242,9 @@ class Authentication:
         self.trouble = reason
 
 
-async def _checked(link: PasswordLink, user: str, password: str, host: str) -> tuple[Login, None]:
+async def _checked(link: PasswordLink, user: str, password: str, space: str | None, host: str) -> tuple[Login, None]:
     """Return the user, if the password is right. Raises Refused, AmqpError, OSError, TimeoutError."""
-    answer = await link.ask(user, password, host)
+    answer = await link.ask(user, password, host, space)
     if answer.outcome == "refused":
         raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
     if answer.outcome == "unavailable":

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -21,11 +22,13 @@ from enmasse.identity import authors
 from enmasse.identity.login import Certified, Login
 from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.owned import owned
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     Close,
     Open,
@@ -36,7 +39,7 @@ from enmasse.model.sessions import (
     Statistics,
     StatisticsReply,
 )
-from enmasse.model.topic_map import TopicMap
+from enmasse.model.topic_map import TopicMap, TopicMaps
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from enmasse.process import runner
@@ -102,6 +105,9 @@ class AmqpBackend:
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
         self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
+        self.spaces = {DEFAULT_SPACE: self.shared}
+        """State of the sessions of each address space that has, or had, any."""
+        self._topics = TopicMaps({})
         self.wills = Wills()
         self._offering = Offering(name)
         self._hub = Hub()
@@ -142,13 +148,17 @@ class AmqpBackend:
         """As interfaces.Backend."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                while self.control.unanswered or self.wills.waiting or self.shared.publishing.busy:
+                while self.control.unanswered or self.wills.waiting or self._busy:
                     await asyncio.sleep(0.02)
         self.audit.write_repeated()
         self.shared.refusals.write_repeated()
         for task in (*self._running, *self.shared.tasks):
             task.cancel()
         await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
+
+    @property
+    def _busy(self) -> bool:
+        return any(each.publishing.busy for each in self.spaces.values())
 
     def state(self) -> tuple[bool, str]:
         """As interfaces.Backend."""
@@ -185,15 +195,25 @@ class AmqpBackend:
 
     def families(self) -> Iterator[Metric]:
         """As interfaces.Backend."""
-        publishing, counters = self.shared.publishing, self.shared.publishing.counters
-        yield gauge("mqtt_sessions", "MQTT sessions that are open here.", single(len(self.sessions)))
+        counters = self.shared.publishing.counters
+        spaces = list(self.spaces.items())
+        open_sessions = Tally(session.login.principal.space for session in self.sessions.values())
+        yield gauge(
+            "mqtt_sessions",
+            "MQTT sessions that are open here.",
+            [(_in_space(space), open_sessions[space]) for space, _ in spaces],
+        )
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [
-            ({"direction": "in"}, publishing.links),
+            ({"direction": "in"}, sum(each.publishing.links for each in self.spaces.values())),
             ({"direction": "out"}, sum(each.links for each in self.sessions.values())),
         ]
         yield gauge("mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
-        yield gauge("mqtt_waiting_messages", "From clients, waiting for credit.", single(publishing.waiting))
+        yield gauge(
+            "mqtt_waiting_messages",
+            "From clients, waiting for credit.",
+            [(_in_space(space), each.publishing.waiting) for space, each in spaces],
+        )
         yield gauge(
             "mqtt_unanswered_requests",
             "Requests and packet ids on their way to the subscription service.",
@@ -205,14 +225,22 @@ class AmqpBackend:
             "mqtt_not_taken_total", "Messages of QoS 0 that no receiver took in time.", single(counters.dropped)
         )
         yield counter("mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
-        yield counter("mqtt_delivered_total", "Messages for clients.", single(self.shared.delivered))
+        yield counter(
+            "mqtt_delivered_total",
+            "Messages for clients.",
+            [(_in_space(space), each.delivered) for space, each in spaces],
+        )
         yield counter(
             "mqtt_not_delivered_total",
             "Messages that came and went to no client.",
             [
-                ({"why": "expired"}, self.shared.expired),
-                ({"why": "no subscription"}, self.shared.unmatched),
-                ({"why": "not possible in MQTT"}, self.shared.rejected),
+                ({"why": why, **_in_space(space)}, count)
+                for space, each in spaces
+                for why, count in (
+                    ("expired", each.expired),
+                    ("no subscription", each.unmatched),
+                    ("not possible in MQTT", each.rejected),
+                )
             ],
         )
         refused = [({"operation": operation}, count) for operation, count in sorted(self.access.refused.items())]
@@ -231,14 +259,17 @@ class AmqpBackend:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(lanes.TICK)
-            self.shared.publishing.tick()
+            for each in self.spaces.values():
+                each.publishing.tick()
             self.shared.refusals.tick()
 
     def _on_addresses(self, body: Addresses) -> None:
-        self.shared.set_topics(TopicMap(body.addresses, body.leaving or None))
+        self._topics = topics = TopicMaps(body.addresses, body.leaving or None)
+        for space, shared in self.spaces.items():
+            shared.set_topics(topics.of(space))
         for session in list(self.sessions.values()):
             try:
-                session.set_topics(self.shared.topics)
+                session.set_topics(topics.of(session.login.principal.space))
                 if session.rights is not None and (ended := session.not_allowed()):
                     self._revoke(session, f"no permission to receive from {ended[0][:100]!r}")
             except Exception as error:
@@ -292,7 +323,11 @@ class AmqpBackend:
 
     def _data_up(self, connection: Connection) -> None:
         self.shared.publishing.up(connection)
-        self.shared.receiving = connection.begin()
+        self.shared.receiving = receiving = connection.begin()
+        for shared in self.spaces.values():
+            if shared is not self.shared:
+                shared.receiving = receiving
+                shared.publishing.share(self.shared.publishing)
         for session in list(self.sessions.values()):
             try:
                 session.attach()
@@ -311,37 +346,53 @@ class AmqpBackend:
         login, data = NOBODY, None
         if self.logins is not None:
             await self._configured()
-        if self.logins is not None and not self.access.users.anonymous:
+        space = request.asked.space or self.access.users.hosts.get(request.asked.host)
+        if self.logins is not None and self._needs_login(request, space):
             if request.auth_method is not None:
                 attempt = request.auth_method, request.auth_data
-                login, data = await self.logins.exchange(*attempt, ask, request.peer, wanted)
+                login, data = await self.logins.exchange(*attempt, ask, request.peer, wanted, space)
             else:
-                login = await self._login(self.logins, request, wanted)
+                login = await self._login(self.logins, request, wanted, space)
         elif request.auth_method is not None:
             raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there are no users")
-        if request.any_site and login is NOBODY:
+        if request.any_site and login.principal.name == ANONYMOUS:
             text = "web pages that were fetched without TLS log in, unless --allowed-origin has their origin"
             raise Refused(reasons.NOT_AUTHORIZED, text)
         client = owned(login.principal, request.client_id)
         return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 
-    async def _login(self, logins: Authentication, request: Request, wanted: Callable[[], bool]) -> Login:
+    def _needs_login(self, request: Request, space: str | None) -> bool:
+        """Return whether the client has to prove who it is: the address space that it means has users. `space`: the one
+        that it has chosen by its connection, None: its user name says it."""
+        users = self.access.users
+        if not users.is_open(space or DEFAULT_SPACE):
+            return True
+        if space is not None or not users.hosts:
+            return False
+        name, _, end = (request.username or "").rpartition("@")
+        return request.auth_method is not None or (bool(name) and end != DEFAULT_SPACE and users.has_space(end))
+
+    async def _login(
+        self, logins: Authentication, request: Request, wanted: Callable[[], bool], space: str | None
+    ) -> Login:
         certificate = request.certificate
         if certificate is not None and request.password is None and request.username in (None, certificate.user):
-            return self._by_certificate(logins, certificate, request.peer)
+            return self._by_certificate(logins, certificate, request.peer, space or DEFAULT_SPACE)
         if request.username is not None:
-            return await logins.login(request.username, request.password or b"", request.peer, wanted)
+            return await logins.login(request.username, request.password or b"", request.peer, wanted, space)
         if request.password is not None:
             raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, "a password needs a user name")
-        if reason := self.access.users.loss(NOBODY):
+        nobody = NOBODY if space is None else Login(Principal(ANONYMOUS, space=space))
+        if reason := self.access.users.loss(nobody):
             raise Refused(reasons.NOT_AUTHORIZED, reason)
-        return NOBODY
+        return nobody
 
-    def _by_certificate(self, logins: Authentication, certificate: Certified, peer: str) -> Login:
+    def _by_certificate(self, logins: Authentication, certificate: Certified, peer: str, space: str) -> Login:
         user = certificate.user
-        login = self.access.users.by_certificate(user) if user else None
+        login = self.access.users.by_certificate(user, space) if user else None
         logins.outcomes["refused" if login is None else "accepted"] += 1
-        self.audit.note(user or None, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None)
+        whose = Principal(user, space=space).full_name if user else None
+        self.audit.note(whose, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None)
         if login is None:
             raise Refused(reasons.NOT_AUTHORIZED, certificate.problem or "the certificate names no user that is known")
         return login
@@ -367,13 +418,21 @@ class AmqpBackend:
             if request.client_id not in self.sessions:
                 self.access.enforcer.leave(request.client_id, login)
 
+    def _shared_in(self, space: str) -> Shared:
+        """Return the state of the sessions of an address space."""
+        found = self.spaces.get(space)
+        if found is None:
+            found = self.spaces[space] = self.shared.in_space(space, self._topics.of(space))
+        return found
+
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
+        shared = self._shared_in(login.principal.space)
         will, will_to = None, ""
         if request.will is not None:
-            will_to = self._will_to(request.will, login)
-            author = None if self.access.users.anonymous else authors.of_login(login)
+            will_to = self._will_to(request.will, login, shared.topics)
+            author = None if self.access.users.is_open(shared.space) else authors.of_login(login)
             stated = author, self.control.seal
-            will = will_message(request.client_id, request.will, self.shared.topics, request.expiry, *stated)
+            will = will_message(request.client_id, request.will, shared.topics, request.expiry, *stated)
         reply = await self._opened(request, login)
         try:
             if reply.previous_will and not reply.present:
@@ -386,7 +445,7 @@ class AmqpBackend:
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
-        session = MqttSession(self.shared, request, client, reply, self._closed, login, will_to)
+        session = MqttSession(shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
         self.access.enforcer.enter(request.client_id, login, SKEW)
         if self.access.users.loss(login):
@@ -402,17 +461,17 @@ class AmqpBackend:
             async with asyncio.timeout(CLEARING):
                 await cleared.wait()
 
-    def _will_to(self, will: Will, login: Login) -> str:
+    def _will_to(self, will: Will, login: Login, topics: TopicMap) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""
         topic, response = will.topic, will.properties.response_topic
-        route = Route.find(topic, self.shared.topics)
+        route = Route.find(topic, topics)
         rights = self.access.rights(login)
-        if response is not None and rights is not None and not may_have_replies(rights, self.shared.topics, response):
+        if response is not None and rights is not None and not may_have_replies(rights, topics, response):
             self.access.refused["will"] += 1
             raise Refused(
                 reasons.NOT_AUTHORIZED, f"no permission to receive from {response[:100]!r}, the response topic"
             )
-        if rights is not None and not may_send(rights, self.shared.topics, topic, route):
+        if rights is not None and not may_send(rights, topics, topic, route):
             self.access.refused["will"] += 1
             raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
         return "" if route is None else route.to
@@ -433,7 +492,7 @@ class AmqpBackend:
             return await self.control.request("open", body, OpenReply, OPENING)
         except RequestFailed as failed:
             reason = failed.reason if failed.reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
-            raise Refused(reason, failed.text) from None
+            raise Refused(reason, self._topics.of(login.principal.space).relative(failed.text)) from None
 
     def _closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
         """Settle the will of a session that has ended, then close the session at the subscription service."""
@@ -501,6 +560,11 @@ class AmqpBackend:
         session = self.sessions.get(client)
         if session is not None and session.epoch == epoch:
             session.failed(error)
+
+
+def _in_space(space: str) -> dict[str, str]:
+    """Return the label of an address space; none for the default one."""
+    return {} if space == DEFAULT_SPACE else {"space": space}
 
 
 def _reason(code: int) -> str:

@@ -1,4 +1,5 @@
-"""State that all sessions of a gateway share: the addresses, the lanes, the connections' sessions, counters."""
+"""State that the sessions of a gateway in one address space share: addresses, lanes, the connections' sessions,
+counters."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from typing import Any
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.access import ClientAccess
+from services.mqtt_gateway.amqp.lanes import Counters
 from services.mqtt_gateway.amqp.mapping import MessageReader
 from services.mqtt_gateway.amqp.publishing import Publishing
 from services.mqtt_gateway.amqp.session_service import Control
@@ -20,7 +23,7 @@ from services.mqtt_gateway.amqp.session_service import Control
 class Shared:
     """`receiving`: on which sessions attach their links, None without a connection; `control`: the conversation with
     the subscription service; `access`: permissions; `drops_unauthorized`: messages of clients of 3.1.1 that are
-    not allowed are dropped."""
+    not allowed are dropped. `space`: whose topics these are; `counters`: of the messages from clients of all."""
 
     def __init__(
         self,
@@ -29,14 +32,17 @@ class Shared:
         *,
         drops_unauthorized: bool = False,
         refusals: Refusals | None = None,
+        space: str = DEFAULT_SPACE,
+        counters: Counters | None = None,
     ) -> None:
+        self.space = space
         self.control = control
         self.access = access
         self.drops_unauthorized = drops_unauthorized
         self.refusals = refusals or Refusals(time.monotonic)
-        self.topics = TopicMap({})
+        self.topics = TopicMap({}, space=space)
         self.reader = MessageReader(self.topics)
-        self.publishing = Publishing(self.topics)
+        self.publishing = Publishing(self.topics, counters)
         self.receiving: AmqpSession | None = None
         self.rejected = 0
         """Messages that MQTT cannot hold."""
@@ -45,6 +51,22 @@ class Shared:
         """Messages that no subscription matched."""
         self.delivered = 0
         self.tasks: set[asyncio.Future[Any]] = set()
+
+    def in_space(self, space: str, topics: TopicMap) -> Shared:
+        """Return the state of the sessions of another address space, over the same connections."""
+        found = Shared(
+            self.control,
+            self.access,
+            drops_unauthorized=self.drops_unauthorized,
+            refusals=self.refusals,
+            space=space,
+            counters=self.publishing.counters,
+        )
+        found.tasks = self.tasks
+        found.set_topics(topics)
+        found.receiving = self.receiving
+        found.publishing.share(self.publishing)
+        return found
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""

@@ -16,9 +16,12 @@ from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.amqp.termini import SPACE
 from enmasse.model.address_types import Traits
+from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import UNKNOWN, Publications
@@ -107,10 +110,12 @@ class Counters:
 
 class Lane(LinkUser):
     """`address` None: the anonymous relay. `traits`: those of its addresses; where they broadcast, a message without a
-    receiver is no failure."""
+    receiver is no failure. `space`: address space of its messages."""
 
-    def __init__(self, address: str | None, traits: Traits, counters: Counters) -> None:
+    def __init__(self, address: str | None, traits: Traits, counters: Counters, space: str = DEFAULT_SPACE) -> None:
         self.address = address
+        self._space = space
+        self._prefix = space_prefix(space)
         self.traits = traits
         self.link: Sender | None = None
         self.used = 0.0
@@ -284,7 +289,9 @@ class Lane(LinkUser):
     def attach(self, session: AmqpSession) -> None:
         """Attach the link, on a new connection or again."""
         self._error = None
-        link = session.attach_sender(None, Source(), Target(address=self.address))
+        anonymous = self.address is None and self._prefix
+        properties = {Symbol(SPACE): self._space} if anonymous else None
+        link = session.attach_sender(None, Source(), Target(address=self.address), properties=properties)
         link.context = self
         self._attaching = link
         self._asked = self._tick
@@ -372,6 +379,8 @@ class Lane(LinkUser):
     def _done(self, entry: Entry, reason: int, text: str) -> None:
         outcomes = self._counters.outcomes
         outcomes[reason] = outcomes.get(reason, 0) + 1
+        if self._prefix:
+            text = text.replace(self._prefix, "")
         try:
             entry.who.sent(entry.packet_id, entry.qos, reason, text)
         except Exception as error:

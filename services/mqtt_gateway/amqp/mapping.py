@@ -68,11 +68,11 @@ REPLIES = Traits(fan_out=True)
 # -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
 class Route:
     """Route of the messages of one topic. `to` is their properties.to; `link` the address of the link they go on, None:
-    the anonymous relay."""
+    the anonymous relay; `wire`: name on AMQP to which one sends without the relay."""
 
-    __slots__ = ("_fronts", "link", "name", "to", "traits", "type")
+    __slots__ = ("_fronts", "link", "name", "to", "traits", "type", "wire")
 
-    def __init__(self, name: str, type: AddressType | None, link: str | None, to: str) -> None:
+    def __init__(self, name: str, type: AddressType | None, link: str | None, to: str, wire: str = "") -> None:
         self.name = name
         """Name of the address, for messages to users."""
         self.type = type
@@ -80,6 +80,7 @@ class Route:
         self.traits = REPLIES if type is None else TYPES[type]
         self.link = link
         self.to = to
+        self.wire = wire or link or to
         self._fronts: list[bytes | None] = [None] * 6
 
     @classmethod
@@ -91,12 +92,13 @@ class Route:
         owner = topics.owner(topic)
         if owner is None or is_system(topic):
             return None
-        return cls(owner.name, owner.type, None if owner.traits.levels else owner.wire, owner.to)
+        link = None if owner.traits.levels else owner.wire
+        return cls(topics.local(owner.name), owner.type, link, owner.to, owner.wire)
 
     @property
     def address(self) -> str:
-        """Name on AMQP to which one sends directly, without the relay."""
-        return self.link or self.to
+        """Name on AMQP to which a client of the address space replies."""
+        return self.to if self.link is None else self.name
 
     def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
         """Return the message of a PUBLISH without properties, of QoS 0 or 1."""
@@ -288,7 +290,7 @@ class MessageReader:
         front = MessageFields()
         name = annotations.get(ORIGINAL_ADDRESS) or found.to
         if isinstance(name, str) and name:
-            front.name = name
+            front.name = name = self._topics.local(name)
             front.spellings = self._topics.spellings(name)
             if not legal(front.spellings[-1]):
                 raise AmqpError("amqp:not-allowed", "MQTT has no topics of more than 65,535 bytes")

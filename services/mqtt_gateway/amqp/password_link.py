@@ -37,12 +37,13 @@ class PasswordLink:
         self._service: _Service | None = None
         self._opening: asyncio.Task[_Service] | None = None
 
-    async def ask(self, user: str, password: str, client: str) -> LoginAnswer:
-        """Return the answer for a client at this address. Raises AmqpError, OSError, TimeoutError."""
+    async def ask(self, user: str, password: str, client: str, space: str | None = None) -> LoginAnswer:
+        """Return the answer for a client at this address, which has chosen this address space. Raises AmqpError,
+        OSError, TimeoutError."""
         service = self._service
         if service is None or service.error is not None:
             service = await self._opened()
-        return await service.ask(user, password, client)
+        return await service.ask(user, password, client, space)
 
     async def _opened(self) -> _Service:
         if self._opening is None:
@@ -90,14 +91,14 @@ class _Service(Handler):
         self._waiting: deque[bytes] = deque()
         """Requests without credit."""
 
-    async def ask(self, user: str, password: str, client: str) -> LoginAnswer:
+    async def ask(self, user: str, password: str, client: str, space: str | None) -> LoginAnswer:
         """Return the answer. Raises AmqpError if the connection ends before it has come."""
         if self.error is not None:
             raise self.error
         self._number = number = self._number + 1
         answer: asyncio.Future[LoginAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._waiting.append(encoded(LoginRequest(number, user, password, client)))
+        self._waiting.append(encoded(LoginRequest(number, user, password, client, spaces=True, space=space)))
         self._pump()
         try:
             return await answer

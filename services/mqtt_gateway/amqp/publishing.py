@@ -33,17 +33,18 @@ class Way:
 
 
 class Publishing:
-    """Lanes of all topics that clients publish to, over the connection that there is."""
+    """Lanes of all topics of one address space that clients publish to, over the connection that there is.
+    `counters`: those of all spaces."""
 
-    def __init__(self, topics: TopicMap) -> None:
-        self.counters = Counters()
+    def __init__(self, topics: TopicMap, counters: Counters | None = None) -> None:
+        self.counters = counters or Counters()
         self._topics = topics
         self._session: AmqpSession | None = None
         self._relays = True
         """The router's anonymous terminus reaches topics: one link is enough for all of them."""
         self._ways: dict[str, Way | None] = {}
         self._relay = self._new_lane(None, TYPES["topic"])
-        self._replies = Lane(None, REPLIES, self.counters)
+        self._replies = Lane(None, REPLIES, self.counters, topics.space)
         self._lanes: dict[str, Lane] = {}
         self._turn = 0.0
 
@@ -78,7 +79,7 @@ class Publishing:
             lane.reroute()
 
     def _new_lane(self, address: str | None, traits: Traits) -> Lane:
-        lane = Lane(address, traits, self.counters)
+        lane = Lane(address, traits, self.counters, self._topics.space)
         lane.elsewhere = self._lane_of
         return lane
 
@@ -90,7 +91,7 @@ class Publishing:
             return None
         if owner.traits.levels and self._relays:
             return self._relay
-        lane = self._lane(owner.to if owner.traits.levels else owner.wire, owner.traits)
+        lane = self._lane(owner.wire, owner.traits)
         if not lane.attached:
             self._attach(lane)
         return lane
@@ -105,15 +106,22 @@ class Publishing:
 
     def up(self, connection: Connection) -> None:
         """There is a new connection: attaches what is used."""
-        self._session = connection.begin()
         offered = connection.remote_open.offered_capabilities if connection.remote_open is not None else None
-        relays = RELAYS_TO_TOPICS in (offered or ())
+        self._use(connection.begin(), RELAYS_TO_TOPICS in (offered or ()))
+
+    def share(self, other: Publishing) -> None:
+        """Use the connection of another address space."""
+        if other._session is not None and not other._session.ended:
+            self._use(other._session, other._relays)
+
+    def _use(self, session: AmqpSession, relays: bool) -> None:
+        self._session = session
         if relays != self._relays:  # another router: what waits keeps its link
             self._relays = relays
             self._ways.clear()
         for lane in self._all():
             if lane in (self._relay, self._replies) or not lane.idle:
-                lane.attach(self._session)
+                lane.attach(session)
 
     def way(self, topic: str) -> Way | None:
         """Return the route and lane of a topic; None: no address takes it."""
@@ -141,7 +149,7 @@ class Publishing:
             return Way(route, self._replies)
         if route.link is None and self._relays:
             return Way(route, self._relay)
-        lane = self._lane(route.address, route.traits)
+        lane = self._lane(route.wire, route.traits)
         lane.traits = route.traits
         return Way(route, lane)
 

@@ -18,6 +18,7 @@ from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of, 
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import Outgoing
 from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
@@ -147,7 +148,10 @@ class MqttSession(Publisher):
         self._way = ways(self._shared.publishing.way, lambda: self._shared.topics, rights)
 
     def may_read_system(self, filter: str) -> bool:
-        """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
+        """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it. The numbers are those of
+        all address spaces: clients of the default one alone may read them."""
+        if self._shared.space != DEFAULT_SPACE:
+            return False
         return self.rights is None or self.rights.covers("recv", filter).allowed
 
     def may_send_will(self) -> bool:
@@ -244,7 +248,7 @@ class MqttSession(Publisher):
             user=self.login.principal.full_name,
             client=self.client_id,
             address=topic,
-            names=names,
+            names=[self._shared.topics.full(name) for name in names],
         )
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
@@ -407,10 +411,11 @@ class MqttSession(Publisher):
         text = ""
         try:
             reply = await self._shared.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
-            codes, text = reply.codes, reply.reason
+            codes, text = reply.codes, self._shared.topics.relative(reply.reason)
             sources: Sequence[wire.Source] | None = reply.sources
         except RequestFailed as failed:
-            codes, text, sources = [_suback(failed.reason)] * len(wanted), failed.text, None
+            codes, sources = [_suback(failed.reason)] * len(wanted), None
+            text = self._shared.topics.relative(failed.text)
         for each, code, old in zip(wanted, codes, before, strict=False):
             if code >= 0x80:
                 self._note_subscribe(code, text, each.filter)
@@ -471,11 +476,11 @@ class MqttSession(Publisher):
         text = ""
         try:
             reply = await self._shared.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
-            codes, text = reply.codes, reply.reason
+            codes, text = reply.codes, self._shared.topics.relative(reply.reason)
             if self.client is not None:
                 self.set_sources(reply.sources)
         except RequestFailed as failed:
-            codes, text = [_suback(failed.reason)] * len(filters), failed.text
+            codes, text = [_suback(failed.reason)] * len(filters), self._shared.topics.relative(failed.text)
         for filter, code in zip(filters, codes, strict=False):
             if code < 0x80:
                 self.interest.remove(filter)
@@ -520,7 +525,7 @@ class MqttSession(Publisher):
                 source = self._addresses[address] = self._source(
                     target.pattern,
                     filter=filter,
-                    topic_address=address,
+                    topic_address=self._shared.topics.local(address),
                     identified=once,
                     final=once,
                     selective=once,

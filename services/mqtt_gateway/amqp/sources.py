@@ -357,7 +357,7 @@ def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool)
     if source is not None:
         spellings = source.spellings(front)
     else:
-        spellings = (sent.source,) if is_address(sent.source) else _spellings(front)
+        spellings = (shared.topics.local(sent.source),) if is_address(sent.source) else _spellings(front)
     match = source.match(front, spellings) if source is not None else None
     if match is None:
         match = Match(spellings[-1], ())

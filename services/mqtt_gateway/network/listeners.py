@@ -37,7 +37,7 @@ TRIM_SECONDS = 5.0
 class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A port: `mqtt`, `mqtts` (TLS), `ws` (WebSocket), `wss` (over TLS). `cert`, `key`: files in PEM, for TLS.
     `client_ca`: file in PEM with the authority of clients' certificates; None: clients are not asked for one. `shared`:
-    other gateways listen there too."""
+    other gateways listen there too. `space`: address space of all clients of this port; None: each says which."""
 
     kind: Literal["mqtt", "mqtts", "ws", "wss"]
     host: str
@@ -46,6 +46,7 @@ class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     key: str | None = None
     client_ca: str | None = None
     shared: bool = False
+    space: str | None = None
 
 
 class ListenerError(Exception):
@@ -84,7 +85,7 @@ class Listeners:
         acceptor: Acceptor
 
         def take(sock: socket.socket) -> Callable[[], None]:
-            return self._take(sock, context, web, lambda: acceptor.done(sock))
+            return self._take(sock, context, web, listener.space, lambda: acceptor.done(sock))
 
         acceptor = Acceptor(self._loop, sockets, take)
         self._acceptors.append(acceptor)
@@ -112,13 +113,18 @@ class Listeners:
             await self._web.close()
 
     def _take(
-        self, sock: socket.socket, context: ssl.SSLContext | None, web: bool, done: Callable[[], None]
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
+        web: bool,
+        space: str | None,
+        done: Callable[[], None],
     ) -> Callable[[], None]:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if web:
-            return self._take_web(sock, context, done)
-        wire = TcpWire(self._front, self._flusher, done)
+            return self._take_web(sock, context, space, done)
+        wire = TcpWire(self._front, self._flusher, done, space)
         task = self._start(self._connect(sock, context, wire, done))
 
         def drop() -> None:
@@ -128,7 +134,7 @@ class Listeners:
         return drop
 
     def _take_web(
-        self, sock: socket.socket, context: ssl.SSLContext | None, done: Callable[[], None]
+        self, sock: socket.socket, context: ssl.SSLContext | None, space: str | None, done: Callable[[], None]
     ) -> Callable[[], None]:
         dropping: list[Callable[[], None]] = []
 
@@ -138,7 +144,7 @@ class Listeners:
             except asyncio.CancelledError:
                 sock.close()
                 raise
-            protocol, drop = server.guest(done)
+            protocol, drop = server.guest(done, space)
             dropping.append(drop)
             await self._connect(sock, context, protocol, done)
 

@@ -15,8 +15,9 @@ from aiohttp.web_protocol import _ErrInfo
 from enmasse.logs import log as logs
 from enmasse.model.loopback import is_loopback, may_be_rebound
 from enmasse.network.tls_transport import read_much
+from services.mqtt_gateway.interfaces import NOT_ASKED
 from services.mqtt_gateway.network.masking import MaskCheck
-from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, certificate_of, peer_name
+from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, asked_of, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.server_state import ServerState
 
@@ -47,10 +48,13 @@ _HTTP_LOG.addFilter(_is_own)
 class _Guest:
     """A peer that speaks HTTP until it asks for a WebSocket, which it has to do in time."""
 
-    __slots__ = ("_front", "done", "due", "protocol")
+    __slots__ = ("_front", "done", "due", "protocol", "space")
 
-    def __init__(self, front: ServerState, protocol: asyncio.Protocol, done: Callable[[], None]) -> None:
+    def __init__(
+        self, front: ServerState, protocol: asyncio.Protocol, done: Callable[[], None], space: str | None
+    ) -> None:
         self._front = front
+        self.space = space
         self.protocol = protocol
         self.done = done
         self.due = 0
@@ -168,8 +172,9 @@ class WebSocketServer:
         self._server = web.Server(self._handle)
         self._guests: dict[object, _Guest] = {}
 
-    def guest(self, done: Callable[[], None]) -> tuple[asyncio.Protocol, Callable[[], None]]:
-        """Return the protocol for a socket, and what drops it. `done` is called once the client is known, or gone."""
+    def guest(self, done: Callable[[], None], space: str | None = None) -> tuple[asyncio.Protocol, Callable[[], None]]:
+        """Return the protocol for a socket, and what drops it. `done` is called once the client is known, or gone.
+        `space`: of the listener."""
         protocol = _Protocol(
             self._server,
             loop=self._flusher.loop,
@@ -179,7 +184,7 @@ class WebSocketServer:
             max_field_size=4096,
             max_headers=64,
         )
-        guest = _Guest(self._front, protocol, lambda: self._known(protocol, done))
+        guest = _Guest(self._front, protocol, lambda: self._known(protocol, done), space)
         self._guests[protocol] = guest
         return protocol, guest.drop
 
@@ -211,7 +216,8 @@ class WebSocketServer:
         any_site = (
             origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
         )
-        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done, any_site=any_site)
+        space = guest.space if guest is not None else None
+        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done, any_site=any_site, space=space)
         try:
             await wire.read()
         finally:
@@ -250,6 +256,7 @@ class WebSocketWire:
         done: Callable[[], None],
         *,
         any_site: bool,
+        space: str | None,
     ) -> None:
         self._flusher = flusher
         self._socket = socket
@@ -265,7 +272,8 @@ class WebSocketWire:
         self._lost = False
         self._writing: asyncio.Task[None] | None = None
         peer, certificate = ("?", None) if transport is None else (peer_name(transport), certificate_of(transport))
-        self._connection = Connection(front, self, peer, certificate, any_site=any_site)
+        asked = NOT_ASKED if transport is None else asked_of(transport, space)
+        self._connection = Connection(front, self, peer, certificate, any_site=any_site, asked=asked)
 
     async def read(self) -> None:
         """Read messages until the client or the connection ends the WebSocket."""

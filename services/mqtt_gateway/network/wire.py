@@ -9,7 +9,9 @@ from typing import Final, Protocol, cast
 from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
+from enmasse.network.tls import server_name
 from enmasse.network.tls_transport import read_much
+from services.mqtt_gateway.interfaces import NOT_ASKED, Asked
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
 from services.mqtt_gateway.protocol.server_state import ServerState
@@ -63,12 +65,15 @@ LINGER: Final = 2.0
 
 
 class TcpWire(asyncio.Protocol):
-    """`done` is called once the client is known, or gone."""
+    """`done` is called once the client is known, or gone. `space`: of its listener."""
 
-    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_lingering", "_transport")
+    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_lingering", "_space", "_transport")
 
-    def __init__(self, front: ServerState, flusher: Flusher, done: Callable[[], None]) -> None:
+    def __init__(
+        self, front: ServerState, flusher: Flusher, done: Callable[[], None], space: str | None = None
+    ) -> None:
         self._front = front
+        self._space = space
         self._flusher = flusher
         self._done: Callable[[], None] | None = done
         self._transport: asyncio.Transport | None = None
@@ -83,7 +88,9 @@ class TcpWire(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
-        self._connection = Connection(self._front, self, peer_name(transport), certificate_of(transport))
+        self._connection = Connection(
+            self._front, self, peer_name(transport), certificate_of(transport), asked=asked_of(transport, self._space)
+        )
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
@@ -199,6 +206,12 @@ class TcpWire(asyncio.Protocol):
 def certificate_of(transport: asyncio.BaseTransport) -> Certified | None:
     """Return the certificate that the client has presented and the listener has verified; None without one."""
     return certified(transport.get_extra_info("ssl_object"))
+
+
+def asked_of(transport: asyncio.BaseTransport, space: str | None) -> Asked:
+    """Return what a connection says about the address space that its client means. `space`: of the listener."""
+    ssl_object = transport.get_extra_info("ssl_object")
+    return NOT_ASKED if space is None and ssl_object is None else Asked(space, server_name(ssl_object))
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

@@ -12,7 +12,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
-from services.mqtt_gateway.interfaces import Refused, Request
+from services.mqtt_gateway.interfaces import NOT_ASKED, Asked, Refused, Request
 
 METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """Methods of enhanced authentication (v5 4.12)."""
@@ -35,10 +35,16 @@ class Terms(NamedTuple):
 
 
 def examine(
-    connect: Connect, limits: Limits, peer: str, certificate: Certified | None = None, *, any_site: bool = False
+    connect: Connect,
+    limits: Limits,
+    peer: str,
+    certificate: Certified | None = None,
+    *,
+    any_site: bool = False,
+    asked: Asked = NOT_ASKED,
 ) -> Terms:
-    """Examine a CONNECT that is well-formed. `certificate`: of the client, verified; `any_site`: as in Request. Raises
-    Refused if it cannot be accepted."""
+    """Examine a CONNECT that is well-formed. `certificate`: of the client, verified; `any_site`, `asked`: as in
+    Request. Raises Refused if it cannot be accepted."""
     given = connect.properties
     v5 = connect.version == V5
     if given.auth_method is not None and given.auth_method not in METHODS:
@@ -80,6 +86,7 @@ def examine(
         auth_method=given.auth_method,
         auth_data=given.auth_data,
         certificate=certificate,
+        asked=asked,
         any_site=any_site,
     )
     return Terms(

@@ -35,7 +35,7 @@ from enmasse.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
-from services.mqtt_gateway.interfaces import Ending, Refused, Session
+from services.mqtt_gateway.interfaces import NOT_ASKED, Asked, Ending, Refused, Session
 from services.mqtt_gateway.protocol import connecting, intake
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.inbound import Inbound
@@ -62,6 +62,7 @@ class Connection:
     __slots__ = (
         "_answered",
         "_any_site",
+        "_asked",
         "_certificate",
         "_ending",
         "_front",
@@ -91,8 +92,10 @@ class Connection:
         certificate: Certified | None = None,
         *,
         any_site: bool = False,
+        asked: Asked = NOT_ASKED,
     ) -> None:
         self._front = front
+        self._asked = asked
         self._wire = wire
         self.peer = peer
         self._certificate = certificate
@@ -236,7 +239,9 @@ class Connection:
                 raise Refused(reasons.SERVER_UNAVAILABLE, "this gateway is about to end")
             if len(front.clients) >= front.limits.connections:
                 raise Refused(reasons.QUOTA_EXCEEDED, f"{front.limits.connections} clients are connected already")
-            terms = connecting.examine(packet, front.limits, self.peer, self._certificate, any_site=self._any_site)
+            terms = connecting.examine(
+                packet, front.limits, self.peer, self._certificate, any_site=self._any_site, asked=self._asked
+            )
         except Refused as refusal:
             self.refused(refusal.reason, refusal.text)
             return

@@ -12,6 +12,7 @@ from enmasse.amqp.messages.scan import ToSpans, find_to
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.receiver import Partial
 from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
+from enmasse.model.names import space_prefix
 from services.router.routing.address_text import MOBILE, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
@@ -48,6 +49,7 @@ class AnonymousInLink(InLink):
         "_cache",
         "_generation",
         "_link_routes",
+        "_prefix",
         "_relayed",
         "_relays",
         "_routes_generation",
@@ -69,7 +71,9 @@ class AnonymousInLink(InLink):
         self._temporaries = temporaries
         self._cache: dict[bytes, str] = {}
         self._generation = -1
-        self._relays = Relays(connection, addresses, self._withhold, self._grant)
+        space = connection.space_of(link)
+        self._prefix = space_prefix(space) if space else ""  # of the full names of what messages state as `to`
+        self._relays = Relays(connection, addresses, self._withhold, self._grant, space)
         self._spans = ToSpans()
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # `to` of messages for brokers → link, parsed name
         self._routes_generation = -1
@@ -246,7 +250,7 @@ class AnonymousInLink(InLink):
                 out = self._relays.to(broker)
                 self._remember(to, text, out)
                 return out.address
-            address = addresses.for_message(text, self.connection.prefix)
+            address = addresses.for_message(text, self._prefix)
         except AmqpError as error:
             return rejected(error.condition, error.description)
         except UnicodeDecodeError:
@@ -265,15 +269,15 @@ class AnonymousInLink(InLink):
         if self._routes_generation != routes.generation or len(self._relayed) >= CACHED:
             self._relayed.clear()
             self._routes_generation = routes.generation
-        name = parse(text, self._addresses.router_id, self.connection.prefix).name
+        name = parse(text, self._addresses.router_id, self._prefix).name
         if len(to) <= MAX_CACHED and self._temporaries.broker_of(name) is None and routes.alone("in", name):
             self._relayed[to] = (out, name)
 
     def _broker(self, text: str) -> RouterConnection | None:
         """Return the broker of an address that is reached by links to a broker, not by an address of the router; None
         for other addresses. Raises AmqpError if the broker is not connected, takes no such messages, or is internal."""
-        parsed = parse(text, self._addresses.router_id, self.connection.prefix)
-        self._temporaries.check(self.connection, parsed.name)
+        parsed = parse(text, self._addresses.router_id, self._prefix)
+        self._temporaries.check(self.connection, parsed.name, self._prefix)
         if parsed.kind != MOBILE:
             return None
         self.connection.check_name(parsed.name)
@@ -283,7 +287,7 @@ class AnonymousInLink(InLink):
             route, broker = found
             if route.config.external(parsed.name) != parsed.name:
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
-        if broker is not None and not relays(broker, self.connection.prefix):
+        if broker is not None and not relays(broker, self._prefix):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
         return broker
 

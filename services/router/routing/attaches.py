@@ -161,7 +161,7 @@ class Attaches:
         """Pass the attach on if a link route covers its address."""
         router = self.router
         parsed = parse(text, router.id, connection.prefix)
-        router.temporaries.check(connection, parsed.name)
+        router.temporaries.check(connection, parsed.name, connection.prefix)
         if parsed.kind != MOBILE:
             return False
         connection.check_name(parsed.name)

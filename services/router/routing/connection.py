@@ -11,13 +11,14 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.amqp.termini import SPACE as SPACE_OF_LINK
 from enmasse.clock import Clock
 from enmasse.engines import EMBEDDED
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import SPACE, space_prefix, states_space
+from enmasse.model.names import SPACE, space_error, space_prefix, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
 
@@ -216,6 +217,8 @@ class Rights(Protocol):
 
     of_process: bool
     """True for the rights of a process of the suite, or of an operator."""
+    for_clients: bool
+    """True for those of a process that acts for clients, whose address space it states."""
     sender: bytes
     """As which brokers know it (enmasse/identity/senders.py)."""
 
@@ -340,6 +343,20 @@ class RouterConnection:
         """Return the client's address space as links to brokers state it; empty: the default one."""
         return self.principal.space if self.prefix else ""
 
+    def space_of(self, link: Receiver) -> str:
+        """Return the address space of what messages of an anonymous sender state as `to`; empty: the default one. A
+        process that acts for clients states theirs."""
+        asked = link.remote_attach
+        stated = asked.properties.get(SPACE_OF_LINK) if asked is not None and asked.properties else None
+        acts = self.rights is not None and self.rights.for_clients
+        return str(stated) if acts and isinstance(stated, str) and space_error(stated) is None else self.space
+
+    @property
+    def is_bound_to_space(self) -> bool:
+        """Return whether the peer reaches what is of one address space only: a client, or a process that acts for
+        clients."""
+        return self.is_client and (not self.of_process or (self.rights is not None and self.rights.for_clients))
+
     @property
     def sender(self) -> bytes:
         """Return the sender of the messages of this connection, for brokers (enmasse/identity/senders.py)."""
@@ -371,8 +388,6 @@ class RouterConnection:
         if states_space(name):
             raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
         parts = tokens(name)
-        if self.prefix and parts[0] in ("$subctrl", "$lwt"):
-            raise AmqpError("amqp:not-implemented", f"{name} is not served in address spaces yet")
         if parts[0] == SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:

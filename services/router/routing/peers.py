@@ -7,6 +7,7 @@ a link of its own, before that address is remembered.
 from __future__ import annotations
 
 from enmasse.identity.processes.peer_check import PeerCheck
+from enmasse.identity.processes.roles import GATEWAYS, Role
 from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
 from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
@@ -20,6 +21,7 @@ class PeerRights:
     def __init__(self, admission: PeerCheck, router_id: str, max_message_size: int) -> None:
         self.max_message_size = max_message_size
         self.sender = of_role(admission.role)
+        self.for_clients = admission.role in (*GATEWAYS, Role.LWT, Role.SUBSERV)
         self._admission = admission
         self._router_id = router_id
 

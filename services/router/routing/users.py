@@ -127,6 +127,7 @@ class UserRights:
     """Management itself is a right."""
 
     of_process = False
+    for_clients = False
 
     def __init__(self, users: Users, connection: RouterConnection, principal: Principal, rights: Rights) -> None:
         self.sender = of_user(principal)

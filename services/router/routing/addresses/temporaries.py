@@ -31,10 +31,11 @@ class Temporaries:
         """Return the broker's name for a temporary queue or topic that is known."""
         return self._at[name][1]
 
-    def check(self, connection: RouterConnection, name: str) -> None:
-        """Raise AmqpError for a temporary address of another address space than that of a client."""
+    def check(self, connection: RouterConnection, name: str, prefix: str) -> None:
+        """Raise AmqpError for a temporary address of another address space than that of a client, which has this
+        `prefix`."""
         owner = self._owners.get(name)
-        if owner is None or owner.prefix == connection.prefix or not connection.is_client or connection.of_process:
+        if owner is None or owner.prefix == prefix or not connection.is_bound_to_space:
             return
         raise AmqpError(NOT_FOUND, "Node not found")
 

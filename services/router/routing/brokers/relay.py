@@ -105,10 +105,10 @@ class Relays:
     """The links of one anonymous sender to the brokers it sends to.
 
     `withhold` and `grant` stop and restart its credit. It has no credit while too many messages wait for a link
-    (`_held`).
+    (`_held`). `space`: of its messages, empty: the default one.
     """
 
-    __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_withhold")
+    __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_space", "_withhold")
 
     def __init__(
         self,
@@ -116,8 +116,10 @@ class Relays:
         addresses: Addresses,
         withhold: Callable[[], None],
         grant: Callable[[], None],
+        space: str,
     ) -> None:
         self._client = client
+        self._space = space
         self._addresses = addresses
         self._withhold = withhold
         self._grant = grant
@@ -134,7 +136,7 @@ class Relays:
     def _attach(self, broker: RouterConnection) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
-        states = stated({}, self._client.sender, self._client.space) or None
+        states = stated({}, self._client.sender, self._space) or None
         sender: Any = session.attach_sender(name, Source(), Target(), properties=states)
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)
