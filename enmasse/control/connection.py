@@ -21,12 +21,14 @@ from proton import Endpoint, Event, Terminus, Transport
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.sasl.handshake import AMQP_HEADER
+from enmasse.amqp.termini import SPACE
 from enmasse.control.errors import NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ConnectionLost, LinkClosed
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender
 from enmasse.control.sasl_layer import SaslLayer
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.tls_transport import read_much
 
 MAX_FRAME = 65536
@@ -202,12 +204,16 @@ class ControlConnection(asyncio.Protocol):
         name: str | None = None,
         source: str | None = None,
         configure: Callable[[Any], None] | None = None,
+        space: str = DEFAULT_SPACE,
     ) -> ControlSender:
         """Attach a sender (`target` None: the anonymous terminus); whether it may, `await sender.opened()` shows.
-        `configure` gets proton's link before it is opened."""
+        `configure` gets proton's link before it is opened. `space`: in which messages of an anonymous sender state
+        names, by a process that acts for clients."""
         link = self._own_session().sender(name or self._next_name())
         link.target.address = target
         link.source.address = source or link.name
+        if space != DEFAULT_SPACE:
+            link.properties = {proton.symbol(SPACE): space}
         if configure is not None:
             configure(link)
         sender = ControlSender(self, link)

@@ -11,6 +11,7 @@ import msgspec
 
 from enmasse.control.jsonmessage import encode
 from enmasse.control.link import ControlSender
+from enmasse.model.names import LocalName, full_name
 from enmasse.model.sessions import WillRow, Wills
 from services.mqtt_lwt.wills import State, Will, WillBook
 
@@ -46,7 +47,8 @@ def _row(will: Will, wall: float) -> WillRow:
     kind, _, name = will.key.partition(":")
     due = None if will.at is None or will.state is not State.DELAYED else wall + will.at
     return WillRow(
-        id=will.id, client=name, mqtt=kind == "client", topic=will.to, qos=will.qos, retain=will.retain,
+        id=will.id, client=name, mqtt=kind == "client", topic=full_name(will.author.space, LocalName(will.to)),
+        qos=will.qos, retain=will.retain,
         delay=int(will.delay), size=will.size,
         state="connected" if will.state is State.HELD else "waiting",
         due=None if due is None else datetime.fromtimestamp(due, UTC).isoformat(timespec="seconds"),

@@ -17,7 +17,7 @@ from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge, single
 from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
-from enmasse.model.topic_map import TopicMap
+from enmasse.model.topic_map import TopicMaps
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
@@ -55,7 +55,7 @@ class LastWillService:
         self._clock = clock
         self._store = make_store(config.store)
         self._counters = Counters()
-        self._topics: TopicMap | None = None
+        self._topics: TopicMaps | None = None
         self._permits = Permits(clock.time)
         self._life: _Life | None = None
         self._failures = 0
@@ -111,7 +111,7 @@ class LastWillService:
         await ended.wait()
 
     def _addresses(self, snapshot: Addresses) -> None:
-        self._topics = TopicMap(snapshot.addresses, snapshot.leaving or None)
+        self._topics = TopicMaps(snapshot.addresses, snapshot.leaving or None)
         if self._life is not None:
             self._life.publisher.addresses(self._topics)
 

@@ -11,8 +11,8 @@ from enmasse.control import ControlConnection, ControlError, ControlSender, Outc
 from enmasse.control.link import MODIFIED, RELEASED
 from enmasse.logs import log
 from enmasse.model.address_types import Traits
-from enmasse.model.names import RELAYS_TO_TOPICS
-from enmasse.model.topic_map import TopicMap, TopicOwner
+from enmasse.model.names import DEFAULT_SPACE, RELAYS_TO_TOPICS
+from enmasse.model.topic_map import TopicMap, TopicMaps, TopicOwner
 from enmasse.network.backoff import AGAIN, Backoff
 from enmasse.process import runner
 from enmasse.stores import StoreError
@@ -45,7 +45,7 @@ class WillPublisher:
         self._records = records
         self._permits = permits
         self._failed = failed
-        self._topics: TopicMap | None = None
+        self._topics: TopicMaps | None = None
         self._connection: ControlConnection | None = None
         self._relays = True
         """True if the router's anonymous terminus reaches topics; otherwise each topic has a link of its own."""
@@ -61,7 +61,7 @@ class WillPublisher:
         self._unrouted.extend(wills)
         self._route()
 
-    def addresses(self, topics: TopicMap) -> None:
+    def addresses(self, topics: TopicMaps) -> None:
         """Take the current addresses."""
         self._topics = topics
         for lane in self._lanes.values():
@@ -95,7 +95,7 @@ class WillPublisher:
             return
         while self._unrouted:
             will = self._unrouted.popleft()
-            owner = _owner(self._topics, will.to)
+            owner = _owner(self._topics.of(will.author.space), will.to)
             if owner is None:
                 self._drop(will)
                 continue
@@ -104,7 +104,7 @@ class WillPublisher:
             if lane is None or lane.traits is not owner.traits:
                 if lane is not None:
                     lane.stop()
-                lane = self._lanes[name] = _Lane(self, name, owner.traits, target)
+                lane = self._lanes[name] = _Lane(self, name, owner.traits, target, will.author.space)
             lane.waiting.append(will)
             if self._connection is not None:
                 lane.start(self._connection, self._room)
@@ -113,7 +113,7 @@ class WillPublisher:
         """Return the key of a will's lane, and the target of its link (None: the anonymous terminus)."""
         if not owner.traits.levels:
             return owner.name, owner.wire
-        return (owner.name, None) if self._relays else (will.to, will.to)
+        return (owner.name, None) if self._relays else (owner.wire, owner.wire)
 
     def _drop(self, will: Will) -> None:
         log.get(client=will.key).warning("mqtt-lwt.will.dropped", to=will.to[:200], will=will.id)
@@ -181,14 +181,15 @@ def _owner(topics: TopicMap, to: str) -> TopicOwner | None:
     """Return the address that takes a will. A topic takes only names below its own: the message is sent to its name,
     and any other name may be a node of a router or service, to which clients must not send through us."""
     owner = topics.owner_of_wire(to) or topics.owner(topics.topic_of(to))
-    return None if owner is not None and owner.traits.levels and owner.wire != to else owner
+    return None if owner is not None and owner.traits.levels and owner.to != to else owner
 
 
 class _Lane:
-    """Wills of one link, to `target`, or to topics by the anonymous terminus (`target` None)."""
+    """Wills of one link, to `target`, or to topics of an address space by the anonymous terminus (`target` None)."""
 
-    def __init__(self, publisher: WillPublisher, name: str, traits: Traits, target: str | None) -> None:
+    def __init__(self, publisher: WillPublisher, name: str, traits: Traits, target: str | None, space: str) -> None:
         self.name = name
+        self._space = space
         self.traits = traits
         self.waiting: deque[Will] = deque()
         self._publisher = publisher
@@ -216,7 +217,9 @@ class _Lane:
             async with room:
                 sender: ControlSender | None = None
                 try:
-                    sender = connection.sender(self._target)
+                    sender = connection.sender(
+                        self._target, space=self._space if self._target is None else DEFAULT_SPACE
+                    )
                     await sender.opened()
                     await self._send(sender, backoff)
                 except (ControlError, StoreError) as error:

@@ -45,7 +45,7 @@ class AmqpSubscription(Subscriber):
     __slots__ = ("record",)
 
     def __init__(self, id: str, record: AmqpRecord) -> None:
-        super().__init__(id, record.created, record.filters, amqp=True)
+        super().__init__(id, record.created, record.filters, amqp=True, space=owner(record.subscription).space)
         self.record = record
 
 
@@ -107,7 +107,11 @@ class AmqpSubscriptions:
             base = before or AmqpRecord(subscription=subscription, created=created, since=time.time())
             record = msgspec.structs.replace(base, filters={**known, **good}, round=base.round + 1)
             subscriber = self.put(record)
-            wanted = [Wanted(filter, filter, subscriber.id, True, True) for filter in good if filter not in known]
+            wanted = [
+                Wanted(filter, filter, subscriber.id, True, True, subscriber.space)
+                for filter in good
+                if filter not in known
+            ]
             try:
                 failed = await self._binder.bind(wanted, f"{subscriber.id}:{base.created}:{base.round}")
                 if failed:
@@ -134,7 +138,7 @@ class AmqpSubscriptions:
         known = set(before.filters) if before is not None else set()
         for filter in filters:
             try:
-                self._desired.targets(filter, amqp=True)
+                self._desired.targets(filter, amqp=True, space=owner(subscription).space)
             except FilterRefused as error:
                 refused[filter] = str(error)
                 continue

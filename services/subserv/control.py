@@ -20,13 +20,13 @@ from enmasse.control.errors import (
 )
 from enmasse.identity.authors import Author
 from enmasse.identity.link_users import of_link
-from enmasse.identity.owned import owned
+from enmasse.identity.owned import owned, owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.operator import OPERATOR
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from enmasse.model.names import SPACE, is_temporary, states_space
+from enmasse.model.names import DEFAULT_SPACE, SPACE, is_temporary, states_space
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
@@ -71,7 +71,10 @@ class SubscriptionControl:
         self._service = service
         views = Views(service)
         self.links = 0
+        self._connection: ControlConnection
         self._replies: ControlSender
+        self._in_spaces: dict[str, ControlSender] = {}
+        """Address space → the sender of replies to its clients."""
         self._clients = {
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
@@ -91,6 +94,7 @@ class SubscriptionControl:
 
     async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
         """Serve requests on this connection. `closed` is called when that ends. Raises ControlError."""
+        self._connection, self._in_spaces = connection, {}
         self._replies = connection.sender(None)
         receiver = connection.receiver(wire.CONTROL, window=WINDOW)
         receiver.counts_settled = True
@@ -219,10 +223,10 @@ class SubscriptionControl:
         rights = self._rights(author, request)
         if not request.reply_to:
             raise _Rejected(INVALID_FIELD, "reply-to is missing: where shall the topics go?")
-        names = self._service.desired.topic_names()
+        names = self._service.desired.topic_names(author.space)
         shown = [name for name in names if rights.allows("recv", name) or rights.allows("view", name)]
         data = request_bodies.answer("topics", shown, request.correlation, request.reply_to)
-        self._replies.send(data, settled=True)
+        self._replies_in(author.space).send(data, settled=True)
 
     def _rights(self, author: Author, request: request_bodies.Request) -> Rights:
         """Return what the user of a request may do. Raises _Rejected if there is no such user, or if it may not send
@@ -236,7 +240,7 @@ class SubscriptionControl:
         if rights is None:
             raise _Rejected(UNAUTHORIZED_ACCESS, f"there is no user {author.user} in users.json")
         to = (request.reply_to or "").removeprefix("amqp:/")
-        if to and not permits.anonymous and not is_temporary(to) and not _BROKERS_TEMPORARY.fullmatch(to):
+        if to and not permits.is_open(author.space) and not is_temporary(to) and not _BROKERS_TEMPORARY.fullmatch(to):
             plain = ":" not in to and to.strip("./") == to
             if not plain or not rights.allows("send", to):
                 text = f"user {author.user} may not send to {to[:200]}, the reply-to"
@@ -252,7 +256,16 @@ class SubscriptionControl:
         data = request_bodies.answer(
             subject, dict(body), request.correlation, request.reply_to, {"addresses": addresses}
         )
-        self._replies.send(data, settled=True)
+        self._replies_in(owner(subscription).space).send(data, settled=True)
+
+    def _replies_in(self, space: str) -> ControlSender:
+        """Return the sender of replies to clients of an address space, whose reply-to is a name there."""
+        if space == DEFAULT_SPACE:
+            return self._replies
+        found = self._in_spaces.get(space)
+        if found is None or found.closed:
+            found = self._in_spaces[space] = self._connection.sender(None, space=space)
+        return found
 
 
 def _audit(request: request_bodies.Request, outcome: str) -> None:

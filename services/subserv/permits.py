@@ -10,6 +10,7 @@ from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
+from enmasse.model.names import AddressName, split_name
 from services.subserv.retained.tree import Retained
 
 SKEW = 2000
@@ -31,8 +32,12 @@ class Permits:
 
     @property
     def anonymous(self) -> bool:
-        """True if there are no users: everything is allowed."""
-        return self._users.anonymous
+        """True if there are no users, in whatever address space: everything is allowed."""
+        return self._users.anonymous and not self._users.hosts
+
+    def is_open(self, space: str) -> bool:
+        """Return whether everything is allowed in an address space, because there are no users."""
+        return self._users.is_open(space)
 
     def rights(self, author: Author) -> Rights | None:
         """Return what a user may do now; None: there is no such user."""
@@ -53,4 +58,6 @@ class Permits:
         """Return why a message is not given to subscribers; empty if it is. `now`: milliseconds since 1970."""
         if entry.author is None or entry.since + SKEW > now:
             return ""
-        return authors.refusal(self._users.permissions_of(entry.author.space), entry.author, entry.name)
+        return authors.refusal(
+            self._users.permissions_of(entry.author.space), entry.author, split_name(AddressName(entry.name)).local
+        )

@@ -330,10 +330,12 @@ class SubscriptionService:
         if session is None:
             return []
         whose = owner(session.record.client)
+        if self.permits.is_open(whose.space):
+            return []
         rights = self.permits.rights(Author(whose.user, session.record.groups, whose.space))
         if rights is None:
             return [] if whose.user == ANONYMOUS else list(session.subscriptions)
-        topics = self.desired.topics
+        topics = self.desired.topics.of(whose.space)
         return [filter for filter in session.subscriptions if not may_keep(rights, topics, filter)]
 
     async def _forget(self) -> None:
@@ -365,7 +367,7 @@ class SubscriptionService:
 
     def _is_queue(self, address: str) -> bool:
         """Return whether this address is a queue, or may be one: the addresses are not known yet."""
-        owner = self.desired.topics.owner_of_wire(address)
+        owner = self.desired.topics.of_name(address).owner_of_wire(address)
         return not self.complete or (owner is not None and owner.traits.entity == "queue")
 
     async def _review_order(self) -> None:

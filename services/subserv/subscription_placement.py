@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Addresses, Placement, Placements
-from enmasse.model.names import DEFAULT_SPACE, AddressName, router_form, split_name, wire_name
-from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
+from enmasse.model.names import DEFAULT_SPACE, SPACE, AddressName, LocalName, router_form, split_name
+from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap, TopicMaps
 from enmasse.reconcile import Sources
 
 MAX_CACHED = 100_000
@@ -27,12 +27,21 @@ LONGEST_CACHED = 256
 
 class Subscriber:
     """`created`: a number that no other subscriber of this id has or had. `amqp`: the filters are names on AMQP with
-    the brokers' wildcards, else MQTT's. `filters` is replaced, not changed."""
+    the brokers' wildcards, else MQTT's. `filters` is replaced, not changed; they are names in `space`."""
 
-    __slots__ = ("amqp", "created", "filters", "id", "placed")
+    __slots__ = ("amqp", "created", "filters", "id", "placed", "space")
 
-    def __init__(self, id: str, created: int, filters: Iterable[str] = (), *, amqp: bool = False) -> None:
+    def __init__(
+        self,
+        id: str,
+        created: int,
+        filters: Iterable[str] = (),
+        *,
+        amqp: bool = False,
+        space: str = DEFAULT_SPACE,
+    ) -> None:
         self.id = id
+        self.space = space
         self.created = created
         self.amqp = amqp
         self.filters = frozenset(filters)
@@ -61,7 +70,7 @@ class Desired:
 
     def __init__(self) -> None:
         self.sources = Sources(("addresses", "placements"))
-        self.topics = TopicMap({})
+        self.topics = TopicMaps({})
         self._addresses: Mapping[AddressName, Address] = {}
         self.placements = Placements(brokers={}, addresses={})
         self._unasked: frozenset[str] = frozenset()
@@ -77,22 +86,26 @@ class Desired:
         """There is a prepared placement."""
         self._opened: set[tuple[AddressName, str]] = set()
         """Prepared placements to which new subscriptions are bound before they are confirmed."""
-        self._names: list[AddressName] = []
-        self._cached: dict[tuple[str, bool], list[FilterTarget] | FilterRefused] = {}
+        self._names: dict[str, list[LocalName]] = {}
+        """Address space → its topic addresses."""
+        self._defaults: list[AddressName] = []
+        """Addresses that take what no other of their space does."""
+        self._cached: dict[tuple[str, str, bool], list[FilterTarget] | FilterRefused] = {}
 
     def set_addresses(self, body: Addresses) -> None:
         """Take the addresses of a feed. Raises ValueError if they cannot be read."""
-        before, self.topics = self.topics, TopicMap(body.addresses, body.leaving or None)
+        self.topics = TopicMaps(body.addresses, body.leaving or None)
         differing = _differing(self._addresses, body.addresses)
         self._addresses = body.addresses
         differing |= self._look_leaving()
-        self._names = sorted(
-            name
-            for name, address in body.addresses.items()
-            if address.traits.levels and split_name(name).space == DEFAULT_SPACE
-        )
+        topics = sorted(name for name, address in body.addresses.items() if address.traits.levels)
+        self._names = {}
+        for name in topics:
+            space, local = split_name(name)
+            self._names.setdefault(space, []).append(local)
+        before, self._defaults = self._defaults, [name for name in topics if body.addresses[name].mqtt_default]
         self._cached.clear()
-        self._changed(differing if before.default == self.topics.default else None)
+        self._changed(differing if before == self._defaults else None)
         self.sources.deliver("addresses")
 
     def set_placements(self, body: Placements) -> None:
@@ -115,7 +128,7 @@ class Desired:
         )
         self._bindable = self.topics
         if self._leaving:
-            self._bindable = TopicMap({**addresses, **dict.fromkeys(self._leaving, Address(type="topic"))})
+            self._bindable = TopicMaps({**addresses, **dict.fromkeys(self._leaving, Address(type="topic"))})
         return set(before ^ self._leaving)
 
     def open(self, name: AddressName, broker: str) -> None:
@@ -136,17 +149,17 @@ class Desired:
             levels = [form.split("/") for name in names for form in {str(name), router_form(name)}]
         self._changes.append(_Change(self._state, levels))
 
-    def topic_names(self) -> list[str]:
-        """Return the names on AMQP of the topic addresses."""
-        return [wire_name(name) for name in self._names]
+    def topic_names(self, space: str) -> list[str]:
+        """Return the names of the topic addresses of an address space, as its clients know them."""
+        return list(self._names.get(space, ()))
 
-    def targets(self, filter: str, *, amqp: bool = False) -> list[FilterTarget]:
+    def targets(self, filter: str, *, amqp: bool = False, space: str = DEFAULT_SPACE) -> list[FilterTarget]:
         """Return the targets of a filter. Raises FilterRefused."""
-        key = filter, amqp
+        key = space, filter, amqp
         found = self._cached.get(key)
         if found is None:
             try:
-                found = self._targets(filter, self.topics, amqp=amqp)
+                found = self._targets(filter, self.topics.of(space), amqp=amqp)
             except FilterRefused as refused:
                 found = FilterRefused(str(refused))  # without its traceback
             if len(filter) <= LONGEST_CACHED:
@@ -162,27 +175,31 @@ class Desired:
             return topics.targets(name)
         levels = name.split("/")
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
-        owner = topics.owner_of_wire("/".join(levels[:first])) if first else None
+        owner = topics.owner_of_wire("/".join(levels[:first])) if first and not name.startswith(SPACE) else None
         if owner is None or not owner.traits.levels:
             raise FilterRefused(
                 f"there is no topic address for {name[:100]!r}: begin with the name of one; wildcards (+ #) may follow"
             )
-        return [FilterTarget(owner.name, owner.type, name)]
+        return [FilterTarget(owner.name, owner.type, topics.full(name))]
 
-    def where(self, filter: str, *, amqp: bool = False) -> dict[str, set[str]]:
+    def where(self, filter: str, *, amqp: bool = False, space: str = DEFAULT_SPACE) -> dict[str, set[str]]:
         """Return broker → patterns, for the topic addresses that a filter covers and to which messages may go there: a
         subscription is confirmed when it is bound at all of these."""
-        return self._where(filter, amqp, lambda name, place: place.state != "prepared" or self._is_open(name, place))
+        return self._where(
+            filter, amqp, space, lambda name, place: place.state != "prepared" or self._is_open(name, place)
+        )
 
-    def source(self, filter: str, broker: str, *, amqp: bool = False) -> set[str]:
+    def source(self, filter: str, broker: str, *, amqp: bool = False, space: str = DEFAULT_SPACE) -> set[str]:
         """Return the patterns of the topic addresses that a filter covers and of which a new subscriber gets retained
         messages by its queue on this broker: by one of several."""
-        return self._where(filter, amqp, lambda name, place: place == self._main(name)).get(broker, set())
+        return self._where(filter, amqp, space, lambda name, place: place == self._main(name)).get(broker, set())
 
-    def _where(self, filter: str, amqp: bool, counts: Callable[[AddressName, Placement], bool]) -> dict[str, set[str]]:
+    def _where(
+        self, filter: str, amqp: bool, space: str, counts: Callable[[AddressName, Placement], bool]
+    ) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         try:
-            targets = self.targets(filter, amqp=amqp)
+            targets = self.targets(filter, amqp=amqp, space=space)
         except FilterRefused:
             return found
         for target in targets:
@@ -202,14 +219,13 @@ class Desired:
         order = {"active": 0, "draining": 1, "prepared": 2}
         return min(self._places(name), key=lambda place: order[place.state], default=None)
 
-    def nowhere(self, filter: str, *, amqp: bool = False) -> str:
+    def nowhere(self, filter: str, *, amqp: bool = False, space: str = DEFAULT_SPACE) -> str:
         """Return why `where` has found no broker."""
-        for target in self.targets(filter, amqp=amqp):
+        for target in self.targets(filter, amqp=amqp, space=space):
             for broker in self.carriers(target.name):
                 if broker in self._unasked:
-                    return (
-                        f"broker {broker} of {target.name!r} keeps no subscriptions of MQTT clients: it is no Artemis"
-                    )
+                    name = split_name(target.name).local
+                    return f"broker {broker} of {name!r} keeps no subscriptions of MQTT clients: it is no Artemis"
         return f"no broker carries an address of {filter[:100]!r} yet"
 
     def carriers(self, name: AddressName) -> list[str]:
@@ -222,12 +238,12 @@ class Desired:
 
     def active_of_wire(self, to: str) -> list[str]:
         """Return the brokers to which messages with this `to` go."""
-        owner = self._bindable.owner_of_wire(to)
+        owner = self._bindable.of_name(to).owner_of_wire(to)
         return self.active(owner.name) if owner is not None else []
 
     def carriers_of_wire(self, to: str) -> list[str]:
         """Return the brokers that have messages with this `to`."""
-        owner = self._bindable.owner_of_wire(to)
+        owner = self._bindable.of_name(to).owner_of_wire(to)
         return self.carriers(owner.name) if owner is not None else []
 
     def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
@@ -238,7 +254,7 @@ class Desired:
             return found
         for filter in subscriber.filters:
             try:
-                targets = self._targets(filter, self._bindable, amqp=subscriber.amqp)
+                targets = self._targets(filter, self._bindable.of(subscriber.space), amqp=subscriber.amqp)
             except FilterRefused:
                 continue
             for target in targets:
@@ -252,7 +268,9 @@ class Desired:
             return set(self._placed(subscriber))
         found: set[str] = set()
         for filter in subscriber.filters:
-            found.update(self._where(filter, subscriber.amqp, lambda name, place: place.state != "prepared"))
+            found.update(
+                self._where(filter, subscriber.amqp, subscriber.space, lambda name, place: place.state != "prepared")
+            )
         return found
 
     def is_bound(self, broker: str, subscriber: Subscriber) -> bool:
@@ -262,7 +280,7 @@ class Desired:
     def _placed(self, subscriber: Subscriber) -> dict[str, set[str]]:
         """Return broker → patterns. One more filter costs work for one; a change of addresses for those it concerns."""
         last, filters = subscriber.placed, subscriber.filters
-        if last is not None and last.filters <= filters and self._is_valid(last):
+        if last is not None and last.filters <= filters and self._is_valid(last, subscriber.space):
             new, patterns = filters - last.filters, last.patterns
             if not new:
                 if last.state != self._state:
@@ -271,39 +289,43 @@ class Desired:
         else:
             new, patterns = filters, {}
         for filter in new:
-            for broker, found in self._where(filter, subscriber.amqp, lambda name, place: True).items():
+            found_at = self._where(filter, subscriber.amqp, subscriber.space, lambda name, place: True)
+            for broker, found in found_at.items():
                 patterns.setdefault(broker, set()).update(found)
         subscriber.placed = Placed(self._state, filters, patterns)
         return patterns
 
-    def _is_valid(self, placed: Placed) -> bool:
+    def _is_valid(self, placed: Placed, space: str) -> bool:
         """Return True if no change since then concerns these filters."""
         if placed.state == self._state:
             return True
         if not self._changes or placed.state + 1 < self._changes[0].state:
             return False
+        topics = self.topics.of(space)
         for change in reversed(self._changes):
             if change.state <= placed.state:
                 return True
-            if change.names is None or any(self._concerns(change.names, filter) for filter in placed.filters):
+            if change.names is None or any(_concerns(topics, change.names, filter) for filter in placed.filters):
                 return False
         return True
 
-    def _concerns(self, names: list[list[str]], filter: str) -> bool:
-        """Return True if what a filter covers may differ when addresses of these names come, go or move."""
-        spellings, default = [filter], self.topics.default
-        if default is not None:
-            # Another spelling of a topic of the default: without the default's name an address may take it.
-            if _overlap(filter.split("/"), default.split("/")):
+
+def _concerns(topics: TopicMap, names: list[list[str]], filter: str) -> bool:
+    """Return True if what a filter covers may differ when addresses of these names come, go or move. `topics`: those of
+    the filter's address space."""
+    spellings, default = [topics.full(filter)], topics.default
+    if default is not None:
+        # Another spelling of a topic of the default: without the default's name an address may take it.
+        if _overlap(filter.split("/"), default.split("/")):
+            return True
+        # A topic that the default takes: it moves with the default, and an address below the default may take it.
+        spellings.append(topics.full(f"{default}/{filter}"))
+    for spelling in spellings:
+        for form in (spelling, router_form(spelling)) if "." in spelling else (spelling,):
+            levels = form.split("/")
+            if any(_overlap(levels, name) for name in names):
                 return True
-            # A topic that the default takes: it moves with the default, and an address below the default may take it.
-            spellings.append(f"{default}/{filter}")
-        for spelling in spellings:
-            for form in (spelling, router_form(spelling)) if "." in spelling else (spelling,):
-                levels = form.split("/")
-                if any(_overlap(levels, name) for name in names):
-                    return True
-        return False
+    return False
 
 
 def _overlap(filter: list[str], name: list[str]) -> bool:

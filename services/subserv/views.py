@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from enmasse.control import ControlError
 from enmasse.identity.mqtt_permissions import names_of_all
 from enmasse.logs import log
 from enmasse.model import sessions as wire
+from enmasse.model.names import AddressName, split_name
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.topics import fault_of_filter, matches
 from services.subserv import broker_names
 from services.subserv.brokers.broker_requests import Row
@@ -90,7 +92,7 @@ class Views:
     def _row(self, subscriber: Subscriber, depths: dict[str, dict[str, int]]) -> wire.SubscriptionRow:
         where = depths.get(subscriber.id, {})
         depth, brokers = sum(where.values()), sorted(where)
-        topics = self._service.desired.topics
+        topics = self._service.desired.topics.of(subscriber.space)
         if isinstance(subscriber, Session):
             record = subscriber.record
             return wire.SubscriptionRow(
@@ -98,7 +100,7 @@ class Views:
                 kind="mqtt",
                 client=record.client,
                 filters={each.filter: str(each.qos) for each in subscriber.subscriptions.values()},
-                names=names_of_all(topics, subscriber.subscriptions),
+                names=_names(topics, subscriber.subscriptions),
                 depth=depth,
                 since=_time(record.since),
                 brokers=brokers,
@@ -110,7 +112,7 @@ class Views:
                 kind="share",
                 client=", ".join(sorted(subscriber.members)[:10]),
                 filters={subscriber.name: ""},
-                names=names_of_all(topics, [subscriber.name]),
+                names=_names(topics, [subscriber.name]),
                 depth=depth,
                 brokers=brokers,
             )
@@ -120,7 +122,7 @@ class Views:
             kind="amqp",
             client=amqp.subscription,
             filters={filter: tag or "" for filter, tag in amqp.filters.items()},
-            names=list(amqp.filters),
+            names=[topics.full(name) for name in amqp.filters],
             depth=depth,
             since=_time(amqp.since),
             brokers=brokers,
@@ -150,17 +152,22 @@ class Views:
         return wire.Done(count=await self._service.retained.clear(list(self._matching(request.filter))))
 
     def _matching(self, filter: str) -> Iterator[Retained]:
-        """By topic, whether or not an address takes it now."""
-        if (fault := fault_of_filter(filter)) is not None:
+        """By topic, whether or not an address takes it now. Those of an address space begin with `!!SPACE/`, and no
+        other filters cover them."""
+        space, plain = split_name(AddressName(filter))
+        if (fault := fault_of_filter(plain)) is not None:
             raise Unknown(f"the filter {fault}")
-        topic_of = self._service.desired.topics.topic_of
+        topics = self._service.desired.topics.of(space)
         for entry in self._service.retained.index.match("#"):
-            if filter == "#" or matches(filter, topic_of(entry.name)):
+            if split_name(AddressName(entry.name)).space != space:
+                continue
+            if plain == "#" or matches(plain, topics.topic_of(entry.name)):
                 yield entry
 
     def _retained_row(self, entry: Retained) -> wire.RetainedRow:
+        topics = self._service.desired.topics.of_name(entry.name)
         return wire.RetainedRow(
-            topic=self._service.desired.topics.topic_of(entry.name),
+            topic=topics.full(topics.topic_of(entry.name)),
             name=entry.name,
             size=entry.size,
             qos=entry.qos,
@@ -170,6 +177,11 @@ class Views:
             user="" if entry.author is None else entry.author.full_name,
             withheld=self._service.permits.refusal(entry, time.time_ns() // 1_000_000),
         )
+
+
+def _names(topics: TopicMap, filters: Iterable[str]) -> list[str]:
+    """Return the full names on AMQP of these filters."""
+    return [topics.full(name) for name in names_of_all(topics, filters)]
 
 
 def _session_row(session: Session) -> wire.SessionRow:

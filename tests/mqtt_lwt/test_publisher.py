@@ -12,7 +12,7 @@ from enmasse.control.link import ACCEPTED
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import PermissionChanges
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
-from enmasse.model.topic_map import TopicMap
+from enmasse.model.topic_map import TopicMaps
 from services.mqtt_lwt import will_publisher as publishers
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
@@ -53,7 +53,7 @@ class Link:
 class Connection:
     remote_offered = (RELAYS_TO_TOPICS,)
 
-    def sender(self, target: str) -> Link:
+    def sender(self, target: str, space: str = "default") -> Link:
         return Link(target)
 
 
@@ -72,7 +72,7 @@ async def test_idle_addresses_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "PATIENCE", 0.01)
     book = WillBook(0.0)
     made = WillPublisher(book, cast(Records, Store()), without_users(), lambda _: None)
-    made.addresses(TopicMap({AddressName(name): Address(type="anycast") for name in (*IDLE, "busy")}))
+    made.addresses(TopicMaps({AddressName(name): Address(type="anycast") for name in (*IDLE, "busy")}))
     made.connected(cast(ControlConnection, Connection()))
     wills = [Will(name, name, name, 1, 0, 1) for name in (*IDLE, "busy")]
     for will in wills:

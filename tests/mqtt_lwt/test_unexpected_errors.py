@@ -11,7 +11,7 @@ import pytest
 from enmasse.control import ControlError
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from enmasse.model.topic_map import TopicMap
+from enmasse.model.topic_map import TopicMaps
 from enmasse.network.backoff import Backoff
 from enmasse.stores import Change
 from services.mqtt_lwt import will_publisher as publishers
@@ -70,7 +70,7 @@ async def test_a_will_whose_message_cannot_be_read_is_tried_again(monkeypatch: p
     monkeypatch.setattr(publishers, "Backoff", Soon)
     store = Store()
     publisher = WillPublisher(WillBook(5), Records(cast(Any, store)), without_users(), lambda _: None)
-    publisher.addresses(TopicMap({AddressName("q"): Address(type="queue", flavor="f")}))
+    publisher.addresses(TopicMaps({AddressName("q"): Address(type="queue", flavor="f")}))
     publisher.add([Will("1", "client:c", "q", 1, 0, 10)])
     publisher.connected(cast(Any, Connection()))
     await until(lambda: len(store.reads) > 3)

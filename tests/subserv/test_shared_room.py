@@ -10,15 +10,17 @@ import pytest
 
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.annotations import RETAINED_BY
+from enmasse.identity.annotations import ORIGINAL_ADDRESS, RETAINED_BY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal, new_key
 from enmasse.identity.shared_room import SharedRoom
+from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name
 from services.subserv.retained import retained_messages
 from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.sessions.clients import QUOTA
 from tests.kit.processes import Program
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import DEADLINE
 from tests.subserv.harness import SUBSERV, RequestError, world
 from tests.subserv.test_copies import ToyStore
 from tests.subserv.test_subctrl import Client, until_known
@@ -54,7 +56,13 @@ async def test_sessions_and_subscriptions_of_a_user_leave_room(user: str, tmp_pa
             found: list[int] = (await gateway.subscribe(client, *filters))["codes"]
             return found
 
+        if "@" in user:
+            w.addresses["!!shop/news"], w.homes["!!shop/news"] = w.addresses["news"], w.homes["news"]
+            await w.publish()
         assert await fill(lambda number: opened(f"{user}c{number}")) == 4
+        async with asyncio.timeout(DEADLINE):
+            while (await codes(f"{user}c0", "news/0")) != [1]:
+                pass  # its addresses are not known yet
         assert await opened(f"{user}c0")  # one that exists
         assert await fill(lambda number: opened(f"~bob/c{number}")) == 2
 
@@ -112,6 +120,9 @@ def test_retained_messages_of_a_user_leave_room(eve: Author | None, what: str, m
         if author is not None:
             sealed = seal.make(author, name, b"x" * size)
             message.annotations = {**(message.annotations or {}), Symbol(RETAINED_BY): sealed}
+            if author.space != DEFAULT_SPACE:
+                name = full_name(author.space, LocalName(name))
+                message.annotations[Symbol(ORIGINAL_ADDRESS)] = name
         await retained.take("b", [(1, bytes(message.encode()))])
         found = retained.index.get(name)
         assert found is None or found.author == author

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from enmasse.control import ControlError
 from enmasse.logs import log
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.stores import StoreError, StoreFull
 from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.conversation import Bound, Refused
@@ -33,13 +34,14 @@ T = TypeVar("T")
 
 class Wanted(NamedTuple):
     """A filter for a subscriber. `name`: the filter as the client gave it (`$share/…`). `retained`: whether the
-    subscriber is to get the retained messages. `amqp`: see Subscriber."""
+    subscriber is to get the retained messages. `amqp`, `space`: see Subscriber."""
 
     name: str
     filter: str
     id: str
     retained: bool
     amqp: bool = False
+    space: str = DEFAULT_SPACE
 
 
 class Binder:
@@ -58,9 +60,9 @@ class Binder:
         places: dict[tuple[str, str], list[Wanted]] = {}
         refused: dict[str, str] = {}
         for each in wanted:
-            brokers = self._desired.where(each.filter, amqp=each.amqp)
+            brokers = self._desired.where(each.filter, amqp=each.amqp, space=each.space)
             if not brokers:
-                refused[each.name] = self._desired.nowhere(each.filter, amqp=each.amqp)
+                refused[each.name] = self._desired.nowhere(each.filter, amqp=each.amqp, space=each.space)
             for broker in brokers:
                 places.setdefault((broker, each.id), []).append(each)
         work = [self._bind_one(broker, id, filters, number) for (broker, id), filters in places.items()]
@@ -150,7 +152,7 @@ class Binder:
         """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order. Of
         an address that moves they come by one of its brokers."""
         index = self._retained.index
-        patterns = self._desired.source(wanted.filter, broker, amqp=wanted.amqp)
+        patterns = self._desired.source(wanted.filter, broker, amqp=wanted.amqp, space=wanted.space)
         found: dict[str, Retained] = {}
         for pattern in patterns:
             for entry in index.looks(pattern):
@@ -160,7 +162,7 @@ class Binder:
                     found[entry.name] = entry
         entries = sorted(found.values(), key=lambda entry: entry.number)
         if wanted.filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1] (v3.1.1, v5)
-            topic_of = self._desired.topics.topic_of
+            topic_of = self._desired.topics.of(wanted.space).topic_of
             entries = [entry for entry in entries if not topic_of(entry.name).startswith("$")]
         return entries
 

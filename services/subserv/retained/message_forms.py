@@ -13,6 +13,7 @@ from enmasse.amqp.messages.sections import Header, Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, QOS, RETAIN, RETAINED_BY, RETAINED_FOR
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
+from enmasse.model.names import AddressName, split_name
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_TTL = 0xFFFFFFFF
@@ -55,8 +56,12 @@ def read(data: bytes, now: int, seal: Seal | None = None) -> Arrival | None:
     empty = all(value is None or (isinstance(value, bytes | str) and not value) for value in values)
     author = None
     sealed = annotations.get(RETAINED_BY)
-    if seal is not None and isinstance(sealed, bytes) and sections.to == name and not empty:
-        author = seal.read(sealed, str(name), b"".join(value for value in values if isinstance(value, bytes)))
+    space, local = split_name(AddressName(name))
+    if seal is not None and isinstance(sealed, bytes) and sections.to in (name, local) and not empty:
+        body = b"".join(value for value in values if isinstance(value, bytes))
+        author = seal.read(sealed, str(sections.to), body)
+        if author is not None and author.space != space:
+            author = None
     # Numbers of AMQP have types of their own here, which a record cannot have.
     return Arrival(str(name), int(qos), int(expires), None if empty else data, author)
 

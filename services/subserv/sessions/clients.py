@@ -437,7 +437,7 @@ class Clients:
             filter = each.filter if share is None else next(iter(share.filters))
             if (fault := fault_of_filter(filter)) is not None:
                 raise FilterRefused(f"the filter {fault}")
-            targets = self._desired.targets(filter)
+            targets = self._desired.targets(filter, space=session.space)
         except ValueError as error:
             return _Plan(each, FILTER_INVALID, str(error), None)
         if share is not None and any(target.traits.broadcast for target in targets):
@@ -449,7 +449,7 @@ class Clients:
         if all(not target.traits.levels for target in targets) or not (is_new or retained):
             return _Plan(each, each.qos, "", None)
         id = session.id if share is None else share.id
-        return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained))
+        return _Plan(each, each.qos, "", Wanted(each.filter, filter, id, retained, space=session.space))
 
     def _take_back(self, session: Session, old: Mapping[str, Subscription | None]) -> None:
         """Restore the former subscriptions."""

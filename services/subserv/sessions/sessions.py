@@ -167,7 +167,7 @@ class Session(Subscriber):
     __slots__ = ("announced", "packets", "record", "shares", "subscriptions", "user")
 
     def __init__(self, id: str, record: SessionRecord, given: Qos2Owners) -> None:
-        super().__init__(id, record.created)
+        super().__init__(id, record.created, space=owner(record.client).space)
         self.user = owner(record.client).principal.full_name
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
@@ -184,8 +184,8 @@ class Share(Subscriber):
 
     __slots__ = ("members", "name")
 
-    def __init__(self, id: str, filter: str, name: str) -> None:
-        super().__init__(id, 0, (filter,))
+    def __init__(self, id: str, filter: str, name: str, space: str) -> None:
+        super().__init__(id, 0, (filter,), space=space)
         self.name = name
         """As clients subscribe to it: `$share/<group>/<filter>`."""
         self.members: set[str] = set()
@@ -217,8 +217,9 @@ class Sessions:
         parts = parse_share(filter)
         if parts is None:
             return None
-        id = broker_names.share_id(parts.group, parts.filter, owner(client).principal)
-        return Share(self.identity.share(id), parts.filter, filter)
+        user = owner(client).principal
+        id = broker_names.share_id(parts.group, parts.filter, user)
+        return Share(self.identity.share(id), parts.filter, filter, user.space)
 
     def put(self, record: SessionRecord) -> Session:
         """Take over this record as the state of its session. Return the session; a new one if the record's `created`
