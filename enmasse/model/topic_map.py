@@ -183,7 +183,7 @@ class TopicMap:
         return self.prefix + name
 
     def local(self, name: str) -> str:
-        """Return a name on AMQP as clients of the space know it; other spaces' as it is."""
+        """Return a name on AMQP as clients of the space know it; other spaces' unchanged."""
         return name.removeprefix(self.prefix)
 
     def relative(self, text: str) -> str:

@@ -44,8 +44,8 @@ Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 class Asked(NamedTuple):
-    """What a connection says about the address space that its client means. `space`: of the listener, None: it is for
-    all; `host`: named by TLS (SNI), empty: none."""
+    """The address space that a connection asks for. `space`: of the listener, None: it is for all; `host`: named by TLS
+    (SNI), empty: none."""
 
     space: str | None = None
     host: str = ""
