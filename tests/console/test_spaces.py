@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite
+from tests.console.browser import Console, chromium
 from tests.console.client import Client, of
 from tests.kit.spaces import running_with_spaces
 from tests.kit.waiting import wait_for
@@ -300,6 +302,36 @@ def test_config_check_knows_the_folders_of_spaces(suite: Suite, tmp_path: Path) 
         ("spaces/one/adresses.json", None),
         ("spaces/Three", None),
     }
+
+
+def test_the_page_shows_one_space_and_the_operator_chooses_it(client: Client, suite: Suite) -> None:
+    everything = [{"allow": ["send", "recv", "view", "manage"], "addresses": ["#"]}]
+    entry = {"permissions": everything, "password": PASSWORD}
+    assert client("PUT", "users/root", entry, If_Match="*").status == 200
+    assert client("PUT", "spaces/one/users/owner", entry).status == 201
+    with chromium() as browser:
+        for user in ("root", "owner@one"):
+            console = Console(browser, 8080 + suite.offset)
+            page = console.page
+            page.goto(f"{console.base}/#/addresses")
+            page.get_by_label("User").fill(user)
+            page.get_by_label("Password").fill(PASSWORD)
+            page.get_by_role("button", name="Log in").click()
+            choice = page.get_by_label("Address space")
+            network = page.get_by_role("link", name="Network")
+            if user == "root":
+                expect(page.get_by_role("link", name="myqueue")).to_be_visible()
+                expect(network).to_be_visible()
+                choice.select_option("one")
+                page.wait_for_url("**/?space=one#/")
+                page.goto(f"{console.base}/?space=one#/addresses")
+                expect(choice).to_have_value("one")
+            else:
+                expect(choice).to_have_count(0)
+            expect(page.get_by_role("link", name="fed")).to_be_visible()
+            expect(page.get_by_role("link", name="myqueue")).to_have_count(0)
+            expect(network).to_have_count(0)
+            console.close()
 
 
 def test_the_document_has_the_operations_of_spaces(client: Client) -> None:

@@ -2,6 +2,9 @@
 import { useEffect, useRef, useState } from "./lib.js";
 
 const BASE = "api/v1/";
+/** The address space that the address of the page names; null: that of the user, for the operator the default one. */
+export const SPACE = new URLSearchParams(location.search).get("space");
+const OF_ALL = ["me", "login", "logout", "spaces"];
 let csrf = null;
 /** @type {(reason: string) => void} */
 let loggedOut = () => {};
@@ -25,6 +28,12 @@ export function keepToken(token) {
   csrf = token;
 }
 
+/** The path of a resource, in the space that the page shows. */
+const at = (where) =>
+  SPACE && !OF_ALL.includes(where.split(/[/?]/)[0])
+    ? `${BASE}spaces/${encodeURIComponent(SPACE)}/${where}`
+    : BASE + where;
+
 const withQuery = (where, query) => `${where}${where.includes("?") ? "&" : "?"}${query}`;
 
 export const path = (...parts) => parts.map(encodeURIComponent).join("/");
@@ -42,7 +51,7 @@ export async function call(method, where, { body, etag, quiet = false } = {}) {
   if (csrf && method !== "GET") headers["X-CSRF-Token"] = csrf;
   let answer;
   try {
-    answer = await fetch(BASE + where, {
+    answer = await fetch(at(where), {
       method,
       headers,
       credentials: "same-origin",
@@ -153,7 +162,7 @@ export function useWatch(where, { history = 0, sample = null } = {}) {
       own.history.set(key, kept);
     };
     const open = () => {
-      source = new EventSource(BASE + withQuery(where, "watch=1"));
+      source = new EventSource(at(withQuery(where, "watch=1")));
       const take = ({ items = [], removed = [], more = false }) => {
         // a long list comes in several events
         for (const item of items) {

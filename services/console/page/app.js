@@ -1,6 +1,6 @@
 // The frame of the page: login, navigation, and the view that the place names.
 import { html, render, useEffect, useState } from "./lib.js";
-import { ApiError, call, get, keepToken, onLogout } from "./api.js";
+import { ApiError, SPACE, call, get, keepToken, onLogout, useFetch } from "./api.js";
 import { Notices, notice } from "./parts/dialog.js";
 import { Link, returnToPlace, useRoute } from "./parts/route.js";
 import { Login } from "./views/login.js";
@@ -32,12 +32,32 @@ const PLACES = [
   ["users", "Users", Users, User],
   ["events", "Events", Events],
 ];
+/** Places of what belongs to no address space. */
+const OF_NO_SPACE = ["network", "queries", "flavors"];
 const THEMES = { light: "dark", dark: "light" };
+
+/** For the operator: the address space that the page shows. It is in the address of the page. */
+function Spaces({ me }) {
+  const { data } = useFetch(me.administrator && !me.space ? "spaces?limit=1000" : null);
+  const names = (data?.items || []).map((it) => it.name);
+  if (!names.length && !SPACE) return null;
+  if (SPACE && !names.includes(SPACE)) names.unshift(SPACE);
+  const show = (event) => {
+    const query = event.target.value ? `?space=${encodeURIComponent(event.target.value)}` : "";
+    location.assign(`${location.pathname}${query}#/`);
+  };
+  return html`<label class="space"><span class="hidden">Address space</span>
+    <select aria-label="Address space" value=${SPACE || ""} onChange=${show}>
+      <option value="">default space</option>
+      ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+    </select></label>`;
+}
 
 function Frame({ me, leave }) {
   const { parts, query } = useRoute();
   const [name = "", ...rest] = parts;
-  const found = PLACES.find(([key]) => key === name) || PLACES[0];
+  const places = SPACE || me.space ? PLACES.filter(([key]) => !OF_NO_SPACE.includes(String(key))) : PLACES;
+  const found = places.find(([key]) => key === name) || PLACES[0];
   const [open, setOpen] = useState(false);
   const View = rest.length && found[3] ? found[3] : found[2];
   useEffect(() => {
@@ -63,13 +83,14 @@ function Frame({ me, leave }) {
         onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> EnMasse</a>
       <span class="spring"></span>
+      <${Spaces} me=${me} />
       <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>
       ${theme === "dark" ? "☀" : "☾"}</button>
       <span class="who">${me.user || (me.how === "operator" ? "operator" : "everyone on this machine")}</span>
       ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">
-      ${PLACES.map(
+      ${places.map(
         ([key, title]) => html`<${Link} key=${key} to=${key ? [key] : []}
         aria-current=${found[0] === key ? "page" : undefined}>${title}<//>`,
       )}

@@ -37,8 +37,10 @@ export function Overview() {
       <${Chart} title="Messages stored" times=${samples.map((it) => it.at)}
         series=${[{ label: "stored", values: samples.map((it) => it.messages), color: "--orange" }]} />
     </div>
-    <section><h2>Components</h2><ul class="cards">${suite.components.map(
-      (it) => html`<li key=${it.name}>
+    ${
+      suite.components.length > 0 &&
+      html`<section><h2>Components</h2><ul class="cards">${suite.components.map(
+        (it) => html`<li key=${it.name}>
       <strong>${it.name}</strong> <${State} text=${it.ready ? "ready" : "not ready"} detail=${it.detail} />
       <span class="soft">${[
         it.since && `up ${ago(it.since)}`,
@@ -48,7 +50,8 @@ export function Overview() {
         .filter(Boolean)
         .join(" · ")}</span>
       ${!it.ready && html`<span class="soft">${it.detail}</span>`}</li>`,
-    )}</ul></section>
+      )}</ul></section>`
+    }
     <section><h2>Last refusals</h2>${
       refusals.items.size === 0
         ? html`<p class="soft">No client was refused.</p>`
