@@ -12,6 +12,7 @@ AddressType = Literal["queue", "topic", "anycast", "multicast"]
 StoredType = Literal["queue", "topic"]
 """The form of an address on a broker."""
 FlavorType = Literal["queue", "topic", "router"]
+"""`router` is read only, of what earlier versions have stored: it had no effect."""
 
 
 class Traits(NamedTuple):
@@ -27,8 +28,8 @@ class Traits(NamedTuple):
     receivers, at exactly its name."""
     takes_dead_letters: bool = False
     """`deadletter` and `expiry` of other addresses may name it. Its messages can be looked at and moved."""
-    flavor: FlavorType = "router"
-    """The type of its flavors; those of type `router` can be left out."""
+    flavor: StoredType | None = None
+    """The type of its flavors; None: it has none, routers carry it."""
 
     @property
     def stored(self) -> bool:

@@ -278,9 +278,11 @@ def _type(entry: dict[str, Any]) -> AddressType:
 
 def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str | None:
     wanted = TYPES[kind].flavor
-    if name is None:
-        if wanted == "router":
+    if wanted is None:
+        if name is None:
             return None
+        raise Wrong(f"addresses of type {kind} have no flavor, routers carry them; remove this", "flavor")
+    if name is None:
         fitting = ", ".join(sorted(known for known, flavor in flavors.items() if flavor.type == wanted)[:10])
         raise Wrong(
             f"is missing: a {kind} needs one; flavors for it are {fitting or 'none: define one in flavors.json'}",

@@ -481,7 +481,8 @@ def _addresses_and_flavors(
 
 
 def _fits(flavor: Flavor | None, address: Address) -> bool:
-    return flavor is not None and flavor.type == address.traits.flavor
+    wanted = address.traits.flavor
+    return wanted is None or (flavor is not None and flavor.type == wanted)  # None: one that earlier versions stored
 
 
 def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName, Address]) -> Problem:

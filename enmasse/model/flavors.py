@@ -20,7 +20,6 @@ TEMPLATES: dict[str, FlavorType] = {
     "topic-persisted": "topic",
     "queue-external": "queue",
     "topic-external": "topic",
-    "router": "router",
 }
 AMQP_PORT = 5672
 MAX_BROKERS = 64
@@ -114,6 +113,12 @@ def _flavor(entry: Any) -> Flavor:
         if key not in ("type", "templateName", "templateParameters"):
             raise values.unknown_key(key, ("type", "templateName", "templateParameters"))
     template = entry.get("templateName")
+    if template == "router":
+        raise Wrong(
+            "routers have no flavors, and this one had no effect; remove the entry, and the key flavor of the anycast "
+            "and multicast addresses that name it",
+            "templateName",
+        )
     if not isinstance(template, str) or template not in TEMPLATES:
         reason = "is missing" if template is None else "is unknown" if isinstance(template, str) else "must be a string"
         raise Wrong(f"{reason}; write one of {', '.join(TEMPLATES)}", "templateName")
@@ -156,8 +161,6 @@ def _parameters(given: Any, template: str) -> Parameters:
 
 def _allowed(template: str) -> list[str]:
     """The parameters that a template takes."""
-    if template == "router":
-        return []
     if template.endswith("-external"):
         return list(_BY_HAND)
     without = set(_BY_HAND)

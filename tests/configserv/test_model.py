@@ -23,7 +23,6 @@ FLAVOR_FILE = {
     "q": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": "3", "MEMORY": "1Mi"}},
     "q2": {"type": "queue", "templateName": "queue-inmemory"},
     "t": {"type": "topic", "templateName": "topic-inmemory"},
-    "wide": {"type": "router", "templateName": "router"},
 }
 
 
@@ -60,7 +59,6 @@ def test_both_spellings_of_the_types() -> None:
             "anycast": {"store_and_forward": False, "multicast": False},
             "broadcast": {"store_and_forward": False, "multicast": True},
             "other": {"type": "queue", "flavor": "q", "store_and_forward": True},
-            "direct": {"type": "anycast", "flavor": "wide"},
         }
     )
     assert not found.problems
@@ -70,8 +68,26 @@ def test_both_spellings_of_the_types() -> None:
         "anycast": Address(type="anycast"),
         "broadcast": Address(type="multicast"),
         "other": Address(type="queue", flavor="q"),
-        "direct": Address(type="anycast", flavor="wide"),
     }
+
+
+def test_routers_have_no_flavors_and_what_earlier_versions_have_stored_stays() -> None:
+    wide = Flavor(type="router", template_name="router")
+    direct = Address(type="anycast", flavor="wide")
+    before = AppliedState(addresses={AddressName("direct"): direct}, flavors={"wide": wide})
+    contents = {
+        "flavors.json": json.dumps({"wide": {"type": "router", "templateName": "router"}}).encode(),
+        "addresses.json": json.dumps({"direct": {"type": "anycast", "flavor": "wide"}}).encode(),
+    }
+    found = apply(contents, Applied(state=before))
+    assert found.state.addresses == before.addresses
+    assert {(each.file, each.field) for each in found.problems} == {
+        ("flavors.json", "templateName"), ("addresses.json", "flavor"),
+    }  # fmt: skip
+    assert any("remove the entry, and the key flavor" in each.reason for each in found.problems)
+    contents = {"flavors.json": b"{}", "addresses.json": json.dumps({"direct": {"type": "anycast"}}).encode()}
+    after = apply(contents, found)
+    assert not after.problems and after.state.addresses == {"direct": Address(type="anycast")}
 
 
 def test_further_properties_have_one_canonical_form() -> None:
@@ -139,7 +155,10 @@ def test_flavors_have_one_canonical_form() -> None:
         ({"type": "queue"}, ".flavor: is missing: a queue needs one; flavors for it are q, q2"),
         ({"type": "queue", "flavor": "nix"}, ".flavor: unknown flavor 'nix'; flavors for it are q, q2"),
         ({"type": "queue", "flavor": "t"}, ".flavor: 't' is a flavor for topic, not for queue"),
-        ({"type": "anycast", "flavor": "q"}, ".flavor: 'q' is a flavor for queue, not for anycast"),
+        (
+            {"type": "anycast", "flavor": "q"},
+            ".flavor: addresses of type anycast have no flavor, routers carry them; remove this",
+        ),
         ({"type": "queue", "flavor": 7}, ".flavor: must be a string, not a number"),
         ({"type": "queue", "flavor": "q", "flavour": "q"}, ".flavour: unknown key; known are type"),
         ({"type": "anycast", "messageTtl": {}}, ".messageTtl: does not apply to anycast"),
