@@ -20,6 +20,7 @@ NAMES = (
     "mqtt",
     "identity",
     "console",
+    "neighbour",
     "spark",
 )
 
