@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from proton import Endpoint, Message, Timeout
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, running, wait_for
+from tests.conformance.exchange import Receiver, Sender
 from tests.kit.waiting import DEADLINE
 from tests.load import MADE, Consumer, Durable, Producer
 from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
@@ -215,20 +216,25 @@ class Load:
         sent = {text for sensor in self.sensors for text in set(sensor.acknowledged)}
         return sent | {str(number) for number in set(self.producer.accepted)}
 
-    def all_came(self) -> None:
-        """What was acknowledged has reached everybody; what MQTT clients sent with QoS 2 once."""
+    def sent(self) -> set[str]:
+        """What was sent until now."""
+        texts = {f"{sensor.name} {number}" for sensor in self.sensors for number in range(sensor.sent + 1)}
+        return texts | {str(number) for number in range(self.producer.sent)}
+
+    def all_came(self, but: Collection[str] = ()) -> None:
+        """What was acknowledged, `but` this, has reached everybody; what MQTT clients sent with QoS 2 once."""
         for sensor in self.sensors:
             sensor.stop()
         self.producer.enough()
         self.producer.wait_end()
-        sent = self.acknowledged()
+        sent = self.acknowledged() - set(but)
         self.away.connect()
         everybody = (self.reader, self.away, self.controlled)
         for each in everybody:
             _came(each, sent)
         for device in (self.reader, self.away):  # AMQP is at least once
-            doubles = [text for text, count in device.got.items() if count > 1 and text.startswith("qos2")]
-            assert not doubles
+            doubles = {text for text, count in device.got.items() if count > 1 and text.startswith("qos2")}
+            assert not doubles - set(but)
         self.controlled.end()
         for device in (self.reader, self.away, *(sensor.device for sensor in self.sensors)):
             device.end()
@@ -238,8 +244,10 @@ def _came(each: Device | Controlled, sent: set[str]) -> None:
     try:
         wait_for("everything", lambda: each.got.keys() >= sent, DEADLINE)
     except TimeoutError:
-        missing = sorted(sent - each.got.keys())
-        raise AssertionError(f"{len(missing)} of {len(sent)} are missing: {missing[:20]}") from None
+        missing, who = sorted(sent - each.got.keys()), "$subctrl"
+        if isinstance(each, Device):
+            who = each.client._client_id.decode()
+        raise AssertionError(f"{who}: {len(missing)} of {len(sent)} are missing: {missing[:20]}") from None
 
 
 @pytest.fixture
@@ -344,30 +352,124 @@ def test_an_edit_of_the_flavor_that_moves_the_topic_loses_nothing(
     load.all_came()
 
 
+def durable_consumers(suite: Suite, shared: bool) -> list[Consumer]:
+    return [
+        Consumer(suite.url, f"{TOPIC}/amqp", container_id="durable-client", subscription="durable", shared=shared)
+        for _ in range(2 if shared else 1)
+    ]
+
+
+def attach_all(consumers: list[Consumer]) -> None:
+    for consumer in consumers:
+        consumer.start()
+        consumer.wait_attached()
+
+
+def all_from(load: Load, first: int, *consumers: Consumer) -> None:
+    """From number `first` on everything that was accepted has come, to one of them; nothing more is sent."""
+    load.producer.enough()
+    load.producer.wait_end()
+    expected = set(range(first, load.producer.sent))
+    wait_for("everything", lambda: set().union(*(each.seen for each in consumers)) >= expected, PATIENCE)
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
 def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
     suite: Suite, load: Load, shared: bool
 ) -> None:
     before, flavor = carrier(suite, TOPIC)["name"], other(suite)
-    consumers = [
-        Consumer(suite.url, f"{TOPIC}/amqp", container_id="durable-client", subscription="durable", shared=shared)
-        for _ in range(2 if shared else 1)
-    ]
-    for consumer in consumers:
-        consumer.start()
-        consumer.wait_attached()
+    consumers = durable_consumers(suite, shared)
+    attach_all(consumers)
     first = load.producer.sent
     edit(suite, flavor)
     wait_message(suite, TOPIC, f"stays on broker {before}, where it has 1 durable subscription")
     load.go_on()
-    load.producer.enough()
-    load.producer.wait_end()
-    expected = set(range(first, load.producer.sent))
-    wait_for("everything", lambda: set().union(*(each.seen for each in consumers)) >= expected, PATIENCE)
+    all_from(load, first, *consumers)
     for consumer in consumers:
         consumer.stop()
     wait_moved(suite, flavor)
     load.all_came()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+def test_a_pool_that_grows_and_shrinks_under_a_durable_subscription_loses_nothing(
+    suite: Suite, load: Load, shared: bool
+) -> None:
+    """It is on a broker that the smaller pool does not have: the topic stays there until the subscription ends."""
+    here, flavor = carrier(suite, TOPIC)["name"], other(suite)
+    consumers = durable_consumers(suite, shared)
+    with flavored(suite, flavor, BROKERS=2):
+        edit(suite, flavor)
+        second = wait_elsewhere(suite, here)
+        attach_all(consumers)
+        first = load.producer.sent
+        load.go_on()
+        with flavored(suite, flavor, BROKERS=3):
+            load.go_on()
+    wait_message(suite, TOPIC, f"stays on broker {second}, where it has 1 durable subscription")
+    load.go_on()
+    all_from(load, first, *consumers)
+    for consumer in consumers:
+        consumer.stop()
+    assert wait_elsewhere(suite, second) == f"{flavor}-0"
+    load.sensors_go_on()
+    load.all_came()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+def test_an_address_that_is_removed_and_comes_back_has_its_durable_subscriptions(
+    suite: Suite, load: Load, shared: bool
+) -> None:
+    """Their clients are away, so the broker keeps the topic with what they have not received."""
+    here, flavor = carrier(suite, TOPIC)["name"], other(suite)
+    consumers = durable_consumers(suite, shared)
+    attach_all(consumers)
+    first = load.producer.sent
+    for consumer in consumers:
+        consumer.stop(detach=True)
+    load.go_on()
+    suite.edit("addresses.json", {}, remove=[TOPIC])
+    wait_message(suite, TOPIC, "was removed: still holds ")
+    edit(suite, flavor)
+    wait_message(suite, TOPIC, f"stays on broker {here}, where it has 1 durable subscription")
+    load.go_on()
+    back = durable_consumers(suite, shared)
+    attach_all(back)
+    load.go_on()
+    all_from(load, first, *consumers, *back)
+    for consumer in back:
+        consumer.stop()
+    wait_moved(suite, flavor)
+    load.all_came()
+
+
+@pytest.mark.slow
+def test_a_broker_that_starts_with_an_empty_folder_gives_nothing_that_is_taken_for_a_repeat(
+    suite: Suite, load: Load
+) -> None:
+    """Gateways know messages, some of QoS 2 unfinished, by ids of the folder that is gone. What is acknowledged from
+    then on comes, from QoS 2 once."""
+    unfinished = Receiver("unfinished", 5, lambda: [suite.mqtt_port], 2)
+    unfinished.subscribe(f"{TOPIC}/qos2")
+    pid, *_ = [unfinished.await_message() for _ in range(20)]
+    unfinished.received(pid)
+    unfinished.released(pid)  # no exchange is complete
+    broker = carrier(suite, TOPIC)
+    (suite.data / "brokers" / broker["name"]).rename(suite.folder / "gone")
+    suite.kill(broker)
+    wait_process(suite, broker["name"], broker["pid"])
+    before = load.sent()
+    suite.wait_ready()
+    load.go_on()
+    unfinished.complete_all()
+    load.all_came(but=before)
+    sender = Sender("last", 5, lambda: [suite.mqtt_port], 2)
+    sender.send(f"{TOPIC}/qos2", b"last")
+    unfinished.collect(b"last")
+    (sensor,) = [sensor for sensor in load.sensors if sensor.name == "qos2"]
+    assert {text.decode() for text in unfinished.got} >= sensor.acknowledged - before
+    for each in (unfinished, sender):
+        each.drop()
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
@@ -398,10 +500,7 @@ def test_a_durable_subscription_of_the_last_moment_of_a_move_misses_nothing(
     load.go_on()
     consumer = Consumer(suite.url, f"{TOPIC}/amqp", container_id="last-moment", subscription="durable", shared=shared)
     consumer.start()
-    load.producer.enough()
-    load.producer.wait_end()
-    expected = set(range(first, load.producer.sent))
-    wait_for("everything", lambda: consumer.seen.keys() >= expected, PATIENCE)
+    all_from(load, first, consumer)
     consumer.stop()
     load.all_came()
 
