@@ -21,7 +21,8 @@ BATCH = 500
 SECOND_ROUND = 0.05
 """Seconds from a round that has found an address empty to the next one."""
 TOPIC_GRACE = 5.0
-"""Seconds until an empty topic with an attached publisher is removed: removing a link route keeps live links."""
+"""Seconds until an empty topic is removed that has an attached publisher (removing a link route keeps live links), or
+has moved to another broker."""
 
 
 class BrokerWork(NamedTuple):
@@ -121,6 +122,8 @@ class Removal:
         held = self._broker.holding(name)
         if held is None or held.messages:
             return False
+        if name in self._broker.held:  # attaches wait here for routers that do not know the new placement yet
+            return now - (self._retiring.get(name) or now) >= TOPIC_GRACE
         return name not in reached or (held.kind == "topic" and self._may_go(name, held, now))
 
     def _may_go(self, name: AddressName, held: Holding, now: float) -> bool:
