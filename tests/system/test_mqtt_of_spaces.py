@@ -1,0 +1,293 @@
+"""MQTT clients of three address spaces with equal addresses, users and client identifiers: nothing crosses."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from proton import Condition, Message
+
+from enmasse.testing import Suite, wait_for
+from tests.system import amqp_users
+from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces, user
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with suite_with_spaces(tmp_path_factory.mktemp("spaces")) as found:
+        yield found
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic below `news` of its own for each test."""
+    return f"t{next(_numbers)}"
+
+
+@contextlib.contextmanager
+def everywhere(suite: Suite, client_id: str, **more: object) -> Iterator[dict[str, Device]]:
+    """Connect a client of this identifier in each space."""
+    with contextlib.ExitStack() as stack:
+        yield {space: stack.enter_context(Device(suite, space, client_id, **more)) for space in ALL}  # type: ignore[arg-type]  # options of a device
+
+
+def _any_has(*devices: Device) -> bool:
+    return any(not each.messages.empty() for each in devices)
+
+
+def only(
+    space: str, senders: dict[str, Device], receivers: dict[str, Device], topic: str, got: list[str], qos: int = 1
+) -> None:
+    """Check that in this space these payloads have come, and elsewhere none. `qos`: of what was sent: paho gives out
+    a message of QoS 2 when its exchange is over."""
+    for each, sender in senders.items():
+        sender.publish(topic, f"end of {each}", qos)
+    for each, receiver in receivers.items():
+        found = [payload for _, payload in receiver.until(f"end of {each}")]
+        assert found == (got if each == space else []), each
+
+
+@pytest.mark.parametrize(
+    ("transport", "address", "qos"),
+    [
+        *(("tcp", address, qos) for address in ("news", "other", "jobs", "cast", "direct") for qos in (0, 1, 2)),
+        *(("websockets", address, 1) for address in ("news", "jobs")),
+    ],
+)
+def test_send_and_receive(suite: Suite, qos: int, address: str, name: str, transport: str) -> None:
+    topic = f"{address}/{name}"
+    with (
+        everywhere(suite, "receiver", transport=transport) as receivers,
+        everywhere(suite, "sender", transport=transport) as senders,
+    ):
+        for each in receivers.values():
+            each.subscribe(f"{address}/#" if address in ("jobs", "direct") else topic, qos)
+        for space in ALL:
+            senders[space].publish(topic, "x", qos)
+            only(space, senders, receivers, topic, ["x"], qos)
+
+
+@pytest.mark.parametrize("filter", ["#", "+/{}/+", "news/{}/#"])
+def test_wildcards_cover_the_own_space_alone(suite: Suite, filter: str, name: str) -> None:
+    topic = f"news/{name}/a.b"
+    with everywhere(suite, "receiver") as receivers, everywhere(suite, "sender") as senders:
+        for each in receivers.values():
+            each.subscribe(filter.format(name))
+        for space, sender in senders.items():
+            sender.publish(topic, f"of {space}")
+            sender.publish(topic, "end")
+        for space, receiver in receivers.items():
+            assert [one for one in receiver.until("end") if name in one[0]] == [(topic, f"of {space}")]
+
+
+@pytest.mark.parametrize("space", ALL)
+def test_members_of_equal_groups_share_in_their_space(suite: Suite, space: str, name: str) -> None:
+    topic = f"news/{name}"
+    with everywhere(suite, "first") as first, everywhere(suite, "second") as second, everywhere(suite, "s") as senders:
+        for members in (first, second):
+            for each in members.values():
+                each.subscribe(f"$share/group/{topic}")
+        for number in range(20):
+            senders[space].publish(topic, str(number))
+
+        def got() -> int:
+            return first[space].messages.qsize() + second[space].messages.qsize()
+
+        wait_for("all twenty", lambda: got() >= 20)
+        for other in ALL:
+            if other != space:
+                senders[other].publish(topic, "end")
+                devices = first[other], second[other]
+                wait_for("the end", partial(_any_has, *devices))
+                found = [one for device in devices for one in list(device.messages.queue)]
+                assert [one.payload for one in found] == [b"end"]
+        found = [one for device in (first[space], second[space]) for one in list(device.messages.queue)]
+        assert sorted(int(one.payload) for one in found) == list(range(20))
+
+
+@pytest.mark.parametrize("space", ALL)
+def test_retained_messages_of_equal_topics(suite: Suite, space: str, name: str) -> None:
+    topic = f"news/{name}"
+
+    def retained(expected: dict[str, list[str]]) -> None:
+        with everywhere(suite, "reader") as readers:
+            for each, reader in readers.items():
+                reader.subscribe(topic)
+                reader.publish(topic, f"end of {each}")
+                assert [payload for _, payload in reader.until(f"end of {each}")] == expected[each], each
+
+    with everywhere(suite, "writer") as writers:
+        writers[space].publish(topic, "only here", retain=True)
+        retained({each: ["only here"] if each == space else [] for each in ALL})
+        for each, writer in writers.items():
+            writer.publish(topic, f"of {each}", retain=True)
+        retained({each: [f"of {each}"] for each in ALL})
+        writers[space].publish(topic, "", retain=True)
+        retained({each: [] if each == space else [f"of {each}"] for each in ALL})
+
+
+@pytest.mark.parametrize("space", ALL)
+@pytest.mark.parametrize(("address", "retain"), [("news", False), ("news", True), ("jobs", False)])
+def test_wills_of_equal_clients(suite: Suite, space: str, retain: bool, address: str, name: str) -> None:
+    topic = f"{address}/{name}"
+    with everywhere(suite, "receiver") as receivers, everywhere(suite, "sender") as senders:
+        for each in receivers.values():
+            each.subscribe("jobs/#" if address == "jobs" else topic)
+        with everywhere(suite, "mortal", will=(topic, "last", 1, retain)) as mortals:
+            mortals[space].lose()
+            assert receivers[space].receive()[1] == "last"
+        only(space, senders, receivers, topic, [])
+    if retain:
+        with everywhere(suite, "late") as late, everywhere(suite, "sender") as senders:
+            for each in late.values():
+                each.subscribe(topic)
+            only(space, senders, late, topic, ["last"])
+
+
+@pytest.mark.parametrize("space", ALL)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_sessions_of_equal_clients_are_taken_up_again(suite: Suite, space: str, qos: int, name: str) -> None:
+    topic = f"news/{name}"
+    with everywhere(suite, f"kept-{name}", expiry=600) as clients:
+        for each in clients.values():
+            each.subscribe(topic, qos)
+    with everywhere(suite, "sender") as senders:
+        senders[space].publish(topic, "x", qos)
+        with everywhere(suite, f"kept-{name}", clean=False) as clients:
+            assert all(each.present for each in clients.values())
+            only(space, senders, clients, topic, ["x"], qos)
+
+
+@pytest.mark.parametrize("space", ALL)
+def test_a_client_is_taken_over_in_its_space_alone(suite: Suite, space: str, name: str) -> None:
+    with everywhere(suite, name) as clients, Device(suite, space, name) as other:
+        assert clients[space].gone.wait(60)
+        for each, client in clients.items():
+            if each != space:
+                client.subscribe(f"news/{name}")
+                client.publish(f"news/{name}", each)
+                assert client.receive() == (f"news/{name}", each) and not client.gone.is_set()
+        other.subscribe(f"news/{name}")
+
+
+@pytest.mark.parametrize("space", ALL)
+@pytest.mark.parametrize("address", ["news", "jobs"])
+def test_response_topics_are_names_of_the_space(suite: Suite, space: str, address: str, name: str) -> None:
+    request, response = f"news/{name}", f"{address}/{name}/reply"
+    with everywhere(suite, "asks") as asking, everywhere(suite, "answers") as answering:
+        for each in ALL:
+            answering[each].subscribe(request)
+            asking[each].subscribe("jobs/#" if address == "jobs" else response)
+        asking[space].publish(request, "question", response=response)
+        found = answering[space].message()
+        assert found.properties is not None and found.topic == request
+        stated = found.properties.ResponseTopic
+        assert stated in (response, "jobs")
+        answering[space].publish(stated, "answer")
+        assert asking[space].receive()[1] == "answer"
+        only(space, asking, answering, request, [])
+        for each in ALL:
+            asking[each].publish(response, "end")
+            assert [payload for _, payload in asking[each].until("end")] == []
+
+
+@pytest.mark.parametrize("topic", ["!!two/news", "!!one/news/x", "$reply/!!two/jobs", "$reply/%21%21two/jobs"])
+@pytest.mark.parametrize("space", ["default", "one"])
+def test_no_client_states_a_space(suite: Suite, space: str, topic: str) -> None:
+    with everywhere(suite, "receiver") as receivers, Device(suite, space, "bad") as bad:
+        for each in receivers.values():
+            each.subscribe("jobs/#")
+            each.subscribe("#")
+        bad.publish(topic, "crossing")
+        if not topic.startswith("$reply"):
+            with pytest.raises(AssertionError):
+                bad.subscribe(topic)
+        for each_space, receiver in receivers.items():
+            receiver.publish("jobs", f"end of {each_space}")
+            assert "crossing" not in [payload for _, payload in receiver.until(f"end of {each_space}")]
+
+
+@pytest.mark.parametrize("space", ["one", "two"])
+def test_numbers_of_all_spaces_are_not_shown_in_one(suite: Suite, space: str) -> None:
+    with Device(suite, space, "curious") as device, pytest.raises(AssertionError):
+        device.subscribe("$SYS/#")
+
+
+@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="mosquitto's clients are not here")
+def test_clients_of_mosquitto(suite: Suite, name: str) -> None:
+    common = ["-h", "127.0.0.1", "-p", str(suite.mqtt_port), "-t", f"news/{name}", "-P", PASSWORD, "-q", "1"]
+    for space in ALL:
+        subprocess.run(["mosquitto_pub", *common, "-u", user(space), "-m", space, "-r"], check=True, timeout=60)
+    for space in ALL:
+        command = ["mosquitto_sub", *common, "-u", user(space), "-C", "1", "-W", "60"]
+        found = subprocess.run(command, check=True, timeout=90, capture_output=True, text=True)
+        assert found.stdout.split() == [space]
+
+
+@pytest.mark.parametrize("space", ALL)
+def test_wills_and_subscriptions_of_amqp_clients(suite: Suite, space: str, name: str) -> None:
+    """`$lwt` and `$subctrl` look up names in the space of their user; equal container-ids, link names and ids."""
+    topic = f"news/{name}"
+    with contextlib.ExitStack() as stack:
+        readers = stack.enter_context(everywhere(suite, "reader"))
+        connections, queues = {}, {}
+        for each in ALL:
+            readers[each].subscribe(topic)
+            connections[each] = connection = amqp_users.proton(suite, user(each), PASSWORD, container_id="same")
+            stack.callback(connection.close)
+            replies = connection.create_receiver(None, dynamic=True)
+            reply_to = replies.link.remote_source.address
+            requests = connection.create_sender("$subctrl", name="requests")
+            for subject, body in (("list_topics", None), ("subscribe", topic)):
+                requests.send(Message(subject=subject, correlation_id=name, reply_to=reply_to, body=body))
+                reply = replies.receive(60)
+                assert "!!" not in f"{reply.address}{reply.reply_to}{reply.body}"
+                if subject == "list_topics":
+                    assert reply.body == ["news", "rest"]
+            assert reply.body == {topic: True}
+            queues[each] = connection.create_receiver(reply.properties["addresses"])
+        will = connections[space].create_sender("$lwt", name="will")
+        will.send(Message(subject="will", address=topic, body=b"bye", durable=True))
+        will.link.condition = Condition("my:failure", "the client has failed")
+        will.close()
+        assert readers[space].receive() == (topic, "bye")
+        only(space, readers, readers, topic, [])
+        for each in ALL:
+            bodies: list[bytes] = []
+            while not bodies or not bodies[-1].startswith(b"end"):
+                message = queues[each].receive(60)
+                bodies.append(bytes(message.body))
+                queues[each].accept()
+            assert bodies == [b"bye"] * (each == space) + [f"end of {each}".encode()]
+
+
+def test_kills_of_gateway_and_subscription_service(suite: Suite, name: str) -> None:
+    """What was acknowledged before and between the kills comes to its space once each, and nothing else."""
+    topic, count = f"news/{name}", 50
+    with everywhere(suite, f"kept-{name}", expiry=600) as clients:
+        for each in clients.values():
+            each.subscribe(topic)
+    for round, kind in enumerate(("subserv", "mqtt_gateway", "mqtt_lwt")):
+        with everywhere(suite, "sender") as senders:
+            for space, sender in senders.items():
+                for number in range(count):
+                    sender.publish(topic, f"{space} {round} {number}")
+                sender.publish(f"{topic}/kept", f"{space} {round}", retain=True)
+        suite.kill(suite.component(kind))
+        suite.wait_ready()
+    expected = {space: {f"{space} {r} {n}" for r in range(3) for n in range(count)} for space in ALL}
+    with everywhere(suite, "sender") as senders, everywhere(suite, f"kept-{name}", clean=False) as clients:
+        assert all(each.present for each in clients.values())
+        for space in ALL:
+            senders[space].publish(topic, "end")
+            found = [payload for _, payload in clients[space].until("end")]
+            assert set(found) == expected[space] and len(found) == len(expected[space])
+            clients[space].subscribe(f"{topic}/#")
+            assert clients[space].receive() == (f"{topic}/kept", f"{space} 2")
