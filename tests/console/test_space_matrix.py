@@ -1,0 +1,219 @@
+"""Callers and paths of the REST API: each caller sees its space alone. Paths are those of the OpenAPI document, so that
+a new one is tried, too."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import ProtonException
+from proton.utils import BlockingConnection
+
+from enmasse.testing import Suite
+from tests.console.client import Client, Reply, of
+from tests.console.test_logins import allow, user
+from tests.console.walking import PASSWORD
+from tests.kit.kept import kept
+from tests.kit.spaces import running_with_spaces
+from tests.kit.waiting import DEADLINE, wait_for
+
+QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
+MARKS = {"default": "zzdefault", "zzone": "zzone", "zztwo": "zztwo"}
+"""Space → how all names in it begin, which are nowhere else."""
+WAITING = {"default": 2, "zzone": 3, "zztwo": 5}
+"""Messages in the queue of a space."""
+EVERYTHING = allow("send", "recv", "view", "manage", on="#")
+
+
+def addresses(mark: str) -> dict[str, Any]:
+    return {f"{mark}-queue": {**QUEUE, "deadletter": f"{mark}-dead"}, f"{mark}-dead": QUEUE}
+
+
+def users(mark: str) -> dict[str, Any]:
+    return {
+        f"{mark}-admin": user(EVERYTHING),
+        f"{mark}-viewer": user(allow("view", on="#")),
+        f"{mark}-user": user(allow("view", "send", "recv", on=f"{mark}-queue")),
+    }
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    files = {
+        "spaces.json": {"zzone": {}, "zztwo": {"hosts": ["zztwo.example.com"]}}, "users.json": users("zzdefault"),
+        **{f"spaces/{space}/addresses.json": addresses(space) for space in ("zzone", "zztwo")},
+        **{f"spaces/{space}/users.json": users(space) for space in ("zzone", "zztwo")},
+    }  # fmt: skip
+    folder: Path = tmp_path_factory.mktemp("matrix")
+    with running_with_spaces(folder, files, addresses=addresses("zzdefault"), options=()) as suite:
+        suite.up()
+        with Client(suite, Authorization=suite.operator_headers["Authorization"]) as operator:
+            for space, mark in MARKS.items():
+                at = "" if space == "default" else f"spaces/{space}/"
+                wait_for(lambda: all(row["ready"] for row in operator.items(f"{at}addresses")), "addresses are ready")
+                for number in range(WAITING[space]):
+                    assert (
+                        operator("POST", f"{at}addresses/{mark}-queue/messages", {"body": f"{mark}-{number}"}).status
+                        == 204
+                    )
+        yield suite
+        assert suite.down() == 0
+
+
+@pytest.fixture(scope="module")
+def clients(suite: Suite) -> Iterator[None]:
+    """A client of each space that is connected, and was refused something."""
+    with contextlib.ExitStack() as stack:
+        for space, mark in MARKS.items():
+            connection = BlockingConnection(
+                f"amqp://127.0.0.1:{5672 + suite.offset}", timeout=DEADLINE, allowed_mechs="PLAIN", password=PASSWORD,
+                user=f"{mark}-user" if space == "default" else f"{mark}-user@{space}",
+            )  # fmt: skip
+            stack.callback(connection.close)
+            connection.create_sender(f"{mark}-queue")
+            with pytest.raises(ProtonException, match="unauthorized"):
+                connection.create_sender(f"{mark}-forbidden")
+            stack.enter_context(kept(connection))
+        yield
+
+
+@pytest.fixture(scope="module")
+def log_in(suite: Suite) -> Iterator[Any]:
+    made: dict[str, Client] = {}
+
+    def logged_in(name: str) -> Client:
+        if name not in made:
+            client = made[name] = Client(suite)
+            if name == "operator":
+                client.headers["Authorization"] = suite.operator_headers["Authorization"]
+            elif name != "anonymous":
+                assert client.log_in(name, PASSWORD).status == 200
+        return made[name]
+
+    yield logged_in
+    for each in made.values():
+        each.__exit__()
+
+
+CALLERS = {
+    f"{mark}-{role}" + ("" if space == "default" else f"@{space}"): space
+    for (space, mark), role in product(MARKS.items(), ("admin", "viewer", "user"))
+}
+"""Name of a login → its space. Administrators of the default space are operators."""
+TENANTS = {name: space for name, space in CALLERS.items() if not name.startswith("zzdefault-admin")}
+
+
+def paths(client: Client) -> list[str]:
+    document = client("GET", "openapi.json").body
+    found = [path for path, methods in document["paths"].items() if "get" in methods]
+    assert len(found) > 40
+    return [path.removeprefix("/api/v1/") for path in found]
+
+
+def filled(path: str, space: str, mark: str) -> list[str]:
+    """Return a path with names of a space in place of its parts."""
+    if "{" not in path:
+        return [path]
+    names = (f"{mark}-queue", f"{mark}-user", f"{mark}-client")
+    return [re.sub(r"\{(\w+)\}", lambda part: of(space if part[1] == "space" else name), path) for name in names]
+
+
+def asked(client: Client, path: str) -> Reply:
+    query = "?operation=send&address=x" if path.endswith("/may") else ""
+    return client("GET", path + query)
+
+
+@pytest.mark.parametrize("name", [*TENANTS, "anonymous"])
+def test_no_answer_has_anything_of_another_space(suite: Suite, clients: None, log_in: Any, name: str) -> None:
+    client, own = log_in(name), TENANTS.get(name, "")
+    foreign = [mark for space, mark in MARKS.items() if space != own]
+    seen = 0
+    for path in paths(log_in("operator")):
+        for space, mark in MARKS.items():
+            for each in filled(path, space, mark):
+                answer = asked(client, each)
+                text = json.dumps(answer.body)
+                if space != own:  # else it repeats what the request has stated
+                    assert answer.status != 200 or "{" not in path, (name, each, answer.body)
+                    text = text.replace(mark, "")
+                assert not [mark for mark in foreign if mark in text], (name, each, text)
+                assert "!!" not in text, (name, each, text)
+                seen += answer.status == 200
+    assert (seen > 10) == (name != "anonymous")
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_another_space_is_answered_as_one_that_does_not_exist(suite: Suite, log_in: Any, name: str) -> None:
+    client = log_in(name)
+    for path in paths(log_in("operator")):
+        if not path.startswith("spaces/{space}/") and path != "spaces/{name}":
+            continue
+        inside = (
+            path.replace("{space}", "SPACE").replace("spaces/{name}", "spaces/SPACE").replace("{", "").replace("}", "")
+        )
+        unknown = asked(client, inside.replace("SPACE", "zznone"))
+        assert unknown.status == 404, (path, unknown)
+        for space in MARKS.keys() - {TENANTS[name]}:
+            other = asked(client, inside.replace("SPACE", space))
+            same = json.loads(json.dumps(other.body).replace(space, "zznone"))
+            assert (other.status, same) == (404, unknown.body), (name, path, space)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLERS if "-user" not in name])
+def test_totals_count_the_own_space_alone(suite: Suite, clients: None, log_in: Any, name: str) -> None:
+    client, space = log_in(name), CALLERS[name]
+    wait_for(lambda: client("GET", "overview").body["messages"] == WAITING[space], "messages are counted")
+    wait_for(lambda: client("GET", "connections").body["total"] == 1, "the client of the space")
+    assert client("GET", "overview").body["connections"] == 1
+    assert client("GET", "links").body["total"] == 1
+    of_init = 4 if space == "default" else 0
+    assert sum(client("GET", "overview").body["phases"].values()) == 2 + of_init
+    assert client("GET", "users").body["total"] == 3
+    wait_for(lambda: client("GET", "events").body["total"] == 1, "the refusal")
+
+
+def test_users_of_a_space_see_what_their_permissions_allow(suite: Suite, clients: None, log_in: Any) -> None:
+    for name, space in CALLERS.items():
+        if name.partition("@")[0].endswith("-user"):
+            found = log_in(name)("GET", "addresses").body
+            assert [row["name"] for row in found["items"]] == [f"{MARKS[space]}-queue"] and found["total"] == 1
+
+
+@pytest.mark.parametrize("name", ["operator", *CALLERS])
+def test_metrics_and_status_are_the_operator_s(suite: Suite, log_in: Any, name: str) -> None:
+    may = name in ("operator", "zzdefault-admin")
+    for path in ("/metrics", "/api/status"):
+        assert log_in(name).at("GET", path).status == (200 if may else 403)
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_connections_of_processes_are_the_operator_s(suite: Suite, log_in: Any, name: str) -> None:
+    rows = log_in("operator").items("connections?inside=true")
+    assert rows and log_in(name)("GET", "connections?inside=true").body["total"] == 0
+    assert all(log_in(name)("GET", f"connections/{of(row['id'])}/links").status == 404 for row in rows)
+
+
+def test_a_space_s_administrator_changes_its_space_alone(suite: Suite, log_in: Any) -> None:
+    client = log_in("zzone-admin@zzone")
+    assert client("PUT", "addresses/zzone-new", QUEUE).status == 201
+    assert client("PUT", "spaces/zzone/users/zzone-new", {"password": PASSWORD}).status == 201
+    assert client("DELETE", "users/zzone-new", If_Match="*").status == 204
+    assert client("DELETE", "addresses/zzone-new", If_Match="*").status == 204
+    for path, body in (
+        ("spaces/zztwo/addresses/zzone-new", QUEUE), ("spaces/zzone", {}), ("spaces/zzmore", {}),
+        ("plans/zzone-plan", {}), ("flavors/zzone-flavor", {"type": "queue"}), ("spaces/zztwo/users/zzone-new", {}),
+    ):  # fmt: skip
+        assert client("PUT", path, body).status in (403, 404), path
+    viewer = log_in("zzone-viewer@zzone")
+    assert viewer("PUT", "addresses/zzone-new", QUEUE).status in (403, 404)
+    assert viewer("PUT", "users/zzone-new", {}).status == 403
+    with Client(suite, Host="zztwo.example.com") as at_host:
+        reply = at_host.log_in("zztwo-admin", PASSWORD)
+        assert (reply.status, reply.body["space"]) == (200, "zztwo")
+        assert at_host.log_in("zzone-admin@zzone", PASSWORD).status == 401
