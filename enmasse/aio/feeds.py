@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from enmasse.aio.client import Client, connect
 from enmasse.aio.json_body import json_body
-from enmasse.aio.usage import report_usage
+from enmasse.aio.usage_reports import report_usage
 from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.limits import Limits
 from enmasse.identity.allowances import Allowances

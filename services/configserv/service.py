@@ -34,10 +34,10 @@ from services.configserv.problems import StandingProblems
 from services.configserv.readiness import TooMany
 from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
 from services.configserv.reports import Refused, ReportTarget
+from services.configserv.shared_limits import ADDRESS as USAGE
+from services.configserv.shared_limits import SharedLimits, limits_of
 from services.configserv.state.applied import AppliedConfiguration
 from services.configserv.state.store import Store
-from services.configserv.usage import ADDRESS as USAGE
-from services.configserv.usage import Usage, limits_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -85,7 +85,7 @@ class ConfigService:
         self._bindings = BoundPlacements(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
-        self._usage = Usage(lambda: self._status_changed(()))
+        self._usage = SharedLimits(lambda: self._status_changed(()))
         self._disk_watch = runner.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)

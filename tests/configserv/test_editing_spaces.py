@@ -24,7 +24,7 @@ from services.configserv.editing import Refused, checked, file_of
 from services.console.request_links import Requester
 from tests.configserv.running import Client, Configserv
 from tests.configserv.test_spaces import put
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.model.test_tenancy import file, files
 
 Connect = Callable[[], Client]
@@ -225,6 +225,6 @@ def connect_to(service: Configserv, connect: Connect) -> Client:
 
 async def until_known(make: Callable[[], Any]) -> None:
     """Repeat a change until what it builds on is in force."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE):
         while not (await make()).accepted:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # limit: between two tries

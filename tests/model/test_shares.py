@@ -12,7 +12,7 @@ from enmasse.identity.allowances import Allowances
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.tenants.plans import SpaceLimits
-from enmasse.model.tenants.shares import Part, SharedLimit, Use, split, split_rate
+from enmasse.model.tenants.shares import SharedLimit, Sharer, Use, split, split_rate
 from tests.router.world import Clock
 
 ALICE = Principal("alice", space="one")
@@ -107,7 +107,7 @@ def test_processes_that_learn_late_never_have_more_than_the_limit(limit: int, co
 
 
 def test_a_limit_below_what_is_used_lets_nothing_new_in_until_less_is_used() -> None:
-    one, other = Part(Use(6, share=8)), Part(Use(4, wanted=1, share=4))
+    one, other = Sharer(Use(6, share=8)), Sharer(Use(4, wanted=1, share=4))
     parts = [one, other]
     split(5, parts)
     assert (one.given, other.given) == (3, 2)
@@ -132,6 +132,6 @@ def test_a_limit_below_what_is_used_lets_nothing_new_in_until_less_is_used() -> 
     ],
 )
 def test_a_rate_goes_where_the_traffic_is(uses: list[Use], shares: list[int]) -> None:
-    parts = [Part(use) for use in uses]
+    parts = [Sharer(use) for use in uses]
     split_rate(100, parts)
     assert [part.given for part in parts] == shares

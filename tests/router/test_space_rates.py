@@ -10,7 +10,7 @@ import pytest
 from enmasse.identity.allowances import Allowances
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.tenants.plans import SpaceLimits
-from services.router.routing.rates import BURST, TICK, SpaceRates
+from services.router.routing.space_rates import BURST, TICK, SpaceRates
 
 RATE = 1000
 

@@ -43,7 +43,7 @@ def user(space: str, name: str = "alice") -> str:
 class SpacesSuite(Suite):
     """`enmasse up` with address spaces."""
 
-    def up(self, seconds: float = 300) -> float:
+    def up(self, seconds: float = DEADLINE) -> float:
         options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
         command = [sys.executable, "-m", "tests.system.with_spaces", "up", *options, *self.options]
         self.process = process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

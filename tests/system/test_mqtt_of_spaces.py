@@ -13,6 +13,7 @@ import pytest
 from proton import Condition, Message
 
 from enmasse.testing import Suite, wait_for
+from tests.kit.waiting import DEADLINE
 from tests.system import amqp_users
 from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces, user
 
@@ -168,7 +169,7 @@ def test_sessions_of_equal_clients_are_taken_up_again(suite: Suite, space: str, 
 @pytest.mark.parametrize("space", ALL)
 def test_a_client_is_taken_over_in_its_space_alone(suite: Suite, space: str, name: str) -> None:
     with everywhere(suite, name) as clients, Device(suite, space, name) as other:
-        assert clients[space].gone.wait(60)
+        assert clients[space].gone.wait(DEADLINE)
         for each, client in clients.items():
             if each != space:
                 client.subscribe(f"news/{name}")
@@ -224,10 +225,10 @@ def test_numbers_of_all_spaces_are_not_shown_in_one(suite: Suite, space: str) ->
 def test_clients_of_mosquitto(suite: Suite, name: str) -> None:
     common = ["-h", "127.0.0.1", "-p", str(suite.mqtt_port), "-t", f"news/{name}", "-P", PASSWORD, "-q", "1"]
     for space in ALL:
-        subprocess.run(["mosquitto_pub", *common, "-u", user(space), "-m", space, "-r"], check=True, timeout=60)
+        subprocess.run(["mosquitto_pub", *common, "-u", user(space), "-m", space, "-r"], check=True, timeout=DEADLINE)
     for space in ALL:
         command = ["mosquitto_sub", *common, "-u", user(space), "-C", "1", "-W", "60"]
-        found = subprocess.run(command, check=True, timeout=90, capture_output=True, text=True)
+        found = subprocess.run(command, check=True, timeout=DEADLINE, capture_output=True, text=True)
         assert found.stdout.split() == [space]
 
 
@@ -247,7 +248,7 @@ def test_wills_and_subscriptions_of_amqp_clients(suite: Suite, space: str, name:
             requests = connection.create_sender("$subctrl", name="requests")
             for subject, body in (("list_topics", None), ("subscribe", topic)):
                 requests.send(Message(subject=subject, correlation_id=name, reply_to=reply_to, body=body))
-                reply = replies.receive(60)
+                reply = replies.receive(DEADLINE)
                 assert "!!" not in f"{reply.address}{reply.reply_to}{reply.body}"
                 if subject == "list_topics":
                     assert reply.body == ["news", "rest"]
@@ -262,7 +263,7 @@ def test_wills_and_subscriptions_of_amqp_clients(suite: Suite, space: str, name:
         for each in ALL:
             bodies: list[bytes] = []
             while not bodies or not bodies[-1].startswith(b"end"):
-                message = queues[each].receive(60)
+                message = queues[each].receive(DEADLINE)
                 bodies.append(bytes(message.body))
                 queues[each].accept()
             assert bodies == [b"bye"] * (each == space) + [f"end of {each}".encode()]

@@ -27,7 +27,7 @@ class Use(msgspec.Struct, frozen=True, array_like=True):
     share: int = 0
 
 
-class Part:
+class Sharer:
     """A process that uses a limit. `given`: the share that it was given last; `believed`: the largest that it may
     believe to have, as messages are under way; `sent`: number of the message with `given`, None before it is sent."""
 
@@ -51,12 +51,12 @@ class Part:
             self.believed = self.given
 
 
-def used_in_all(parts: Iterable[Part]) -> int:
+def used_in_all(parts: Iterable[Sharer]) -> int:
     """Return what all processes use."""
     return sum(part.use.used for part in parts)
 
 
-def split(limit: int, parts: list[Part]) -> list[Part]:
+def split(limit: int, parts: list[Sharer]) -> list[Sharer]:
     """Give each part its share; return those whose share is another one. Wanted numbers come first, the rest is split
     evenly. A limit below what is used lets each keep a part of it, in proportion: nothing more comes until that is
     less."""
@@ -94,7 +94,7 @@ def _even(free: int, wanted: list[int]) -> list[int]:
     return found
 
 
-def split_rate(limit: int, parts: list[Part]) -> list[Part]:
+def split_rate(limit: int, parts: list[Sharer]) -> list[Sharer]:
     """As `split`, of a rate: shares can be taken back, so that those that want more get equal shares beside those
     that need less; each keeps a little to begin with."""
     least = max(1, limit // (10 * len(parts)))
@@ -115,7 +115,7 @@ class SharedLimit(Generic[P]):
     """A limit and the processes that use it. `rate`: of messages or bytes, not of things that are there."""
 
     def __init__(self, *, rate: bool) -> None:
-        self.parts: dict[P, Part] = {}
+        self.parts: dict[P, Sharer] = {}
         self._rate = rate
         self._full = False
         """Processes know that nothing is left."""
@@ -130,7 +130,7 @@ class SharedLimit(Generic[P]):
         plan has none."""
         part, new = self.parts.get(process), False
         if part is None:
-            part, new = Part(use), True
+            part, new = Sharer(use), True
             self.parts[process] = part
         asks = use.wanted > 0 and (new or use != part.use)
         part.report(use, seen)

@@ -56,9 +56,10 @@ async def report_usage(client: Client, allowances: Allowances, *, timeout: float
 
 
 async def _take(receiver: ClientReceiver, allowances: Allowances) -> None:
+    logger = log.get(feed=ADDRESS)
     while True:
         delivery = await receiver.receive()
         try:
             allowances.take(json_body(delivery.payload, feeds.Shares))
         except ValueError as error:
-            log.get(feed=ADDRESS).error("feed.snapshot.refused", reason=str(error))
+            logger.error("feed.snapshot.refused", reason=str(error))

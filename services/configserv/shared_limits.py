@@ -42,7 +42,7 @@ class _Process:
         self.keys: set[str] = set()
 
 
-class Usage:
+class SharedLimits:
     """Uses by limit and process. `changed`: called when what spaces use is another number, at most each INTERVAL."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
