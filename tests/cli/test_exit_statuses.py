@@ -848,14 +848,16 @@ for name in ("publish", "subscribe"):
 case("status", 130)(waiting_for_a_suite)
 case("connection", 2)(wrong_usage("connection"))
 case("connection", 4)(lambda folder: of("connection", "list", "--port-offset", free_offset()))
-for command in ("top", "events"):
+case("space", 4)(lambda folder: of("space", "list", "--port-offset", free_offset()))
+for command in ("space", "top", "events"):
     case(command, 2)(wrong_usage(command))
 case("top", 4)(lambda folder: of("top", "--once", "--port-offset", free_offset()))
 case("events", 4)(lambda folder: of("events", "--port-offset", free_offset()))
 ELSEWHERE = [
-    ("connection", 0), ("connection", 1), ("top", 0), ("events", 0), ("events", 1), *(("context", n) for n in range(3)),
+    ("connection", 0), ("connection", 1), ("space", 0), ("space", 1), ("top", 0), ("events", 0), ("events", 1),
+    *(("context", n) for n in range(3)),
 ]  # fmt: skip
-"""Cells that tests/console has, with a console that answers: test_commands, test_top and test_contexts."""
+"""Cells that tests/console has, with a console that answers: test_commands, test_spaces, test_top, test_contexts."""
 
 
 def test_the_table_has_no_other_cells() -> None:

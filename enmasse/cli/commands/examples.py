@@ -37,6 +37,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse context use prod", "commands work there from now on"),
         ("enmasse context use local", "and here again"),
     ],
+    "space": [
+        ("enmasse space add shop --plan small --host shop.example.com", ""),
+        ("enmasse space show shop", "what it uses of its plan"),
+    ],
     "scale": [("enmasse scale mqtt_gateway=2", "")],
     "address": [
         ("enmasse address list 'orders*' --sort depth", ""),
