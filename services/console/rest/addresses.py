@@ -75,11 +75,13 @@ def operations(parts: Components) -> list[Operation]:
 
     async def put(call: Call) -> Answer:
         call.parameters()
+        managed(call.caller, call.name())  # before a body that may be long
         entry = await call.body(Entry)
         return await write(call, call.name(), managed(call.caller, call.name()), entry)
 
     async def patch(call: Call) -> Answer:
         call.parameters()
+        managed(call.caller, call.name())
         change = await call.body(Entry)
         row = managed(call.caller, call.name())
         if row is None or row.entry is None:
