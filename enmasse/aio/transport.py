@@ -300,14 +300,12 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
-        hub = self.hub
-        if self._waiting or not self._at_once:
+        hub, tenant = self.hub, self.tenant
+        if self._waiting or not self._at_once or (tenant is not None and tenant.used >= _TENANT_SHARE):
             self.connection.hold(data)
             self._wait()
             return
-        if self.tenant is not None:
-            self._receive_in_turn(self.tenant, data)
-            return
+        begun = 0.0 if tenant is None else hub.clock()
         hub._reading = True
         try:
             self._receive(data)
@@ -315,25 +313,8 @@ class Wire(asyncio.Protocol):
             self._broken(error)
         finally:
             hub._reading = False
-        if hub._dirty and not hub.per_turn:
-            hub.flush()
-
-    def _receive_in_turn(self, tenant: _Tenant, data: bytes) -> None:
-        """Process input of a tenant's connection, unless the tenant has had its share of this turn."""
-        if tenant.used >= _TENANT_SHARE:
-            self.connection.hold(data)
-            self._wait()
-            return
-        hub = self.hub
-        begun = hub.clock()
-        hub._reading = True
-        try:
-            self._receive(data)
-        except Exception as error:
-            self._broken(error)
-        finally:
-            hub._reading = False
-        hub._serve(tenant, hub.clock() - begun)
+        if tenant is not None:
+            hub._serve(tenant, hub.clock() - begun)
         if hub._dirty and not hub.per_turn:
             hub.flush()
 
