@@ -9,23 +9,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from enmasse.api.types import Change, ChangeResult, Fault
-from enmasse.control import (
-    ControlConnection,
-    ControlError,
-    ControlLink,
-    ControlReceiver,
-    ControlSender,
-    Delivery,
-    jsonmessage,
-)
-from enmasse.control.errors import DECODE_ERROR, NOT_ALLOWED
+from enmasse.control import ControlConnection, ControlLink, Delivery, jsonmessage
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
-from enmasse.storage.decoding import decode
 from services.configserv.changes import MAX_NAMES
 from services.configserv.drivers import NotWritable
 from services.configserv.editing import Refused
+from services.configserv.reports import LinkPair, read_or_reject
 
 ADDRESS = "configure"
 WINDOW = 8
@@ -50,12 +41,12 @@ class Result(ChangeResult, frozen=True, kw_only=True):
     id: int
 
 
-class _Peer:
-    """The two links of a connection, and results that wait for credit, with the requests that they answer: until then
+class _Peer(LinkPair):
+    """The links of a connection, and results that wait for credit, with the requests that they answer: until then
     these count in the window."""
 
     def __init__(self) -> None:
-        self.answers: ControlSender | None = None
+        super().__init__()
         self.waiting: deque[tuple[bytes, Delivery]] = deque()
 
     def answer(self, body: bytes, request: Delivery) -> None:
@@ -81,29 +72,21 @@ class Configuring:
     def attach(self, link: ControlLink) -> None:
         """Serve a link that has been admitted."""
         peer = self._peers.setdefault(link.connection, _Peer())
-        if isinstance(link, ControlSender):
-            if peer.answers is not None:
-                link.refuse(NOT_ALLOWED, f"{ADDRESS} has one link of a connection in each direction")
-                return
-            peer.answers = link
-            link.on_credit = peer.pump
-        elif isinstance(link, ControlReceiver):
-            link.on_message = lambda delivery: self._take(peer, delivery)
-            link.window, link.counts_settled = WINDOW, True
-        link.on_closed = lambda _: self._forget(link.connection)
-        link.accept()
-        if isinstance(link, ControlReceiver):
-            link.grant(WINDOW)
+        peer.attach(
+            link,
+            ADDRESS,
+            window=WINDOW,
+            take=lambda delivery: self._take(peer, delivery),
+            pump=peer.pump,
+            gone=self._forget,
+        )
 
     def _forget(self, connection: ControlConnection) -> None:
         self._peers.pop(connection, None)
 
     def _take(self, peer: _Peer, delivery: Delivery) -> None:
-        try:
-            request = decode(jsonmessage.body(delivery), Request)
-        except (ControlError, ValueError) as error:
-            log.get(peer=delivery.link.connection.peer).warning("configserv.report.rejected", reason=str(error)[:500])
-            delivery.reject(DECODE_ERROR, str(error)[:500])
+        request = read_or_reject(delivery, Request)
+        if request is None:
             return
         identity = delivery.link.connection.identity
         role = None if identity is None else str(identity.role)

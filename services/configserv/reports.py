@@ -6,7 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from enmasse.control import ControlError, ControlReceiver, Delivery, LinkClosed, jsonmessage
+from enmasse.control import (
+    ControlConnection,
+    ControlError,
+    ControlLink,
+    ControlReceiver,
+    ControlSender,
+    Delivery,
+    LinkClosed,
+    jsonmessage,
+)
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
 from enmasse.logs import log
 from enmasse.storage.decoding import decode
@@ -17,6 +26,50 @@ T = TypeVar("T")
 
 class Refused(Exception):
     """Raised for a report that is valid and must not be accepted."""
+
+
+class LinkPair:
+    """The two links of a connection with one address: what the peer sends comes over one, answers leave over the
+    other."""
+
+    def __init__(self) -> None:
+        self.answers: ControlSender | None = None
+
+    def attach(
+        self,
+        link: ControlLink,
+        address: str,
+        *,
+        window: int,
+        take: Callable[[Delivery], None],
+        pump: Callable[[], None],
+        gone: Callable[[ControlConnection], None],
+    ) -> None:
+        """Serve a link that has been admitted. `take` gets each delivery, of which `window` are not settled at a time;
+        `pump` is called when answers have credit, `gone` when one of the links has ended."""
+        if isinstance(link, ControlSender):
+            if self.answers is not None:
+                link.refuse(NOT_ALLOWED, f"{address} has one link of a connection in each direction")
+                return
+            self.answers = link
+            link.on_credit = pump
+        elif isinstance(link, ControlReceiver):
+            link.on_message = take
+            link.window, link.counts_settled = window, True
+        link.on_closed = lambda _: gone(link.connection)
+        link.accept()
+        if isinstance(link, ControlReceiver):
+            link.grant(window)
+
+
+def read_or_reject(delivery: Delivery, kind: type[T]) -> T | None:
+    """Return the body of a delivery. If it has another form, reject the delivery and return None."""
+    try:
+        return decode(jsonmessage.body(delivery), kind)
+    except (ControlError, ValueError) as error:
+        log.get(peer=delivery.link.connection.peer).warning("configserv.report.rejected", reason=str(error)[:500])
+        delivery.reject(DECODE_ERROR, str(error)[:500])
+        return None
 
 
 class ReportTarget:

@@ -9,21 +9,11 @@ from typing import Final
 
 import msgspec
 
-from enmasse.control import (
-    ControlConnection,
-    ControlError,
-    ControlLink,
-    ControlReceiver,
-    ControlSender,
-    Delivery,
-    jsonmessage,
-)
-from enmasse.control.errors import DECODE_ERROR, NOT_ALLOWED
-from enmasse.logs import log
+from enmasse.control import ControlConnection, ControlLink, Delivery, jsonmessage
 from enmasse.model import feeds
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.model.tenants.shares import CONNECTIONS, RATES, SharedLimit, Use
-from enmasse.storage.decoding import decode
+from services.configserv.reports import LinkPair, read_or_reject
 
 ADDRESS: Final = "usage"
 SUBJECT: Final = "enmasse.usage"
@@ -32,11 +22,11 @@ INTERVAL: Final = 1.0
 WINDOW: Final = 4
 
 
-class _Process:
-    """The two links of a connection. `due`: limits whose share it has to learn."""
+class _Process(LinkPair):
+    """The links of a connection. `due`: limits whose share it has to learn."""
 
     def __init__(self) -> None:
-        self.answers: ControlSender | None = None
+        super().__init__()
         self.seen = self.number = 0
         self.due: set[str] = set()
         self.keys: set[str] = set()
@@ -83,19 +73,14 @@ class SharedLimits:
     def attach(self, link: ControlLink) -> None:
         """Serve a link that has been admitted."""
         process = self._processes.setdefault(link.connection, _Process())
-        if isinstance(link, ControlSender):
-            if process.answers is not None:
-                link.refuse(NOT_ALLOWED, f"{ADDRESS} has one link of a connection in each direction")
-                return
-            process.answers = link
-            link.on_credit = lambda: self._answer(process)
-        elif isinstance(link, ControlReceiver):
-            link.on_message = lambda delivery: self._take(process, delivery)
-            link.window, link.counts_settled = WINDOW, True
-        link.on_closed = lambda _: self._forget(link.connection)
-        link.accept()
-        if isinstance(link, ControlReceiver):
-            link.grant(WINDOW)
+        process.attach(
+            link,
+            ADDRESS,
+            window=WINDOW,
+            take=lambda delivery: self._take(process, delivery),
+            pump=lambda: self._answer(process),
+            gone=self._forget,
+        )
 
     def _forget(self, connection: ControlConnection) -> None:
         """A process has ended, or has lost its connection: others may have its shares."""
@@ -106,11 +91,8 @@ class SharedLimits:
             self._flush()
 
     def _take(self, process: _Process, delivery: Delivery) -> None:
-        try:
-            report = decode(jsonmessage.body(delivery), feeds.UsageReport)
-        except (ControlError, ValueError) as error:
-            log.get(peer=delivery.link.connection.peer).warning("configserv.report.rejected", reason=str(error)[:500])
-            delivery.reject(DECODE_ERROR, str(error)[:500])
+        report = read_or_reject(delivery, feeds.UsageReport)
+        if report is None:
             return
         process.seen = report.number
         for key in report.removed:
