@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,16 @@ class Unreadable(msgspec.Struct, frozen=True):
 Content = bytes | Unreadable | tuple[FilePart, ...] | None
 """Content of a file from a driver: its bytes, the reason it is unreadable, None without a file, or its sources.
 """
+
+
+def content_by(read: Callable[[], bytes]) -> Content:
+    """Return the content of the file that `read` reads."""
+    try:
+        return read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unreadable(error.strerror or str(error))
 
 
 class MergedDocument(Document):

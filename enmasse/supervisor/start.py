@@ -372,11 +372,6 @@ def _check_spaces(path: Path) -> None:
 
 
 def _content(path: Path) -> Content:
-    from enmasse.model.merged import Unreadable
+    from enmasse.model.merged import content_by
 
-    try:
-        return read_file(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return Unreadable(error.strerror or str(error))
+    return content_by(lambda: read_file(path))

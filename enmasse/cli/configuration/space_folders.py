@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from enmasse.model.jsonfile import Problem
-from enmasse.model.merged import Content, Unreadable
+from enmasse.model.merged import Content, content_by
 from enmasse.model.names import space_error
 from enmasse.model.tenants.spaces import FOLDER, OWN_FILES, space_file
 from enmasse.storage.files import read_file
@@ -15,16 +16,9 @@ from enmasse.storage.files import read_file
 
 def of_spaces(folder: Path) -> dict[str, Content]:
     """Return the contents of the files of address spaces, by their paths in the folder of the configuration."""
-    found: dict[str, Content] = {}
-    for space in filter(lambda name: space_error(name) is None, _names(folder / FOLDER)):
-        for path in (space_file(space, own) for own in OWN_FILES):
-            try:
-                found[path] = read_file(folder / path)
-            except FileNotFoundError:
-                found[path] = None
-            except OSError as error:
-                found[path] = Unreadable(error.strerror or str(error))
-    return found
+    spaces = filter(lambda name: space_error(name) is None, _names(folder / FOLDER))
+    paths = (space_file(space, own) for space in spaces for own in OWN_FILES)
+    return {path: content_by(partial(read_file, folder / path)) for path in paths}
 
 
 def strange_in_spaces(folder: Path) -> Iterator[Problem]:

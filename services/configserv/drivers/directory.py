@@ -15,7 +15,7 @@ from pathlib import Path
 
 from enmasse.model.configuration import ADDRESSES, BROKERS, FILES, FLAVORS
 from enmasse.model.jsonfile import MAX_BYTES
-from enmasse.model.merged import Content, FilePart, Unreadable
+from enmasse.model.merged import Content, FilePart, content_by
 from enmasse.model.names import space_error
 from enmasse.model.tenants.spaces import FOLDER, MAX_SPACES, OWN_FILES, space_file
 from enmasse.storage.files import edit_file, locked
@@ -174,12 +174,11 @@ def signature(path: Path) -> Signature:
 def content(path: Path) -> Content:
     """Return the content of a file, None if it is absent, Unreadable if it cannot be read or is no file. Of a larger
     file than allowed one byte too many is read."""
-    try:
+
+    def read() -> bytes:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block until a writer opens it
-            return Unreadable("is not a file")
+            raise OSError("is not a file")
         with open(path, "rb") as file:
             return file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return Unreadable(error.strerror or str(error))
+
+    return content_by(read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -94,15 +95,7 @@ def _check_there(where: str, offset: int, *, as_json: bool) -> NoReturn:
 
 def _contents(folder: Path) -> dict[str, Content]:
     from enmasse.model.configuration import FILES
-    from enmasse.model.merged import Unreadable
+    from enmasse.model.merged import content_by
     from enmasse.storage.files import read_file
 
-    found: dict[str, Content] = {}
-    for name in FILES:
-        try:
-            found[name] = read_file(folder / name)
-        except FileNotFoundError:
-            found[name] = None
-        except OSError as error:
-            found[name] = Unreadable(error.strerror or str(error))
-    return found
+    return {name: content_by(partial(read_file, folder / name)) for name in FILES}
