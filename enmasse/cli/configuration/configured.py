@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from enmasse.cli.common import UNREACHABLE, end
+from enmasse.cli.common import UNREACHABLE, end, say
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.kinds import CONFLICTS, SPACES, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.api_problems import refused
@@ -57,6 +57,16 @@ def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | 
         return there
     folder = edited_folder(config, offset)
     return FileEntries(kind, folder, offset, None if config is not None else LocalConsole(offset))
+
+
+def removed(there: Entries, name: str, *, force: bool) -> None:
+    """Remove an entry, with `force` also the messages that it holds, and print both."""
+    where = there.remove(name, force=force)
+    if where:
+        say(f"removed {name} from {where}")
+    if force:
+        there.force(name)
+        say(f"what {name} holds is thrown away")
 
 
 def at_console(kind: Kind, offset: int) -> ContextEntries | None:

@@ -12,7 +12,7 @@ from enmasse.cli.commands.configuration import address_messages
 from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, running_on
+from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, removed, running_on
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.model.address_types import TYPES
@@ -190,10 +190,4 @@ def remove(name: str, force: bool, config: Path | None, offset: int, place: clus
     An address that holds messages is kept by the running suite until it is empty, or until it is removed with
     --force; that works also after it was removed from the file.
     """
-    there = opened(ADDRESSES, config, offset, place)
-    where = there.remove(name, force=force)
-    if where:
-        say(f"removed {name} from {where}")
-    if force:
-        there.force(name)
-        say(f"what {name} holds is thrown away")
+    removed(opened(ADDRESSES, config, offset, place), name, force=force)

@@ -9,7 +9,7 @@ import click
 
 from enmasse.cli.common import port_offset, say
 from enmasse.cli.configuration import entries
-from enmasse.cli.configuration.configured import ContextEntries
+from enmasse.cli.configuration.configured import ContextEntries, removed
 from enmasse.cli.configuration.kinds import SPACES
 from enmasse.cli.contexts.console import items
 from enmasse.cli.contexts.contexts import in_force
@@ -114,10 +114,4 @@ def remove(name: str, force: bool, offset: int) -> None:
     Addresses that hold messages are kept by the suite until they are empty, or until the space is removed with --force;
     that works also after it was removed.
     """
-    there = _there(offset)
-    where = there.remove(name, force=force)
-    if where:
-        say(f"removed {name} from {where}")
-    if force:
-        there.force(name)
-        say(f"what {name} holds is thrown away")
+    removed(_there(offset), name, force=force)
