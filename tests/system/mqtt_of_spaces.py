@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -19,7 +17,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, wait_for
+from tests.kit.spaces import running_with_spaces
 from tests.kit.waiting import DEADLINE
 from tests.system.conftest import QUEUE, TOPIC
 from tests.system.users import allow, entry
@@ -40,26 +39,6 @@ def user(space: str, name: str = "alice") -> str:
     return name if space == "default" else f"{name}@{space}"
 
 
-class SpacesSuite(Suite):
-    """`enmasse up` with address spaces."""
-
-    def up(self, seconds: float = DEADLINE) -> float:
-        options = ["--config", str(self.config), "--data", str(self.data), "--port-offset", str(self.offset)]
-        command = [sys.executable, "-m", "tests.system.with_spaces", "up", *options, *self.options]
-        self.process = process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        too_late = threading.Timer(seconds, process.terminate)
-        too_late.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                self.lines.append(line.rstrip())
-                if line.strip() == "EnMasse is ready":
-                    return 0.0
-        finally:
-            too_late.cancel()
-        raise RuntimeError("EnMasse did not become ready:\n" + "\n".join(self.lines))
-
-
 def write_spaces(config: Path, users: dict[str, Any]) -> None:
     """Give each space the same addresses and users."""
     (config / "spaces.json").write_text(json.dumps({"one": {}, "two": {}}))
@@ -73,9 +52,7 @@ def write_spaces(config: Path, users: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def suite_with_spaces(folder: Path) -> Iterator[Suite]:
     """Run a suite whose spaces have equal addresses and users, as long as the block."""
-    with running(folder, ADDRESSES) as plain:
-        suite = SpacesSuite(folder, options=())
-        suite.offset = plain.offset
+    with running_with_spaces(folder, {}, addresses=ADDRESSES, options=()) as suite:
         write_spaces(suite.config, {"alice": entry(PASSWORD, allow("#", "$SYS/#", "$subctrl", "$lwt", "$sub/#"))})
         try:
             suite.up()

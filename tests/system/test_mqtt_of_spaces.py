@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -221,7 +220,6 @@ def test_numbers_of_all_spaces_are_not_shown_in_one(suite: Suite, space: str) ->
         device.subscribe("$SYS/#")
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="mosquitto's clients are not here")
 def test_clients_of_mosquitto(suite: Suite, name: str) -> None:
     common = ["-h", "127.0.0.1", "-p", str(suite.mqtt_port), "-t", f"news/{name}", "-P", PASSWORD, "-q", "1"]
     for space in ALL:
