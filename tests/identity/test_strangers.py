@@ -63,6 +63,8 @@ PARTS: dict[str, tuple[tuple[bytes, ...], ...]] = {
         (LENGTH % (b"POST", b"/api/v1/login"),),
         (CHUNKED % (b"POST", b"/api/v1/login"),),
         (LENGTH % (b"PUT", b"/api/v1/addresses/a"),),
+        (LENGTH % (b"POST", b"/api/v1/addresses/orders/messages"),),
+        (LENGTH % (b"POST", b"/api/v1/addresses/orders/remove"),),
         (LENGTH % (b"POST", b"/api/force"),),
         (LENGTH % (b"GET", b"/"),),
         (b"GET / HTTP/1.1\r\nX: ",),

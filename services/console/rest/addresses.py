@@ -81,7 +81,7 @@ def operations(parts: Components) -> list[Operation]:
 
     async def patch(call: Call) -> Answer:
         call.parameters()
-        managed(call.caller, call.name())
+        managed(call.caller, call.name())  # as above
         change = await call.body(Entry)
         row = managed(call.caller, call.name())
         if row is None or row.entry is None:

@@ -86,12 +86,18 @@ def operations(parts: Components) -> list[Operation]:
         ]
         return msgspec.structs.replace(message, annotations=stated, deaths=deaths)
 
-    async def send(call: Call) -> Answer:
-        call.parameters()
-        new = await call.body(NewMessage)
+    def sent_to(call: Call) -> Address:
+        """Return the address that the caller may send to. Raises RequestError."""
         row = seen(call.caller, call.name())
         if not call.caller.may("send", row.name):
             raise RequestError("console.permission.denied", f"this needs the permission `send` on {row.name!r}")
+        return row
+
+    async def send(call: Call) -> Answer:
+        call.parameters()
+        sent_to(call)  # before a body that may be long
+        new = await call.body(NewMessage)
+        row = sent_to(call)
         await queue_messages.send(live, parts.inside(row.name), row.name, new, call.caller.name)
         return Answer(status=204)
 
@@ -106,6 +112,7 @@ def operations(parts: Components) -> list[Operation]:
 
     async def begin(kind: Kind, shape: type[Selected], call: Call) -> Answer:
         call.parameters()
+        managed(call.caller, call.name())
         wanted = await call.body(shape)
         row, brokers = managed(call.caller, call.name())
         to = ""
