@@ -108,8 +108,12 @@ class Control:
 
     def __init__(self, suite: Suite) -> None:
         self.connection = BlockingConnection(suite.url, timeout=PATIENCE)
-        self._replies = self.connection.create_receiver(None, dynamic=True, credit=10)
-        self._requests = self.connection.create_sender("$subctrl")
+        try:
+            self._replies = self.connection.create_receiver(None, dynamic=True, credit=10)
+            self._requests = self.connection.create_sender("$subctrl")
+        except LinkDetached:  # Proton keeps the socket of a connection that is not closed
+            self.connection.close()
+            raise
 
     def __enter__(self) -> Control:
         return self
@@ -138,7 +142,7 @@ class Controlled(threading.Thread):
             control.ask("subscribe", f"{TOPIC}/#")
 
     def run(self) -> None:
-        while not self._ended.is_set():
+        while not self._ended.wait(INTERVAL):
             with contextlib.suppress(LinkDetached), Control(self._suite) as control:
                 self._receive(control)
 
