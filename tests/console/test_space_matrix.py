@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -197,6 +198,27 @@ def test_connections_of_processes_are_the_operator_s(suite: Suite, log_in: Any, 
     rows = log_in("operator").items("connections?inside=true")
     assert rows and log_in(name)("GET", "connections?inside=true").body["total"] == 0
     assert all(log_in(name)("GET", f"connections/{of(row['id'])}/links").status == 404 for row in rows)
+
+
+@pytest.mark.parametrize("name", ["zzdefault-viewer", "zzone-viewer@zzone", "anonymous"])
+def test_a_caller_without_the_right_is_refused_before_its_body_has_come(suite: Suite, log_in: Any, name: str) -> None:
+    client, space = log_in(name), TENANTS.get(name, "zztwo")
+    given = "".join(f"{key}: {value}\r\n" for key, value in client.headers.items())
+    tried = 0
+    for path, methods in log_in("operator")("GET", "openapi.json").body["paths"].items():
+        for method, operation in methods.items():
+            if "requestBody" not in operation or operation.get("security") == []:
+                continue
+            (place, *_) = filled(path, space, MARKS[space])
+            with socket.create_connection(("127.0.0.1", client.port), DEADLINE) as peer:
+                peer.sendall(
+                    f"{method.upper()} {place} HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n{given}"
+                    "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{".encode()
+                )
+                answer = peer.recv(4096).decode()
+            assert answer.partition(" ")[2][:3] in ("401", "403", "404"), (method, place, answer)
+            tried += 1
+    assert tried > 20
 
 
 def test_a_space_s_administrator_changes_its_space_alone(suite: Suite, log_in: Any) -> None:

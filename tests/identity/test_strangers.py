@@ -65,11 +65,13 @@ PARTS: dict[str, tuple[tuple[bytes, ...], ...]] = {
         (LENGTH % (b"PUT", b"/api/v1/addresses/a"),),
         (LENGTH % (b"POST", b"/api/v1/addresses/orders/messages"),),
         (LENGTH % (b"POST", b"/api/v1/addresses/orders/remove"),),
+        (LENGTH % (b"POST", b"/api/v1/config"),),
         (LENGTH % (b"POST", b"/api/force"),),
         (LENGTH % (b"GET", b"/"),),
         (b"GET / HTTP/1.1\r\nX: ",),
     ),
     "http": (
+        (LENGTH % (b"POST", b"/api/v1/config"),),
         (LENGTH % (b"POST", b"/api/force"),),
         (b"POST /api/suite HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n",),
         (b"GET /metrics HTTP/1.1\r\nX: ",),

@@ -85,6 +85,14 @@ class Caller:
         return self.covers("manage", ())
 
     @property
+    def manager(self) -> bool:
+        """Whether the caller may manage anything."""
+        return self.administrator or any(
+            rule.permission.effect == "allow" and "manage" in rule.permission.operations
+            for rule in (() if self.rights is None else self.rights.rules)
+        )
+
+    @property
     def is_operator(self) -> bool:
         """Whether the caller may do everything in each address space."""
         return self.space == DEFAULT_SPACE and self.administrator

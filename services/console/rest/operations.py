@@ -72,10 +72,10 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """Return the body. Raises RequestError."""
-        caller = None if self.operation.public else self.caller
-        content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, caller)
         if self.request.content_type != JSON:
             raise RequestError("console.type.unsupported", f"the Content-Type must be {JSON}")
+        caller = None if self.operation.public else self.caller
+        content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, caller)
         try:
             return decode(content, kind)
         except ValueError as error:

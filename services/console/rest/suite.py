@@ -111,6 +111,8 @@ def operations(parts: Components) -> list[Operation]:
 
     async def checked(call: Call) -> Answer:
         call.parameters()
+        if not call.caller.manager:  # before a body that may be long
+            raise RequestError("console.permission.denied", "this needs the permission `manage`")
         change = await call.body(Change)
         foreign = [kind for kind in (change.kind, *change.with_) if kind in OF_ALL_SPACES]
         if foreign and parts.space != DEFAULT_SPACE:
