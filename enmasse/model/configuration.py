@@ -33,7 +33,6 @@ ADDRESSES, USERS, ISSUERS = OWN_FILES
 SPACES, PLANS = "spaces.json", "plans.json"
 FILES = (ADDRESSES, FLAVORS, BROKERS, USERS, ISSUERS, SPACES, PLANS)
 """Files of the default address space, and of the whole installation."""
-NO_SPACES = "address spaces are not served yet, so nothing of this is in force (docs/spaces.md): remove its entries"
 SCHEMA = 1
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -106,8 +105,6 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Address → the name of its source, if there are several sources."""
     judged: Mapping[str, Judged] = {}
     """Address space → what was found for it, but for the default one. Empty for a state that was stored."""
-    tenants: bool = False
-    """Whether there may be address spaces beside the default one."""
     own: dict[AddressName, Address] | None = None
     """Addresses of the default space; None: those of the state without a space in front."""
 
@@ -175,7 +172,6 @@ def apply(contents: Mapping[str, Content], before: Applied, known_users: Known |
         origins={**_origins(documents.get(ADDRESSES)), **spaces.origins},
         judged=spaces.judged,
         own=addresses,
-        tenants=before.tenants,
     )
 
 
@@ -219,28 +215,20 @@ class _Spaces:
     """The address spaces beside the default one. `judge` finds out what is in force of them."""
 
     def __init__(self, files: _Files, documents: Mapping[str, Document | None], before: Applied) -> None:
-        stored, tenants = before.state.tenants, before.tenants
+        stored = before.state.tenants
         self._files = files
         self._document, self._plans = documents[SPACES], documents[PLANS]
         self._last = TenantState() if stored is msgspec.UNSET else stored
         self._before = before.judged or tenancy.as_stored(self._last, before.state.addresses)
-        self._refused: list[Problem] = []
-        if not tenants:
-            if self._document is not None and self._document.entries:
-                self._refused = [self._document.problem(NO_SPACES)]
-            self._refused += _parts_of_spaces(files.contents, NO_SPACES)
-            self._document = self._plans = None
-            files.config.pop(SPACES, None)
-            files.config.pop(PLANS, None)
-        self.unknown = tenants and files.contents.get(SPACES) is not None and SPACES not in files.config
+        self.unknown = files.contents.get(SPACES) is not None and SPACES not in files.config
         """There is a spaces.json that has never been usable: which addresses there are is not known."""
         self.judged: dict[str, Judged] = {}
         self.state: TenantState | msgspec.UnsetType = stored
-        self.problems: list[Problem] = self._refused
+        self.problems: list[Problem] = []
 
     def judge(self, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor]) -> None:
         """Find out what is in force with these flavors, of which `clung` stay only for those who use them."""
-        self.problems = list(self._refused)
+        self.problems = []
         if self._document is None and self._plans is None and not self._last.spaces and not self._last.plans.any:
             return
         last = self._last

@@ -331,11 +331,9 @@ def check_config(options: Options) -> None:
     """Raise StartError if there is no configuration to run with.
 
     Once configserv has stored a valid configuration, a file that does not parse changes nothing; without one the start
-    fails. Invalid entries in files that parse do not prevent the start, but entries of spaces.json do: their tenants
-    would not be served.
+    fails. Invalid entries in files that parse do not prevent the start.
     """
     folder = options.config
-    _check_spaces(folder / "spaces.json")
     if is_configured(options.data):
         return
     if folder.exists() and not folder.is_dir():
@@ -358,17 +356,6 @@ def check_config(options: Options) -> None:
             *lines,
             f"Correct {'it' if len(lines) == 1 else 'them'}; `enmasse init DIR` writes an example.",
         )
-
-
-def _check_spaces(path: Path) -> None:
-    """Raise StartError if there are address spaces beside the default one, which are not served yet."""
-    if not path.is_file():
-        return
-    from enmasse.model.configuration import NO_SPACES, Applied, apply
-
-    for problem in apply({path.name: _content(path)}, Applied()).problems:
-        if problem.reason == NO_SPACES:
-            raise StartError("configuration.file.invalid", f"{path}: {problem.reason}.")
 
 
 def _content(path: Path) -> Content:

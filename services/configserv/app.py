@@ -40,9 +40,7 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
             await _in_cluster(config, config.driver, health, stop)
         else:
             assert config.config_dir is not None and config.data_dir is not None
-            service = ConfigService(
-                ConfigStore(config.data_dir), config.reporters, health, config.binders, spaces=config.spaces
-            )
+            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health, config.binders)
             loading = Loading(service.compute, service.save, service.take)
             await _serve(config, service, health, FilesDriver(config.config_dir), loading, stop)
     finally:
@@ -108,14 +106,13 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health, config.binders, spaces=config.spaces)
+    service = ConfigService(store, config.reporters, health, config.binders)
     resources = None
     if place.custom_resources is not None:
         resources = CustomResources(
             place.custom_resources,
             member.api,
             lambda space, name: space_users.user(service.applied.state, space, name),
-            spaces=config.spaces,
             users=place.users is not None,
         )
     driver = KubernetesDriver(place, member.api, resources, had_users=store.has_users)

@@ -15,7 +15,6 @@ from enmasse.model.configuration import (
     ADDRESSES,
     FLAVORS,
     ISSUERS,
-    NO_SPACES,
     PLANS,
     SPACES,
     USERS,
@@ -64,8 +63,6 @@ def file_of(kind: Kind, space: str, applied: Applied) -> str:
     """Return the file that has the entries of a kind in an address space. `applied`: what is in force. Raises
     Refused."""
     file = FILE[kind]
-    if file in (SPACES, PLANS) and not applied.tenants:
-        raise Refused([Fault(file=file, reason=NO_SPACES)])
     if space == DEFAULT_SPACE:
         return file
     if file not in OWN_FILES:

@@ -56,8 +56,6 @@ class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unkno
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
     binders: tuple[str, ...] = ()
     """Roles that must have bound at a broker before messages of a topic go there."""
-    spaces: bool = False
-    """Whether there may be address spaces beside the default one: entries of spaces.json are refused otherwise."""
 
 
 class ConfigService:
@@ -69,13 +67,11 @@ class ConfigService:
         reporters: tuple[str, ...],
         health: Health,
         binders: tuple[str, ...] = (),
-        *,
-        spaces: bool = False,
     ) -> None:
         self.on_status: Callable[[], None] = lambda: None
         """Called when the status has changed; `status` gives it."""
         self._health = health
-        self._applied = AppliedConfiguration(store, spaces=spaces)
+        self._applied = AppliedConfiguration(store)
         self._problems = StandingProblems()
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions

@@ -49,15 +49,6 @@ def test_first_start_with_a_file_that_cannot_be_used(
     assert "Correct it" in told
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_no_start_with_address_spaces_that_are_not_served(first: bool, config: Path, tmp_path: Path) -> None:
-    if not first:
-        (tmp_path / "data" / "configserv").mkdir(parents=True)
-        (tmp_path / "data" / "configserv" / "configuration.json").write_text("{}")
-    (config / "spaces.json").write_text('{"orders": {}}')
-    assert f"{config}/spaces.json: address spaces are not served yet" in refused(config, tmp_path)
-
-
 def test_first_start_with_a_pipe_in_place_of_a_file(config: Path, tmp_path: Path) -> None:
     (config / "addresses.json").unlink()
     os.mkfifo(config / "addresses.json")

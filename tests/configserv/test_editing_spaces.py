@@ -38,7 +38,7 @@ PLANS: dict[str, Any] = {
 def changed(change: Change, space: str = DEFAULT_SPACE, **more: Any) -> tuple[Any, dict[str, str], Applied]:
     """The entries of the file after a change of a space, the etags, and what was in force before."""
     contents = files(**more)
-    before = apply(contents, Applied(tenants=True))
+    before = apply(contents, Applied())
     path = file_of(change.kind, space, before)
     data = contents.get(path)
     source = FilePart(path, data if isinstance(data, bytes) else b"{}\n")
@@ -113,12 +113,10 @@ def test_spaces_and_plans_have_etags_and_are_judged() -> None:
 def test_what_is_of_all_spaces_or_of_no_space_is_refused() -> None:
     assert "belongs to all address spaces" in refused(Change(kind="flavors", set={}), "one")[0][3]
     assert refused(Change(kind="users", set={"u": {}}), "none")[0][:2] == ("spaces.json", "none")
-    with pytest.raises(Refused, match="not served yet"):
-        file_of("spaces", DEFAULT_SPACE, Applied())
 
 
 def test_a_file_that_is_gone_is_not_begun_again() -> None:
-    before = apply(files(spaces__one__users={"alice": {}}), Applied(tenants=True))
+    before = apply(files(spaces__one__users={"alice": {}}), Applied())
     now = apply(files(), before)
     with pytest.raises(Refused, match="put it back first"):
         change = Change(kind="users", set={"bob": {}})
@@ -165,7 +163,6 @@ async def console(service: Configserv) -> AsyncIterator[Callable[..., Any]]:
 
 
 def served(service: Configserv) -> Configserv:
-    service.settings["spaces"] = True
     service.file.write_text(json.dumps(service.settings))
     return service.start()
 

@@ -43,7 +43,6 @@ def test_spaces_are_published_and_a_tenants_broken_file_hurts_it_alone(service: 
         "spaces/one/users.json": ALICE,
     }.items():
         put(service.config, path, content)
-    service.settings["spaces"] = True
     service.file.write_text(json.dumps(service.settings))
     service.start()
     client = connect()
@@ -97,10 +96,6 @@ def test_without_spaces_the_feeds_are_byte_for_byte_as_before(service: Configser
     )
     stored = json.loads((service.data / "configuration.json").read_text())
     assert "tenants" not in stored
-    put(service.config, "spaces.json", {"one": {}})
-    put(service.config, "spaces/one/addresses.json", {"a": ANYCAST})
-    (error,) = client.find("status", lambda body: body["errors"])["errors"]
-    assert error["file"] == "spaces.json" and "are not served yet" in error["reason"]
 
 
 def state(**spaces: Any) -> AppliedState:
@@ -110,7 +105,7 @@ def state(**spaces: Any) -> AppliedState:
         "spaces.json": json.dumps({space: {} for space in spaces}).encode(),
         **{f"spaces/{space}/users.json": json.dumps(users).encode() for space, users in spaces.items()},
     }
-    return apply(contents, Applied(tenants=True)).state
+    return apply(contents, Applied()).state
 
 
 def test_users_of_spaces_have_full_names() -> None:
@@ -125,11 +120,10 @@ def test_users_of_spaces_have_full_names() -> None:
 
 def test_salts_of_unknown_users_of_spaces_can_be_derived() -> None:
     """Also where the default space is open to all: a space never is."""
-    contents = {"flavors.json": b"{}", "addresses.json": b"{}", "spaces.json": b'{"one": {}}'}
-    for spaces in (False, True):
+    for spaces in ({}, {"spaces.json": b'{"one": {}}'}):
         store = Mock(configuration=lambda: AppliedState(), problems=list)
-        found = AppliedConfiguration(store, spaces=spaces).compute(dict(contents)).state
-        assert found.anonymous and bool(found.salt_key) is spaces
+        found = AppliedConfiguration(store).compute({"flavors.json": b"{}", "addresses.json": b"{}", **spaces}).state
+        assert found.anonymous and bool(found.salt_key) is bool(spaces)
 
 
 def test_files_of_many_spaces_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,6 @@ def pod(defined: Cluster, tmp_path: Path) -> Iterator[Pod]:
     with pods(tmp_path, defined, namespace, "one", user=user) as (one,):
         driver = {"kind": "kubernetes", "namespace": namespace, "users": str(users / "users.json")}
         one.settings["driver"] = {**driver, "custom_resources": {}}
-        one.settings["spaces"] = True
         one.file.write_text(json.dumps(one.settings))
         yield one
 
@@ -296,19 +295,15 @@ def objects(pod: Pod, kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_without_spaces_the_default_one_has_resources_and_others_are_refused(pod: Pod) -> None:
+def test_resources_of_the_default_space(pod: Pod) -> None:
     cluster, namespace = pod.cluster, pod.namespace
-    pod.settings["spaces"] = False
-    pod.file.write_text(json.dumps(pod.settings))
     cluster.apply(
         resource("AddressPlan", "small", ADMIN, addressType="queue", messageTtl={"maximum": 1000}),
         space("default", plan="unlimited"),
-        space("one"),
         address("default.a", plan="small"),
         address("default.b", plan="q"),
         address("default.c", "anycast", plan="none-such"),
         address("default.d", plan="none-such"),
-        address("one.a"),
         resource(
             "MessagingUser",
             "default.bob",
@@ -320,10 +315,9 @@ def test_without_spaces_the_default_one_has_resources_and_others_are_refused(pod
     )
     pod.start()
     pod.wait_ready()
-    spaces = wait_phases(pod, "addressspaces", default="Active", one="Failed")
-    assert "not served yet" in text(spaces["one"]) and "no effect in the default" in text(spaces["default"])
+    assert "no effect in the default" in text(wait_phases(pod, "addressspaces", default="Active")["default"])
     ready = {f"default_{name}": "Active" for name in "abc"}
-    found = wait_phases(pod, "addresses", **ready, default_d="Failed", one_a="Failed")
+    found = wait_phases(pod, "addresses", **ready, default_d="Failed")
     assert "neither an AddressPlan nor a flavor 'none-such'" in text(found["default.d"])
     assert pod.feed("addresses")["addresses"] == {
         "a": {"type": "queue", "flavor": "q", "messageTtl": {"maximum": 1000}},
@@ -351,7 +345,6 @@ def test_a_namespace_of_a_tenant_is_apart_from_others_and_can_be_deleted_at_any_
     with pods(tmp_path, defined, namespace, "one", user=user) as (pod,):
         driver = {"kind": "kubernetes", "namespace": namespace}
         pod.settings["driver"] = {**driver, "custom_resources": {"namespaces": assigned}}
-        pod.settings["spaces"] = True
         pod.file.write_text(json.dumps(pod.settings))
         pod.start()
         pod.wait_ready()

@@ -36,9 +36,8 @@ def errors(pod: Pod) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def spaces(cluster: Cluster, folder: Path, *, served: bool = True) -> Iterator[Pod]:
-    """A configserv with the spaces `one`, whose ConfigMap the release has made, and `two`. `served`: there may be
-    spaces."""
+def spaces(cluster: Cluster, folder: Path) -> Iterator[Pod]:
+    """A configserv with the spaces `one`, whose ConfigMap the release has made, and `two`."""
     namespace = cluster.namespace()
     options = ["--set=configuration.spaces.one={one-addresses}"]
     user = grant(cluster, namespace, "configserv", console=True, options=options)
@@ -55,7 +54,6 @@ def spaces(cluster: Cluster, folder: Path, *, served: bool = True) -> Iterator[P
         kinds = {name: [f"enmasse-{name}"] for name in ("addresses", "flavors", "spaces", "plans")}
         own = {"config_maps": kinds, "spaces": {"one": ["one-addresses"]}}
         pod.settings["driver"] = {"kind": "kubernetes", "namespace": namespace, **own}
-        pod.settings["spaces"] = served
         pod.file.write_text(json.dumps(pod.settings))
         yield pod
 
@@ -126,17 +124,6 @@ def test_an_edit_in_a_space_writes_its_configmap(cluster: Cluster, tmp_path: Pat
         assert data("one-addresses") == {"addresses.json": {"a": ANYCAST, "b": {}, "new": ANYCAST}}
         assert data("enmasse-plans") == {"plans.json": {"new": ANYCAST}}
         assert data("enmasse-addresses") == {"addresses.json": {"a": ANYCAST}}
-
-
-def test_spaces_that_are_not_served_are_reported_and_their_addresses_are_not_those_of_the_default_one(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    with spaces(cluster, tmp_path, served=False) as pod:
-        pod.start()
-        pod.wait_ready()
-        assert addresses(pod) == {"a"}
-        found = {file for file, reason in errors(pod) if "not served yet" in reason}
-        assert found == {"spaces.json", "configmap/one-addresses/addresses.json", "configmap/team/any.json"}
 
 
 def test_users_of_spaces_come_from_mounted_secrets_and_outlive_them(cluster: Cluster, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.model.configuration import NO_SPACES, Applied, AppliedState, apply
+from enmasse.model.configuration import Applied, AppliedState, apply
 from enmasse.model.merged import Content, Unreadable
 from enmasse.model.names import AddressName
 from enmasse.model.tenants.tenancy import TenantState
@@ -39,7 +39,7 @@ def files(**more: Any) -> dict[str, Content]:
 
 
 def applied(before: Applied | None = None, **more: Any) -> Applied:
-    return apply(files(**more), before or Applied(tenants=True))
+    return apply(files(**more), before or Applied())
 
 
 def types(found: Applied) -> dict[str, str]:
@@ -53,7 +53,7 @@ def told(found: Applied) -> list[str]:
 def restarted(found: Applied) -> Applied:
     """What a service that starts again has, of the stored state."""
     state = msgspec.json.decode(msgspec.json.encode(found.state), type=AppliedState)
-    return Applied(state=state, tenants=True)
+    return Applied(state=state)
 
 
 ALL = {"a": "queue", "!!one/a": "topic", "!!two/a": "anycast", "!!two/b": "queue"}
@@ -190,19 +190,9 @@ def test_a_flavor_that_a_space_uses_does_not_vanish() -> None:
     assert now.problems == [] and "q2" not in now.state.flavors
 
 
-def test_without_spaces_everything_is_as_before() -> None:
+def test_without_spaces_nothing_is_stored_of_them() -> None:
     contents = {name: content for name, content in files().items() if not name.startswith("spaces")}
-    plain, found = apply(contents, Applied()), apply(contents, Applied(tenants=True))
-    assert plain == msgspec.structs.replace(found, tenants=False) and plain.state.tenants is msgspec.UNSET
-    assert b"tenants" not in msgspec.json.encode(plain.state)
-    assert apply({**contents, "spaces.json": b"{}"}, Applied()).state.tenants is msgspec.UNSET
-
-
-def test_spaces_are_refused_until_they_are_served() -> None:
-    found = apply(files(), Applied())
-    assert types(found) == {"a": "queue"} and found.failed == {}
-    assert told(found) == [f"spaces.json: {NO_SPACES}"]
-    assert not any(name.startswith("spaces") for name in found.state.config)
+    assert b"tenants" not in msgspec.json.encode(apply(contents, Applied()).state)
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Installation:
     """A configuration service, an authentication service and two routers."""
 
     def __init__(self, folder: Path) -> None:
-        self.configserv = Configserv(folder, spaces=True)
+        self.configserv = Configserv(folder)
         self._number = 0
         self.put("flavors.json", FLAVORS)
         self.put("addresses.json", {})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enmasse.kubernetes.api import Api, Object, ObjectKind
-from enmasse.model.configuration import ADDRESSES, FLAVORS, NO_SPACES, PLANS, SPACES, USERS
+from enmasse.model.configuration import ADDRESSES, FLAVORS, PLANS, SPACES, USERS
 from enmasse.model.jsonfile import Unparsable, parse
 from enmasse.model.merged import Content, FilePart
 from enmasse.model.names import DEFAULT_SPACE, space_error
@@ -39,7 +39,6 @@ from services.configserv.resources.object_passwords import UserPasswords
 
 Objects = Mapping[ResourceKey, Object]
 _NO_USERS = "clients need no credentials in this installation: set the value users.enabled of the chart"
-_PLANS_WITHOUT_SPACES = "a template for addresses of the default space, until address spaces are served"
 _GIVEN_BY_TEMPLATES = ("type", "flavor", "messageTtl", "maxSize")
 
 
@@ -74,16 +73,13 @@ class ResourceMapping:
 
     `namespace`: that of the release. `assigned`: address space → the only namespace that may have it, and the address
     spaces that other namespaces than the release's may have: a name takes stored messages and sessions with it, so it
-    must not go from one tenant to another. `spaces`: there may be others than the default one. `users`: clients log in.
+    must not go from one tenant to another. `users`: clients log in.
     """
 
-    def __init__(
-        self, namespace: str, assigned: Mapping[str, str], passwords: UserPasswords, *, spaces: bool, users: bool
-    ) -> None:
+    def __init__(self, namespace: str, assigned: Mapping[str, str], passwords: UserPasswords, *, users: bool) -> None:
         self._namespace = namespace
         self._assigned = assigned
         self._passwords = passwords
-        self._spaces = spaces
         self._users = users
         self._known: dict[ResourceKey, tuple[Any, FilePart | None, Became]] = {}
         self._choices: dict[str, Choices] = {}
@@ -158,18 +154,15 @@ class _Round:
                 entry = address_plan_entry(item, self._flavors)
             except Wrong as wrong:
                 refused[key.name] = _text(wrong)
-                self._refuse(key, DEFAULT_SPACE, _text(wrong), PLANS if self._m._spaces else "")
+                self._refuse(key, DEFAULT_SPACE, _text(wrong), PLANS)
                 continue
             self._plans.setdefault(entry.name, entry.value)
-            notes = entry.notes if self._m._spaces else (*entry.notes, _PLANS_WITHOUT_SPACES)
-            self._add(key, DEFAULT_SPACE, PLANS if self._m._spaces else "", entry._replace(notes=notes))
+            self._add(key, DEFAULT_SPACE, PLANS, entry)
         for key, item in self._of(SPACE_PLAN):
             try:
-                if not self._m._spaces:
-                    raise Wrong(NO_SPACES)
                 entry = space_plan_entry(item, refused)
             except Wrong as wrong:
-                self._refuse(key, DEFAULT_SPACE, _text(wrong), PLANS if self._m._spaces else "")
+                self._refuse(key, DEFAULT_SPACE, _text(wrong), PLANS)
                 continue
             self._plans.setdefault(entry.name, entry.value)
             self._add(key, DEFAULT_SPACE, PLANS, entry)
@@ -186,8 +179,6 @@ class _Round:
                     "its namespace may not have an address space of this name: the operator of the release adds it to "
                     "the value customResources.namespaces of the chart"
                 )
-            if not reason and not self._is_default(key) and not self._m._spaces:
-                reason = NO_SPACES
             if reason:
                 self._refuse(key, key.name, reason)
             else:

@@ -33,14 +33,14 @@ class ResourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CustomResources:
     """Reader of the custom resources. `changed()` is called after `parts` has changed, first when all are known."""
 
-    def __init__(self, settings: ResourceSettings, api: Api, stored: Stored, *, spaces: bool, users: bool) -> None:
-        """`stored`: as of UserPasswords; `spaces`, `users`: as of ResourceMapping."""
+    def __init__(self, settings: ResourceSettings, api: Api, stored: Stored, *, users: bool) -> None:
+        """`stored`: as of UserPasswords; `users`: as of ResourceMapping."""
         self.changed: Callable[[], None] = lambda: None
         self.mapped = MappedResources({}, {})
         self.ready = False
         """Whether `parts` can be used."""
         assigned = {space: name for name, own in settings.namespaces.items() for space in own}
-        self._mapping = ResourceMapping(api.namespace, assigned, UserPasswords(stored), spaces=spaces, users=users)
+        self._mapping = ResourceMapping(api.namespace, assigned, UserPasswords(stored), users=users)
         names = dict.fromkeys([api.namespace, *settings.namespaces])
         self._apis = {name: api.of_namespace(name) for name in names}
         self._views = {

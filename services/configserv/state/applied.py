@@ -17,10 +17,9 @@ from services.configserv.state.store import Store
 class AppliedConfiguration:
     """The configuration in force (`now`), and the problems of the data directory (`disk_problems`)."""
 
-    def __init__(self, store: Store, *, spaces: bool = False) -> None:
-        """`spaces`: whether there may be address spaces beside the default one."""
+    def __init__(self, store: Store) -> None:
         state = store.configuration()
-        self.now = Applied(state=state, changed=list(state.addresses), tenants=spaces)
+        self.now = Applied(state=state, changed=list(state.addresses))
         self.disk_problems: list[Problem] = store.problems()
         self._store = store
         self._saved = self.now.state
