@@ -18,7 +18,6 @@ import contextlib
 import heapq
 import socket
 import ssl as ssl_module
-from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, cast
@@ -27,9 +26,10 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
-from enmasse.network import tls_handshake
+from enmasse.network import tls_handshake, turns
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.network.tls_transport import read_much
+from enmasse.network.turns import Tenant, Turns
 
 log = logs.get(part="amqp")
 
@@ -38,8 +38,6 @@ _HIGH_WATER = 512 * 1024  # bytes in the socket's write buffer at which a connec
 _LOW_WATER = 64 * 1024
 _LOOK_AT_UNREAD = 1.0  # seconds between two looks at what a peer leaves unread, once that is much
 _SHARE = 0.005  # seconds of work for one connection, before others have a go
-_TURN = 0.005  # seconds of work for those that wait, before the sockets are looked at again
-_TENANT_SHARE = 0.001  # seconds of work for the connections of one tenant, before others have a go
 _TLS_HANDSHAKE = 10.0  # seconds; as `Limits.handshake_timeout_ms` for what follows it
 _TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
 _CLOSING = 5.0  # seconds that connections have to go
@@ -47,16 +45,6 @@ _BACKLOG = 1024
 _FEW_DEADLINES = 64
 
 TlsContext = ssl_module.SSLContext | None
-
-
-class _Tenant:
-    """Owner of connections that share their turns. `used`: seconds of work in this turn of the loop."""
-
-    __slots__ = ("used", "wires")
-
-    def __init__(self) -> None:
-        self.used = 0.0
-        self.wires = 0
 
 
 class Hub:
@@ -75,12 +63,8 @@ class Hub:
         self._deadlines: list[_Deadline] = []
         self._deadlines_void = 0
         self._deadlines_made = 0
-        self.clock = monotonic
         self._worked: list[Wire] = []  # have had a part of their share in this turn
-        self._waiting: dict[_Tenant | None, deque[Wire]] = {}  # have input that waits for its turn, tenants in turn
-        self._tenants: dict[str, _Tenant] = {}
-        self._served: list[_Tenant] = []  # have used a part of their share in this turn
-        self._turn_due = False
+        self.turns = Turns(self.loop.call_soon, monotonic, begins=self._turn_begins, ends=self._turn_ends)
         self.failures = 0
         """Exceptions of handlers, each of which has ended a link, a session or a connection, since the start."""
         self._last_failure = ""
@@ -126,72 +110,18 @@ class Hub:
 
     def _share(self, wire: Wire) -> None:
         """This wire's share of the turn runs from now on."""
-        wire.until = self.clock() + (_SHARE if wire.tenant is None else _TENANT_SHARE)
+        wire.until = self.turns.clock() + (_SHARE if wire.tenant is None else turns.SHARE)
         self._worked.append(wire)
-        self._turn_soon()
+        self.turns.soon()
 
-    def _wait(self, wire: Wire) -> None:
-        """The rest of what this wire has read waits for its turn."""
-        queue = self._waiting.get(wire.tenant)
-        if queue is None:
-            queue = self._waiting[wire.tenant] = deque()
-        queue.append(wire)
-        self._turn_soon()
-
-    def _serve(self, tenant: _Tenant, seconds: float) -> None:
-        """Count work for a connection of this tenant."""
-        if not tenant.used:
-            self._served.append(tenant)
-            self._turn_soon()
-        tenant.used += seconds
-
-    def _own(self, wire: Wire, name: str) -> None:
-        """The wire belongs to the tenant of this name from now on."""
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            tenant = self._tenants[name] = _Tenant()
-        tenant.wires += 1
-        wire.tenant = tenant
-
-    def _disown(self, tenant: _Tenant) -> None:
-        """A wire of this tenant has gone."""
-        tenant.wires -= 1
-        if not tenant.wires:
-            self._tenants = {name: each for name, each in self._tenants.items() if each is not tenant}
-
-    def _turn_soon(self) -> None:
-        if not self._turn_due:
-            self._turn_due = True
-            self.loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """Another turn of the loop: the shares are new, and those that wait go on, one after the other."""
-        self._turn_due = False
+    def _turn_begins(self) -> None:
         worked, self._worked = self._worked, []
         for wire in worked:
             wire.until = 0.0
-        served, self._served = self._served, []
-        for tenant in served:
-            tenant.used = 0.0
-        waiting = self._waiting
-        if not waiting:
-            return
-        stop = self.clock() + (_TURN if not self._tenants else _TENANT_SHARE)
-        while True:
-            owner = next(iter(waiting))
-            queue = waiting[owner]
-            wire = queue.popleft()
-            if not queue:
-                del waiting[owner]
-            elif len(waiting) > 1:
-                waiting[owner] = waiting.pop(owner)  # behind the other tenants
-            wire.proceed()
-            if not waiting or self.clock() >= stop:
-                break
+
+    def _turn_ends(self) -> None:
         if self._dirty and not self.per_turn:
             self.flush()
-        if waiting:
-            self._turn_soon()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -264,7 +194,7 @@ class Wire(asyncio.Protocol):
         self.connection = connection
         self.transport: asyncio.Transport | None = None
         self.deadline: _Deadline | None = None
-        self.tenant: _Tenant | None = None
+        self.tenant: Tenant | None = None
         self.until = 0.0  # when its share of this turn is used up; 0: nothing was used yet
         self.peer = ""
         self._closing: asyncio.TimerHandle | None = None
@@ -301,11 +231,11 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
         hub, tenant = self.hub, self.tenant
-        if self._waiting or not self._at_once or (tenant is not None and tenant.used >= _TENANT_SHARE):
+        if self._waiting or not self._at_once or (tenant is not None and tenant.used >= turns.SHARE):
             self.connection.hold(data)
             self._wait()
             return
-        begun = 0.0 if tenant is None else hub.clock()
+        begun = 0.0 if tenant is None else hub.turns.clock()
         hub._reading = True
         try:
             self._receive(data)
@@ -314,7 +244,7 @@ class Wire(asyncio.Protocol):
         finally:
             hub._reading = False
         if tenant is not None:
-            hub._serve(tenant, hub.clock() - begun)
+            hub.turns.serve(tenant, hub.turns.clock() - begun)
         if hub._dirty and not hub.per_turn:
             hub.flush()
 
@@ -327,7 +257,7 @@ class Wire(asyncio.Protocol):
         self.hub.wires.discard(self)
         self.hub._forget(self)
         if self.tenant is not None:
-            self.hub._disown(self.tenant)
+            self.hub.turns.disown(self.tenant)
             self.tenant = None
         self.transport = None
         for timer in (self._closing, self._looking):
@@ -380,7 +310,7 @@ class Wire(asyncio.Protocol):
         if not self.until:
             self.hub._share(self)
             return False
-        if self.hub.clock() < self.until:
+        if self.hub.turns.clock() < self.until:
             return False
         self._wait()
         return True
@@ -388,7 +318,7 @@ class Wire(asyncio.Protocol):
     def _wait(self) -> None:
         if not self._waiting:
             self._waiting = True
-            self.hub._wait(self)
+            self.hub.turns.wait(self)
             self._on_reading()
 
     # --- the hub's calls ----------------------------------------------------------------------------------------------
@@ -400,7 +330,7 @@ class Wire(asyncio.Protocol):
             return
         self.until = 0.0
         tenant = self.tenant
-        begun = 0.0 if tenant is None else self.hub.clock()
+        begun = 0.0 if tenant is None else self.hub.turns.clock()
         self.hub._reading = True
         try:
             self.connection.proceed()
@@ -409,7 +339,7 @@ class Wire(asyncio.Protocol):
         finally:
             self.hub._reading = False
         if tenant is not None:
-            self.hub._serve(tenant, self.hub.clock() - begun)
+            self.hub.turns.serve(tenant, self.hub.turns.clock() - begun)
         if not self._waiting:
             self._on_reading()
 
@@ -472,7 +402,7 @@ class Wire(asyncio.Protocol):
     def _plan_tick(self) -> None:
         self._state = self.connection.state
         if self._state == "open" and self.tenant is None and self.connection.tenant:
-            self.hub._own(self, self.connection.tenant)
+            self.tenant = self.hub.turns.own(self.connection.tenant)
         self.tick(int(self.hub.loop.time() * 1000))
 
     def _drop(self, error: AmqpError) -> None:

@@ -12,6 +12,7 @@ from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
+from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
@@ -37,7 +38,8 @@ class Gateway:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
-        self.front = ServerState(limits, self._loop.time(), time.time, self._open, refusals)
+        turns = Turns(self._loop.call_soon, time.monotonic)
+        self.front = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
         self.listeners = Listeners(self.front, allowed_origins)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:

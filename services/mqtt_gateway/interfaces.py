@@ -221,8 +221,10 @@ class Settlements(Protocol):
 
 
 class Session(Protocol):
-    """AMQP half of one MQTT connection."""
+    """AMQP half of one MQTT connection. `tenant`: with whose connections it shares its turns; empty: it has its own."""
 
+    @property
+    def tenant(self) -> str: ...
     @property
     def present(self) -> bool:
         """A session of this client continues (Session Present of CONNACK)."""

@@ -169,7 +169,7 @@ def test_others_are_heard_between_slices_of_a_flood(loop: str, floods: int) -> N
     async def main() -> None:
         store = Shared()
         server = await start(store)
-        server.hub.clock = count(1.0).__next__  # each look at the clock: a second later, so every share is used up
+        server.hub.turns.clock = count(1.0).__next__  # a second later each time, so every share is used up
         quiet_reader, quiet = await asyncio.open_connection("127.0.0.1", server.port)
         quiet.write(opened("quiet") + frame(0, attach("s", 0, sending=True)))
         await until(lambda: "s" in store.links, "the quiet one to be attached")
@@ -204,7 +204,7 @@ def test_one_that_waits_is_not_read(loop: str) -> None:
     async def main() -> None:
         store = Shared()
         server = await start(store)
-        server.hub.clock = count(1.0).__next__
+        server.hub.turns.clock = count(1.0).__next__
         most = 0
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(opened("flood") + frame(0, attach("r", 0, sending=False)))
@@ -245,9 +245,9 @@ def test_connections_of_a_tenant_count_as_one_for_another_tenant(loop: str) -> N
         for name, (_, writer) in zip(names, ends, strict=True):
             writer.write(opened(name) + frame(0, attach(name, 0, sending=True)))
         await until(lambda: len(store.links) == len(names), "all to be attached")
-        assert {len(hub._tenants), *(each.wires for each in hub._tenants.values())} == {1, 2, 100}
+        assert {len(hub.turns.tenants), *(each.connections for each in hub.turns.tenants.values())} == {1, 2, 100}
         store.order.clear()
-        hub.clock = count(1.0).__next__  # so each piece of work uses up a share
+        hub.turns.clock = count(1.0).__next__  # so each piece of work uses up a share
         for _, writer in ends:
             writer.write(transfer(0) + transfer(1))  # to the socket, at once
         await until(lambda: len(store.order) == 2 * len(names), "all to be served")
@@ -256,7 +256,7 @@ def test_connections_of_a_tenant_count_as_one_for_another_tenant(loop: str) -> N
         for _, writer in ends:
             writer.close()
         await until(lambda: not hub.wires, "the connections to go")
-        assert not hub._tenants
+        assert not hub.turns.tenants
         server.close()
 
     run(loop, main)

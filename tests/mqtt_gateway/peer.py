@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, TypeVar
 
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
+from enmasse.network.turns import Tenant, Turns
 from services.mqtt_gateway.interfaces import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
@@ -25,7 +27,9 @@ class World:
         self.backend = backend or ToyBackend()
         self.now = 1000.0
         self.wall = 1_700_000_000.0
-        self.front = ServerState(limits or Limits(), self.now, lambda: self.wall, self._open)
+        self.calls: list[Callable[[], None]] = []  # of the next turn of the loop
+        self.turns = Turns(self.calls.append, monotonic)
+        self.front = ServerState(limits or Limits(), self.now, lambda: self.wall, self._open, self.turns)
         self.at_once = True
         self.opening: list[Callable[[], None]] = []
         self.peers: list[Peer] = []
@@ -58,11 +62,17 @@ class World:
 
     def turn(self) -> None:
         """Turns of the loop, until all that was read is processed or waits."""
-        while any(peer.turns for peer in self.peers):
-            for peer in self.peers:
-                peer.turn()
+        while self.calls:
+            self.one_turn()
         for peer in self.peers:
             peer.flush()
+
+    def one_turn(self) -> None:
+        """A turn of the loop."""
+        calls = list(self.calls)
+        self.calls.clear()
+        for call in calls:
+            call()
 
     def peer(self, version: int = V5) -> Peer:
         return Peer(self, version)
@@ -83,7 +93,6 @@ class Peer:
         self.paused = False
         self.closed = False
         self.known = False
-        self.turns = 0
         self.output = b""
         self.connection = Connection(world.front, self, "192.0.2.1:5000")
         self._reader = Reader(server=False, version=version)
@@ -92,7 +101,7 @@ class Peer:
         self._ending = False
         world.peers.append(self)
 
-    # protocol.front.Wire
+    # protocol.server_state.Wire and enmasse.network.turns.Member
 
     def opened(self) -> None: ...
 
@@ -109,7 +118,14 @@ class Peer:
         self.paused = False
 
     def call_soon(self) -> None:
-        self.turns += 1
+        self.world.turns.wait(self)
+
+    @property
+    def tenant(self) -> Tenant | None:
+        return self.connection.intake.tenant
+
+    def proceed(self) -> None:
+        self.connection.intake.go_on()
 
     def unsent(self) -> int:
         return len(self.output)
@@ -134,12 +150,6 @@ class Peer:
     def send_bytes(self, data: bytes) -> None:
         if not self.closed:
             self.connection.intake.data(data)
-
-    def turn(self) -> None:
-        """A turn of the loop."""
-        turns, self.turns = self.turns, 0
-        for _ in range(turns):
-            self.connection.intake.go_on()
 
     def take(self) -> list[Packet]:
         """The packets since the last call."""

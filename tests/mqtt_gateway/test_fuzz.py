@@ -47,7 +47,7 @@ def test_no_stream_breaks_the_gateway(clients: list[tuple[int, bytes, list[int]]
         at = 0
         for cut in [*cuts, len(raw)]:
             peer.send_bytes(raw[at:cut])
-            peer.turn()
+            world.one_turn()
             at = cut
         world.pass_time(1)
         if says(raw) == version:

@@ -62,6 +62,7 @@ class ToyBackend:
         self.slow = False
         self.to_store: deque[Callable[[], None]] = deque()
         self.numbers = count(1)
+        self.tenant: Callable[[Request], str] = lambda request: ""
 
     # interfaces.Backend
 
@@ -167,6 +168,7 @@ class ToySession:
         self.client = client
         self.request = request
         self.present = present
+        self.tenant = backend.tenant(request)
         self.incoming = list(stored.received)
         self.outgoing = list(stored.sent.values())
         stored.sent = {each.pid: each for each in self.outgoing if each.qos == 2}

@@ -91,6 +91,7 @@ class MqttSession(Publisher):
         super().__init__()
         self.client_id = request.client_id
         self.login = login
+        self.tenant = login.principal.space if shared.access.users.hosts else ""
         self.will_to = will_to
         self.rights: Rights | None = None
         """Permissions of the client; None: everything is allowed."""

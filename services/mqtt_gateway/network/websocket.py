@@ -15,6 +15,7 @@ from aiohttp.web_protocol import _ErrInfo
 from enmasse.logs import log as logs
 from enmasse.model.loopback import is_loopback, may_be_rebound
 from enmasse.network.tls_transport import read_much
+from enmasse.network.turns import Tenant
 from services.mqtt_gateway.interfaces import NOT_ASKED
 from services.mqtt_gateway.network.masking import MaskCheck
 from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, asked_of, certificate_of, peer_name
@@ -259,6 +260,7 @@ class WebSocketWire:
         space: str | None,
     ) -> None:
         self._flusher = flusher
+        self._turns = front.turns
         self._socket = socket
         self._protocol = protocol
         self._transport = transport = protocol.transport
@@ -321,7 +323,7 @@ class WebSocketWire:
         self._readable.set()
 
     def call_soon(self) -> None:
-        self._flusher.loop.call_soon(self._connection.intake.go_on)
+        self._turns.wait(self)
 
     def unsent(self) -> int:
         return self._unsent_size
@@ -339,6 +341,18 @@ class WebSocketWire:
 
     def failed(self, error: Exception) -> None:
         self._connection.failed(error)
+
+    @property
+    def tenant(self) -> Tenant | None:
+        """As turns.Member."""
+        return self._connection.intake.tenant
+
+    def proceed(self) -> None:
+        """As turns.Member."""
+        try:
+            self._connection.intake.go_on()
+        except Exception as error:
+            self.failed(error)
 
     def flush(self) -> None:
         if self._lost:

@@ -11,6 +11,7 @@ from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from enmasse.network.tls import server_name
 from enmasse.network.tls_transport import read_much
+from enmasse.network.turns import Tenant
 from services.mqtt_gateway.interfaces import NOT_ASKED, Asked
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE
@@ -150,7 +151,7 @@ class TcpWire(asyncio.Protocol):
             self._transport.resume_reading()
 
     def call_soon(self) -> None:
-        self._flusher.loop.call_soon(self._go_on)
+        self._front.turns.wait(self)
 
     def unsent(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -188,7 +189,13 @@ class TcpWire(asyncio.Protocol):
         transport.resume_reading()  # what comes now is discarded
         self._flusher.loop.call_later(LINGER, transport.close)
 
-    def _go_on(self) -> None:
+    @property
+    def tenant(self) -> Tenant | None:
+        """As turns.Member."""
+        return None if self._connection is None else self._connection.intake.tenant
+
+    def proceed(self) -> None:
+        """As turns.Member."""
         if self._connection is not None:
             try:
                 self._connection.intake.go_on()

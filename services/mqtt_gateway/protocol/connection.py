@@ -334,6 +334,7 @@ class Connection:
             self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
+        self.intake.own(session.tenant)
         self.intake.reader.max_packet = front.limits.max_packet
         self._wire.opened()
         self._inbound = Inbound(front, self, self.output, session, version)

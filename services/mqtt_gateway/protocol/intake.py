@@ -1,4 +1,7 @@
-"""Input of a client: bytes become packets, as long as nothing holds them up, and not too many in one turn."""
+"""Input of a client: bytes become packets, as long as nothing holds them up, and not too many in one turn.
+
+Clients of address spaces share a bounded amount of work by space, and spaces take turns (enmasse/network/turns).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Final, Protocol
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
+from enmasse.network.turns import SHARE, Tenant
 from services.mqtt_gateway.protocol.memory import MemoryHolder
 from services.mqtt_gateway.protocol.server_state import ServerState, Wire
 from services.mqtt_gateway.protocol.unanswered import Waiter
@@ -26,13 +30,15 @@ UNREAD: Final = 16
 ORDER: Final = 32
 """A SUBSCRIBE of another client came before."""
 _TURN: Final = 64
-"""The connection has used up its share of this turn of the loop."""
+"""The connection, or its tenant, has used up its share of this turn of the loop."""
 _CLOSED: Final = 128
 
 SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""
 A_TURN: Final = 4
-"""Slices of one connection in a turn of the loop."""
+"""Slices of one connection in a turn of the loop, if it has no tenant."""
+SMALL_SLICE: Final = 2 * 1024
+"""Bytes of a tenant's connection that are read before the time is looked at."""
 BEFORE_LOGIN: Final = 40 * 1024
 """Bytes of a CONNECT or AUTH: a peer costs at most 64 KiB before it has logged in."""
 
@@ -65,7 +71,8 @@ class Host(MemoryHolder, Waiter, Protocol):
 
 class Intake:
     """`data` and `go_on` are the network's. `seen`: when a packet came last; `since`: when the one began that is not
-    complete, or 0. `parts` are complete once the session is open."""
+    complete, or 0. `parts` are complete once the session is open. `tenant`: whose turns it shares; that of the clients
+    which have not logged in while there are others; None: it has its own turns."""
 
     __slots__ = (
         "_again",
@@ -78,6 +85,7 @@ class Intake:
         "_packets",
         "_raw",
         "_times",
+        "_turns",
         "_wire",
         "_working",
         "bytes",
@@ -87,6 +95,7 @@ class Intake:
         "reader",
         "seen",
         "since",
+        "tenant",
     )
 
     def __init__(self, front: ServerState, wire: Wire, host: Host, handlers: Handlers) -> None:
@@ -97,6 +106,8 @@ class Intake:
         self.parts: list[Any] = [host]
         self._counts = front.packets_in
         self._times = front.times
+        self._turns = turns = front.turns
+        self.tenant: Tenant | None = turns.own("") if turns.tenants else None
         self.reader = Reader(max_packet=front.limits.max_packet, max_first=BEFORE_LOGIN)
         self.seen = front.times.now
         self.packets = self.bytes = 0
@@ -120,9 +131,16 @@ class Intake:
         """Something waits for others than the client."""
         return bool(self._held)
 
+    def own(self, tenant: str) -> None:
+        """Share the turns of this tenant from now on; empty: have turns of its own."""
+        if self.tenant is not None:
+            self._turns.disown(self.tenant)
+        self.tenant = self._turns.own(tenant) if tenant else None
+
     def close(self) -> None:
         """Stop reading and processing."""
         self._held |= _CLOSED
+        self.own("")
         self._raw, self._packets, self._again, self._fault = b"", [], None, None
         self.reader.clear()
         self._front.memory.change(self._host, -self._kept)
@@ -159,7 +177,7 @@ class Intake:
             if not self._held & _CLOSED:
                 self._raw = self._raw + data if self._raw else data
                 self._count()
-        elif len(data) <= SLICE:
+        elif len(data) <= SLICE and self.tenant is None:
             self._working = True
             self._feed(data)
             self._working = False
@@ -172,11 +190,22 @@ class Intake:
             self._work()
 
     def go_on(self) -> None:
-        """Continue, in the next turn."""
-        self.release(_TURN)
+        """Continue: it is the turn of this connection."""
+        if self._held & _TURN:
+            self._held &= ~_TURN
+            if not self._held:
+                self._work(0.0)
 
-    def _work(self) -> None:
-        """Process the bytes that were read until something holds them up."""
+    def _work(self, used: float | None = None) -> None:
+        """Process the bytes that were read until something holds them up. `used`: seconds of the tenant's share."""
+        tenant, turns = self.tenant, self._turns
+        begun = until = left = 0.0
+        size = SLICE
+        if tenant is not None:
+            left = SHARE - (tenant.used if used is None else used)
+            begun = turns.clock()
+            until = begun + left
+            size = SMALL_SLICE
         self._working = True
         if self._packets:
             packets, self._packets = self._packets, []
@@ -186,16 +215,18 @@ class Intake:
         raw, at, slices = self._raw, 0, 0
         self._raw = b""
         while at < len(raw) and not self._held:
-            if slices == A_TURN:
+            if slices == A_TURN if tenant is None else (slices or left <= 0) and turns.clock() >= until:
                 self._held |= _TURN
                 self._wire.call_soon()
                 break
-            self._feed(raw[at : at + SLICE])
-            at += SLICE
+            self._feed(raw[at : at + size])
+            at += size
             slices += 1
         if at < len(raw) and not self._held & _CLOSED:
             self._raw = raw[at:] + self._raw
         self._working = False
+        if tenant is not None:
+            turns.serve(tenant, turns.clock() - begun)
         self._count()
         if self._held:
             if not self._held & _CLOSED:

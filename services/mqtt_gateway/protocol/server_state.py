@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
+from enmasse.network.turns import Turns
 from services.mqtt_gateway.interfaces import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.system import System
@@ -34,7 +35,7 @@ class Wire(Protocol):
         """Read again."""
 
     def call_soon(self) -> None:
-        """Call `Intake.go_on` in the next turn of the loop."""
+        """Call `Intake.go_on` when it is the turn of this connection."""
 
     def unsent(self) -> int:
         """Return bytes of output that the operating system has not taken."""
@@ -83,7 +84,7 @@ class Connected(Client, Protocol):
 
 class ServerState:
     """`open` asks the backend for the session of a client, and answers by `opened` or `refused`. `wall` is the time in
-    seconds since the epoch; `times` has the coarse time for deadlines."""
+    seconds since the epoch; `times` has the coarse time for deadlines; `turns`: of the connections."""
 
     def __init__(
         self,
@@ -91,12 +92,14 @@ class ServerState:
         now: float,
         wall: Callable[[], float],
         open_session: Callable[[Request, Connected], None],
+        turns: Turns,
         refusals: Refusals | None = None,
     ) -> None:
         self.limits = limits
         self.times = Timetable(now)
         self.unanswered = Unanswered(self.times)
         self.wall = wall
+        self.turns = turns
         self.refusals = refusals or Refusals(lambda: self.times.now)
         self.open = open_session
         self.clients: set[Connected] = set()
