@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite
-from tests.console.browser import Console, chromium
+from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client, of
 from tests.kit.spaces import running_with_spaces
 from tests.kit.waiting import wait_for
@@ -34,6 +34,7 @@ FILES = {
     **{f"spaces/{space}/addresses.json": TENANT for space in ("one", "two")},
 }
 PASSWORD = "a long enough password"
+expect.set_options(timeout=SECONDS * 1000)
 IN = ("spaces/one/", "spaces/two/", "")
 
 
@@ -304,34 +305,185 @@ def test_config_check_knows_the_folders_of_spaces(suite: Suite, tmp_path: Path) 
     }
 
 
-def test_the_page_shows_one_space_and_the_operator_chooses_it(client: Client, suite: Suite) -> None:
-    everything = [{"allow": ["send", "recv", "view", "manage"], "addresses": ["#"]}]
-    entry = {"permissions": everything, "password": PASSWORD}
-    assert client("PUT", "users/root", entry, If_Match="*").status == 200
-    assert client("PUT", "spaces/one/users/owner", entry).status == 201
+EVERYTHING = [{"allow": ["send", "recv", "view", "manage"], "addresses": ["#"]}]
+
+
+@pytest.fixture(scope="module")
+def browser(suite: Suite) -> Iterator[Browser]:
+    with Client(suite, Authorization=suite.operator_headers["Authorization"]) as client:
+        entry = {"permissions": EVERYTHING, "password": PASSWORD}
+        assert client("PUT", "users/root", entry, If_Match="*").status == 200
+        assert client("PUT", "spaces/one/users/owner", entry).status == 201
     with chromium() as browser:
-        for user in ("root", "owner@one"):
-            console = Console(browser, 8080 + suite.offset)
-            page = console.page
-            page.goto(f"{console.base}/#/addresses")
-            page.get_by_label("User").fill(user)
-            page.get_by_label("Password").fill(PASSWORD)
-            page.get_by_role("button", name="Log in").click()
-            choice = page.get_by_label("Address space")
-            network = page.get_by_role("link", name="Network")
-            if user == "root":
-                expect(page.get_by_role("link", name="myqueue")).to_be_visible()
-                expect(network).to_be_visible()
-                choice.select_option("one")
-                page.wait_for_url("**/?space=one#/")
-                page.goto(f"{console.base}/?space=one#/addresses")
-                expect(choice).to_have_value("one")
-            else:
-                expect(choice).to_have_count(0)
-            expect(page.get_by_role("link", name="fed")).to_be_visible()
-            expect(page.get_by_role("link", name="myqueue")).to_have_count(0)
-            expect(network).to_have_count(0)
-            console.close()
+        yield browser
+
+
+@pytest.fixture
+def logged_in(suite: Suite, browser: Browser) -> Iterator[Callable[[str, str], Console]]:
+    """Makes a page at a place, of a user who has logged in."""
+    opened = []
+
+    def made(user: str, place: str) -> Console:
+        wait_for(lambda: Client(suite).log_in(user, PASSWORD).status == 200, "the user is known")
+        console = Console(browser, 8080 + suite.offset)
+        opened.append(console)
+        page = console.page
+        page.goto(f"{console.base}/#/{place}")
+        page.get_by_label("User").fill(user)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log out").wait_for()
+        return console
+
+    yield made
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.parametrize("user", ["root", "owner@one"])
+def test_the_page_shows_one_space_and_the_operator_chooses_it(
+    logged_in: Callable[[str, str], Console], user: str
+) -> None:
+    console = logged_in(user, "addresses")
+    page = console.page
+    choice = page.get_by_label("Address space", exact=True)
+    of_operator = [page.get_by_role("link", name=name) for name in ("Network", "Flavors", "Address spaces")]
+    if user == "root":
+        expect(page.get_by_role("link", name="myqueue")).to_be_visible()
+        for link in of_operator:
+            expect(link).to_be_visible()
+        choice.select_option("one")
+        page.wait_for_url("**/?space=one#/")
+        page.goto(f"{console.base}/?space=one#/addresses")
+        expect(choice).to_have_value("one")
+    else:
+        expect(choice).to_have_count(0)
+    expect(page.get_by_role("link", name="fed")).to_be_visible()
+    expect(page.get_by_role("link", name="myqueue")).to_have_count(0)
+    for link in of_operator:
+        expect(link).to_have_count(0)
+
+
+def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
+    client: Client, suite: Suite, logged_in: Callable[[str, str], Console]
+) -> None:
+    console = logged_in("root", "plans")
+    page = console.page
+    dialog = page.get_by_role("dialog")
+
+    def saved(name: str) -> None:
+        dialog.locator("footer button.main").click()
+        expect(page.get_by_text(f"{name} is saved.")).to_be_visible()
+        expect(dialog).to_have_count(0)
+
+    page.get_by_role("button", name="Add plan").click()
+    dialog.get_by_role("radio").last.check()
+    dialog.get_by_role("textbox", name="Name", exact=True).fill("page-queue")
+    dialog.get_by_role("combobox", name="type").select_option("queue")
+    dialog.get_by_role("combobox", name="flavor").select_option("small-persisted-queue")
+    dialog.get_by_label("maxSize").fill("1Mi")
+    assert console.findings() == []
+    saved("page-queue")
+    page.get_by_role("button", name="Add plan").click()
+    dialog.get_by_role("textbox", name="Name", exact=True).fill("page-plan")
+    dialog.get_by_label("page-queue").check()
+    dialog.get_by_label("each flavor").uncheck()
+    dialog.get_by_label("addresses", exact=True).fill("1")
+    dialog.get_by_label("maxMessageSize").fill("64Ki")
+    saved("page-plan")
+    plans = json.loads((suite.config / "plans.json").read_text())
+    assert plans["page-queue"] == {
+        "kind": "address", "type": "queue", "flavor": "small-persisted-queue", "maxSize": "1Mi",
+    }  # fmt: skip
+    assert plans["page-plan"] == {
+        "kind": "space", "addressPlans": ["page-queue"], "flavors": [],
+        "limits": {"addresses": 1, "maxMessageSize": "64Ki"},
+    }  # fmt: skip
+    assert console.findings() == []
+
+    console.open("spaces", "Address spaces")
+    page.get_by_role("button", name="Add space").click()
+    dialog.get_by_role("textbox", name="Name", exact=True).fill("page-space")
+    dialog.get_by_role("combobox", name="Plan").select_option("page-plan")
+    dialog.get_by_label("Hosts").fill("page.example.com")
+    saved("page-space")
+    expect(page.get_by_role("heading", level=1)).to_have_text("page-space ready")
+    expect(page.get_by_role("meter", name="addresses")).to_have_attribute("aria-valuetext", "0 of 1")
+    assert client("PUT", "spaces/page-space/addresses/held", {"plan": "page-queue"}).status == 201
+    expect(page.get_by_role("meter", name="addresses")).to_have_attribute("aria-valuetext", "1 of 1")
+    expect(page.get_by_role("main")).to_contain_text("at most 64.0 KiB")
+    assert console.findings() == []
+    page.get_by_role("button", name="Edit").click()
+    dialog.get_by_label("Hosts").fill("page.example.com\nother.example.com")
+    saved("page-space")
+    assert client("GET", "spaces/page-space").body["entry"] == {
+        "plan": "page-plan", "hosts": ["page.example.com", "other.example.com"],
+    }  # fmt: skip
+    console.open("plans", "Plans")
+    page.get_by_role("button", name="Edit page-plan").click()
+    dialog.get_by_label("addresses", exact=True).fill("2")
+    saved("page-plan")
+    assert client("GET", "plans/page-plan").body["entry"]["limits"] == {"addresses": 2, "maxMessageSize": 65536}
+    console.open("spaces", "Address spaces")
+    expect(page.get_by_role("row", name="page-space")).to_contain_text("1 of 2")
+
+    ready(client, "spaces/page-space/", "held")
+    assert client("POST", "spaces/page-space/addresses/held/messages", {"body": "kept"}).status == 204
+    wait_for(lambda: client("GET", "spaces/page-space/overview").body["messages"] == 1, "the message is counted")
+    page.get_by_role("link", name="page-space").click()
+    page.get_by_role("button", name="Remove").click()
+    expect(dialog).to_contain_text("Stored messages: 1 now")
+    expect(dialog.get_by_role("radio", name="Keep them")).to_be_checked()
+    assert console.findings() == []
+    dialog.get_by_label("Type").fill("page-space")
+    dialog.get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("page-space removed")
+    expect(page.get_by_role("main")).to_contain_text("1 of its addresses hold messages")
+    page.get_by_role("button", name="Delete messages").click()
+    dialog.get_by_label("Type").fill("page-space")
+    dialog.get_by_role("button", name="Delete messages").click()
+    expect(page.get_by_role("heading", level=1, name="Address spaces")).to_be_visible()
+    expect(page.get_by_role("row", name="page-space")).to_have_count(0)
+    wait_for(lambda: client("GET", "spaces/page-space").status == 404, "the space is gone")
+    console.open("plans", "Plans")
+    for name in ("page-plan", "page-queue"):
+        page.get_by_role("button", name=f"Remove {name}").click()
+        dialog.get_by_role("button", name="Remove").click()
+        expect(page.get_by_role("button", name=f"Remove {name}")).to_have_count(0)
+    assert not {"page-plan", "page-queue"} & json.loads((suite.config / "plans.json").read_text()).keys()
+
+
+def test_a_tenant_s_page_shows_its_plan_and_makes_addresses_of_it(
+    client: Client, logged_in: Callable[[str, str], Console]
+) -> None:
+    assert client("PUT", "spaces/renter", {"plan": "small"}).status == 201
+    assert client("PUT", "spaces/renter/users/owner", {"permissions": EVERYTHING, "password": PASSWORD}).status == 201
+    assert client("PUT", "spaces/renter/addresses/first", {"plan": "queue"}).status == 201
+    console = logged_in("owner@renter", "")
+    page = console.page
+    expect(page.get_by_role("meter", name="addresses")).to_have_attribute("aria-valuetext", "1 of 2")
+    expect(page.locator(".who")).to_have_text("owner@renter")
+    assert console.findings() == []
+    console.open("plans", "Plans")
+    expect(page.get_by_text("small", exact=True)).to_be_visible()
+    expect(page.get_by_text("small-persisted-queue")).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("button")).to_have_count(0)
+    console.open("spaces", "Overview")
+    console.open("addresses", "Addresses")
+    dialog = page.get_by_role("dialog")
+    for name in ("second", "third"):
+        page.get_by_role("button", name="New address").click()
+        dialog.get_by_role("radio").first.check()
+        dialog.get_by_role("textbox", name="Name", exact=True).fill(name)
+        expect(dialog.get_by_role("combobox", name="Plan")).to_have_value("queue")
+        dialog.get_by_role("button", name="Make it").click()
+        if name == "second":
+            expect(page.get_by_role("heading", level=1)).to_contain_text("second")
+            console.open("addresses", "Addresses")
+    expect(dialog).to_contain_text("2 of 2 addresses of the plan 'small' are used: remove one")
+    assert client("GET", "spaces/renter/addresses/second").body["entry"]["plan"] == "queue"
+    assert client("DELETE", "spaces/renter?force=true", If_Match="*").status == 204
+    wait_for(lambda: client("GET", "spaces/renter").status == 404, "the space is gone")
 
 
 def test_the_document_has_the_operations_of_spaces(client: Client) -> None:

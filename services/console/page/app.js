@@ -16,6 +16,8 @@ import { Wills } from "./views/wills.js";
 import { Network } from "./views/network.js";
 import { User, Users } from "./views/users.js";
 import { Flavors } from "./views/flavors.js";
+import { Plans } from "./views/plans.js";
+import { Space, Spaces } from "./views/spaces.js";
 import { Events } from "./views/events.js";
 
 const PLACES = [
@@ -30,15 +32,18 @@ const PLACES = [
   ["queries", "Spark queries", Queries],
   ["flavors", "Flavors", Flavors],
   ["users", "Users", Users, User],
+  ["spaces", "Address spaces", Spaces, Space],
+  ["plans", "Plans", Plans],
   ["events", "Events", Events],
 ];
-/** Places of what belongs to no address space. */
-const OF_NO_SPACE = ["network", "queries", "flavors"];
+/** Places of what belongs to no address space, and of what only the operator has, or an address space. */
+const OF_NO_SPACE = ["network", "queries", "flavors", "spaces"];
+const NOT_OF_USERS = ["spaces", "plans"];
 const THEMES = { light: "dark", dark: "light" };
 
 /** For the operator: the address space that the page shows. It is in the address of the page. */
-function Spaces({ me }) {
-  const { data } = useFetch(me.administrator && !me.space ? "spaces?limit=1000" : null);
+function Choice({ operator }) {
+  const { data } = useFetch(operator ? "spaces?limit=1000" : null);
   const names = (data?.items || []).map((it) => it.name);
   if (!names.length && !SPACE) return null;
   if (SPACE && !names.includes(SPACE)) names.unshift(SPACE);
@@ -56,7 +61,9 @@ function Spaces({ me }) {
 function Frame({ me, leave }) {
   const { parts, query } = useRoute();
   const [name = "", ...rest] = parts;
-  const places = SPACE || me.space ? PLACES.filter(([key]) => !OF_NO_SPACE.includes(String(key))) : PLACES;
+  const operator = me.administrator && !me.space;
+  const left = SPACE || me.space ? OF_NO_SPACE : operator ? [] : NOT_OF_USERS;
+  const places = PLACES.filter(([key]) => !left.includes(String(key)));
   const found = places.find(([key]) => key === name) || PLACES[0];
   const [open, setOpen] = useState(false);
   const View = rest.length && found[3] ? found[3] : found[2];
@@ -83,10 +90,10 @@ function Frame({ me, leave }) {
         onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> EnMasse</a>
       <span class="spring"></span>
-      <${Spaces} me=${me} />
+      <${Choice} operator=${operator} />
       <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>
       ${theme === "dark" ? "☀" : "☾"}</button>
-      <span class="who">${me.user || (me.how === "operator" ? "operator" : "everyone on this machine")}</span>
+      <span class="who">${me.user ? me.user + (me.space ? `@${me.space}` : "") : me.how === "operator" ? "operator" : "everyone on this machine"}</span>
       ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">
@@ -97,7 +104,7 @@ function Frame({ me, leave }) {
       <a href="api/v1/openapi.json" target="_blank" rel="noopener">API document</a>
     </nav>
     <main id="main" tabindex="-1"><${View} key=${`${name}/${rest.join("/")}`} me=${me} name=${rest[0]}
-      query=${query} /></main>`;
+      query=${query} operator=${operator && !SPACE} /></main>`;
 }
 
 function App() {

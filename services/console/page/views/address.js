@@ -38,6 +38,7 @@ export function Address({ name, me }) {
     }
     <${Facts} of=${{
       Type: address.type,
+      Plan: address.entry?.plan,
       Flavor: address.flavor,
       Brokers: address.brokers.join(", "),
       Depth: count(address.stats.messages),
@@ -74,7 +75,7 @@ export function Address({ name, me }) {
     ${!traits(address.type).browse && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
     ${
       dialog === "edit" &&
-      html`<${AddressWizard} address=${address} known=${new Map()} onClose=${close}
+      html`<${AddressWizard} me=${me} address=${address} known=${new Map()} onClose=${close}
       onDone=${close} />`
     }
     ${dialog === "delete" && html`<${Delete} address=${address} onClose=${close} />`}`

@@ -84,7 +84,7 @@ export function Addresses({ me }) {
         empty=${watched.items.size ? "No address matches." : "There are no addresses yet."} /><//>
     ${
       making &&
-      html`<${AddressWizard} known=${watched.items} onClose=${() => setMaking(false)} onDone=${(made) => {
+      html`<${AddressWizard} me=${me} known=${watched.items} onClose=${() => setMaking(false)} onDone=${(made) => {
         setMaking(false);
         go("addresses", made);
       }} />`

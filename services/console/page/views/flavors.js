@@ -60,7 +60,7 @@ function Editor({ flavor, onClose }) {
     onSubmit=${go}>
     <label>Name <input required value=${name} disabled=${Boolean(flavor.name)}
       onInput=${(event) => setName(event.currentTarget.value)} /></label>
-    <label>Entry in flavors.json <textarea rows="10" spellcheck="false" value=${text}
+    <label>Entry in flavors.json <textarea rows="10" spellcheck=${false} value=${text}
       onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
     <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
       class="main">Save</button></footer></form><//>`;

@@ -1,19 +1,22 @@
 // The suite at a glance: what is not well comes first.
 import { html } from "../lib.js";
-import { usePoll, useWatch } from "../api.js";
+import { SPACE, usePoll, useWatch } from "../api.js";
 import { ago, count, rate } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Link } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
+import { Usage } from "../parts/usage.js";
 
 const SAMPLES = 120;
 
-export function Overview() {
+export function Overview({ me }) {
   const polled = usePoll("overview", {
     kept: SAMPLES,
     sample: (it) => ({ at: Date.now() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }),
   });
   const refusals = useWatch("events");
+  const name = SPACE || me.space;
+  const space = useWatch(name ? `spaces?name=${encodeURIComponent(name)}` : null).items.get(name);
   const { data: suite, samples } = polled;
   return html`<${Loaded} of=${polled}>${
     suite &&
@@ -29,6 +32,12 @@ export function Overview() {
         to=${["addresses"]} />
       <${Tile} title="Refused" value=${`${rate(suite.rates.rejected)}/s`} to=${["events"]} />
     </section>
+    ${
+      space &&
+      Object.keys(space.used).length > 0 &&
+      html`<section><h2>Used${space.plan && html` of the plan <${Link} to=${["plans"]}>${space.plan}<//>`}</h2>
+        <${Usage} space=${space} /></section>`
+    }
     <div class="two">
       <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} series=${[
         { label: "in", values: samples.map((it) => it.in), color: "--blue" },

@@ -1,20 +1,24 @@
 // Make or change an address: four cards say what the types do, and the entry is shown as the file will have it.
 import { html, useState } from "../lib.js";
-import { call, path, useFetch } from "../api.js";
+import { call, path, SPACE, useFetch } from "../api.js";
 import { Dialog, Failure, notice } from "../parts/dialog.js";
 import { traits, TYPES } from "../types.js";
 
 /** `address`: the one to change, null to make one. `known`: Map of the names that exist. */
-export function AddressWizard({ address = null, known, onClose, onDone }) {
+export function AddressWizard({ address = null, known, me, onClose, onDone }) {
   const before = address ? address.entry || {} : {};
   const [type, setType] = useState(address ? address.type : ""),
     [name, setName] = useState(address ? address.name : "");
   const [flavor, setFlavor] = useState(address ? address.flavor : ""),
-    [more, setMore] = useState(address ? text(rest(before)) : "");
+    [more, setMore] = useState(address ? text(rest(before)) : ""),
+    [picked, setPicked] = useState(address ? before.plan || "" : null);
   const [error, setError] = useState(null),
     [busy, setBusy] = useState(false);
   const flavors = (useFetch("flavors?limit=1000").data?.items || []).filter((it) => it.type === traits(type).flavor);
-  const chosen = traits(type).stored ? flavor || flavors[0]?.name || "" : "";
+  const ofSpace = useFetch(SPACE || me.space ? "plans?kind=address&limit=1000" : null);
+  const plans = (ofSpace.data?.items || []).filter((it) => it.entry.type === type).map((it) => it.name);
+  const plan = plans.includes(picked) || picked === "" ? picked : flavors.length ? "" : plans[0] || "";
+  const chosen = traits(type).stored && !plan ? flavor || flavors[0]?.name || "" : "";
   let extra = {},
     wrong = null;
   try {
@@ -22,7 +26,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
   } catch (/** @type {any} */ problem) {
     wrong = problem.message;
   }
-  const entry = { type, ...(chosen ? { flavor: chosen } : {}), ...extra };
+  const entry = { type, ...(plan ? { plan } : {}), ...(chosen ? { flavor: chosen } : {}), ...extra };
   const go = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -52,7 +56,13 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
       onInput=${(event) => setName(event.currentTarget.value)} /></label>
     ${!address && known?.has(name) && html`<p class="failure">There is an address of this name.</p>`}
     ${
+      plans.length > 0 &&
+      html`<label>Plan <select value=${plan} onChange=${(event) => setPicked(event.currentTarget.value)}>
+      <option value="">none</option>${plans.map((it) => html`<option key=${it}>${it}</option>`)}</select></label>`
+    }
+    ${
       traits(type).stored &&
+      !plan &&
       html`<label>Flavor: what carries it
       <select value=${chosen} onChange=${(event) => setFlavor(event.currentTarget.value)}>
       ${flavors.map(
@@ -61,7 +71,7 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
       )}</select></label>`
     }
     <label>Further properties, as JSON (<code>{"maxSize": "10Mi"}</code>)
-      <textarea rows="3" spellcheck="false" value=${more} onInput=${(event) => setMore(event.currentTarget.value)}>
+      <textarea rows="3" spellcheck=${false} value=${more} onInput=${(event) => setMore(event.currentTarget.value)}>
       </textarea></label>
     ${wrong && html`<p class="failure" role="alert">Not JSON: ${wrong}</p>`}
     ${
@@ -76,5 +86,5 @@ export function AddressWizard({ address = null, known, onClose, onDone }) {
   </form><//>`;
 }
 
-const rest = ({ type, flavor, store_and_forward, multicast, ...other }) => other; // what the fields above do not show
+const rest = ({ type, flavor, plan, store_and_forward, multicast, ...other }) => other; // what the fields above do not show
 const text = (value) => (Object.keys(value).length ? JSON.stringify(value, null, 2) : "");
