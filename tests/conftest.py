@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
 
 from enmasse import testing
+from enmasse.logs import log
 from tests.by_file import ByFile
 from tests.kit.containers import share_tls
 from tests.kit.processes import ForkedCommands
@@ -145,6 +147,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """With `-n`: beside Spark, which gives its Python workers ten seconds to start, everything else yields."""
     if hasattr(item.config, "workerinput") and not item.nodeid.startswith("tests/spark/") and os.nice(0) < NICE:
         os.nice(NICE)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """A test must not leave the log to itself: others in this process find what is logged in their own stderr."""
+    yield
+    assert log._writer is None and log._stream is None, "use tests.kit.logs.logged instead of log.setup"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

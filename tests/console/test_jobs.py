@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,11 @@ from enmasse.amqp.messages.message import Message
 from enmasse.api.types import Job
 from enmasse.engines.messages.product import WaitingMessage
 from enmasse.identity.annotations import RETAIN, RETAINED_BY
-from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Jobs, Running
+from tests.kit.logs import logged
 from tests.kit.running import asyncio_test
 
 PURGE = Job(id="", address="a", operation="purge", state="running", user="jane")
@@ -54,10 +53,7 @@ def test_auditors_read_how_a_job_ended(end: str, outcome: str, tmp_path: Path) -
         await jobs.close()
         assert running.now.state == outcome
 
-    log.setup("info", io.StringIO(), tmp_path / "audit.log")
-    try:
+    with logged(audit_file=tmp_path / "audit.log"):
         main()
-    finally:
-        log.setup()
     (line,) = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
     assert (line["event"], line["outcome"], line["result"]) == ("audit.messages.ordered", outcome, 7)

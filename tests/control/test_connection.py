@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -31,8 +30,8 @@ from enmasse.control import (
 )
 from enmasse.control import connection as connection_module
 from enmasse.control.jsonmessage import encode
-from enmasse.logs import log
 from enmasse.testing import free_port
+from tests.kit.logs import logged
 from tests.kit.running import asyncio_test, uvloop_test
 from tests.kit.waiting import DEADLINE, until
 
@@ -539,8 +538,6 @@ async def test_keep_connected_ends_where_it_is_cancelled_while_a_lost_session_un
 
 @asyncio_test
 async def test_a_loss_in_a_task_group_of_a_session_is_no_error_of_the_program() -> None:
-    written = io.StringIO()
-    log.setup("info", stream=written)
     sessions: list[str] = []
 
     async def lost(connection: ControlConnection, error: Exception) -> None:
@@ -559,11 +556,11 @@ async def test_a_loss_in_a_task_group_of_a_session_is_no_error_of_the_program() 
                 group.create_task(lost(connection, LinkClosed("detached", which)))
 
     async with serving() as listener:
-        keeping = asyncio.ensure_future(keep_connected("127.0.0.1", listener.port, session, container="me"))
-        await until(lambda: len(sessions) == 4)
-        keeping.cancel()
-        await asyncio.wait((keeping,))
-    log.setup()
+        with logged() as written:
+            keeping = asyncio.ensure_future(keep_connected("127.0.0.1", listener.port, session, container="me"))
+            await until(lambda: len(sessions) == 4)
+            keeping.cancel()
+            await asyncio.wait((keeping,))
     lines = written.getvalue().splitlines()
     ended = [line for line in lines if "control.conversation.ended" in line]
     failed = [line for line in lines if "control.conversation.failed" in line]

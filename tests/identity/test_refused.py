@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from enmasse import metrics
 from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_OF_A_PEER, Refusals
-from enmasse.logs import log
+from tests.kit.logs import logged
 
 
 class World:
@@ -38,10 +38,8 @@ class World:
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    level, stream = log.level(), io.StringIO()
-    log.setup("info", stream)
-    yield stream
-    log.setup(level)
+    with logged() as stream:
+        yield stream
 
 
 def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minute_later(lines: io.StringIO) -> None:
