@@ -18,7 +18,7 @@ from enmasse.model.names import AddressName
 from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
-from services.storage_controller import naming, texts
+from services.storage_controller import fleet, naming, texts
 from services.storage_controller.brokers import address_metrics
 from services.storage_controller.conversation import BrokerConversation
 from services.storage_controller.drivers import (
@@ -100,7 +100,8 @@ class StorageController:
         self._upkeep = Upkeep(self.placer, driver, self._provisioner, self._running, self._conversations, self.evaluate)
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._by_hand: dict[str, feeds.BrokerEndpoint] = {}
-        """Brokers managed by hand that flavors name, or named while an address was placed there."""
+        """Brokers managed by hand on which an address is placed, or that flavors of topics name: what they keep for
+        subscribers that are away is received when its topic has left."""
         self._on_by_hand: Counter[str] = Counter()
         """Broker managed by hand → number of addresses that are placed there."""
         self._same: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
@@ -138,7 +139,10 @@ class StorageController:
         self._want(self.placer.set_addresses(body.addresses, body.forced, body.invalid or (), removed))
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
+        before = self.placer.desired.by_hand
         self._want(self.placer.set_flavors(body.flavors))
+        if self.placer.desired.by_hand != before:
+            self.placements.changed()
 
     def _want(self, changed: Iterable[AddressName]) -> None:
         """Act on a changed desired state of these addresses. Until they have a home it is unknown which brokers are
@@ -360,7 +364,8 @@ class StorageController:
             if name in inventory.brokers and where.port
         }
         self._by_hand |= self.placer.desired.by_hand
-        self._by_hand = {name: where for name, where in self._by_hand.items() if self._on_by_hand[name]}
+        kept = fleet.keeps_sessions(self.placer.desired.flavors)
+        self._by_hand = {n: where for n, where in self._by_hand.items() if self._on_by_hand[n] or n in kept}
         brokers |= self._by_hand
         return feeds.PlacementsReport(
             instance=self._name,

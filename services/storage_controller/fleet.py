@@ -36,6 +36,11 @@ def by_hand(flavors: Mapping[str, Flavor]) -> dict[str, BrokerEndpoint]:
     return found
 
 
+def keeps_sessions(flavors: Mapping[str, Flavor]) -> set[str]:
+    """Return the brokers managed by hand that flavors of topics name: they may hold queues of subscribers."""
+    return set(by_hand({name: flavor for name, flavor in flavors.items() if flavor.type == "topic"}))
+
+
 def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavor]) -> dict[str, str]:
     """Return broker → flavor for all brokers to create. A flavor without addresses has no brokers."""
     found: dict[str, str] = {}

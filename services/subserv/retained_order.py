@@ -61,7 +61,7 @@ class RetainedOrder:
         """Record that a message from this broker has deleted a retained one; yield changes to store with
         it."""
         left = set(self._desired.carriers_of_wire(name)) - set(self._desired.active_of_wire(name))
-        if (left | ({other.name for other in self._brokers} - self._read)) - {broker}:
+        if (left | ({other.name for other in self._brokers if other.has_feed} - self._read)) - {broker}:
             self._deleted.pop(name, None)
             self._deleted[name] = broker
             yield Change(records.DELETED, name, broker.encode())
@@ -86,8 +86,7 @@ class RetainedOrder:
 
     async def _read_all(self) -> bool:
         """Wait until every broker's feed has been read up to a new marker; return False if one cannot be."""
-        brokers = [broker for broker in self._brokers if not broker.is_unasked]
-        for broker in brokers:
+        for broker in [each for each in self._brokers if each.has_feed]:
             try:
                 async with asyncio.timeout(PATIENCE):
                     await broker.conversation.feed.mark()

@@ -413,7 +413,7 @@ class SubscriptionService:
             return False, "no connection to the configuration service"
         if not routed:
             return False, "no connection to the router"
-        brokers = [broker for broker in self.brokers if not broker.is_unasked]
+        brokers = [broker for broker in self.brokers if broker.is_awaited]
         # The others wait for those that the suite runs; with those that people manage the suite comes up anyway.
         if new := sorted(b.name for b in brokers if not b.conversation.was_connected and not b.by_hand):
             return False, f"no connection to broker {', '.join(new)} yet"

@@ -164,6 +164,33 @@ async def test_brokers_managed_by_hand(tmp_path: Path) -> None:
 
 
 @asyncio_test
+async def test_what_a_broker_managed_by_hand_keeps_is_received_when_no_topic_is_left_there(tmp_path: Path) -> None:
+    """Also after a restart; a queue is deleted when it is empty or its session has ended, and nothing else is made."""
+    async with world(tmp_path, brokers=2) as w:
+        w.by_hand["b2"] = {"host": "127.0.0.1", "port": w.brokers["b2"].port, "byHand": True}
+        await (await w.manage("b2")).invoke("broker", "createAddress", "alarms", "MULTICAST")
+        w.homes["alarms"] = "b2"
+        await w.publish()
+        gateway = await w.gateway()
+        for client in ("c", "other"):
+            await gateway.open(client)
+            assert (await gateway.subscribe(client, "alarms/#"))["codes"] == [1]
+            await gateway.close(client)
+        await w.publish_to("alarms/a", b"kept", broker="b2")
+        w.homes["alarms"] = "b1"
+        await w.publish()
+        await settled(w, {"b1": ["mqtt.c|alarms/#", "mqtt.other|alarms/#"], "b2": []})
+        await w.restart()
+        await gateway.come_again()
+        at_hand = "$sub/b2/mqtt.c"
+        assert at_hand in addresses(await gateway.open("c"))
+        assert [message.body for message in await w.take(at_hand, 1)] == [b"kept"]
+        await gateway.open("other", clean=True)
+        await until(lambda: w.no_queues("b2"))
+        await gateway.close("c", expiry=0)
+
+
+@asyncio_test
 async def test_subscriptions(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         gateway = await w.gateway()

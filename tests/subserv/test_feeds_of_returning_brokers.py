@@ -153,7 +153,7 @@ class Conversation:
     """A broker whose feed is read at last when it is told so."""
 
     is_unasked = False
-    connected = True
+    has_feed = connected = True
 
     def __init__(self) -> None:
         self.conversation = self.feed = self

@@ -44,7 +44,7 @@ class Desired:
 class Broker:
     """A broker and its feed; one that is away cannot be asked."""
 
-    is_unasked = False
+    has_feed = True
 
     def __init__(self, name: str) -> None:
         self.name = name

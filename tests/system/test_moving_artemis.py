@@ -59,6 +59,7 @@ def test_moves_to_an_artemis_managed_by_hand_and_back_lose_nothing(suite: Suite,
             edit(suite, "second")
             wait_moved(suite, "second")
             load.go_on()
+        wait_for("the end of the topic there", lambda: hand.address not in (find(suite, TOPIC) or {})["components"])
         load.all_came()
         suite.edit("flavors.json", {}, remove=["hand"])
         suite.wait_ready()

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from proton import Endpoint, Message, Timeout
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.testing import Suite, running, wait_for
+from tests.broker.harness import BrokerProcess
 from tests.conformance.exchange import Receiver, Sender
 from tests.kit.waiting import DEADLINE
 from tests.load import MADE, Consumer, Durable, Producer
 from tests.system.mqtt_devices import INTERVAL, MOST, PATIENCE, Device
 from tests.system.seeing import carrier, component, find, wait_address, wait_message, wait_process
+from tests.test_artemis import manage
 
 TOPIC = "moved"
 FLAVORS = {
@@ -317,6 +320,34 @@ def test_a_topic_that_is_removed_and_comes_back(suite: Suite, load: Load) -> Non
     suite.wait_ready()
     load.go_on()
     load.all_came()
+
+
+def test_what_lies_on_a_broker_managed_by_hand_comes_when_its_topic_has_left(
+    suite: Suite, load: Load, tmp_path: Path
+) -> None:
+    """No topic is there any more when the client of the session comes back; its queue goes when it is empty."""
+    hand = BrokerProcess(tmp_path).start()
+    address = f"127.0.0.1:{hand.port}"
+    control = BlockingConnection(address, timeout=PATIENCE)
+    manage(control, "createAddress", TOPIC, "MULTICAST")
+    flavor = {"type": "topic", "templateName": "topic-external"}
+    parameters = {"HOST": "127.0.0.1", "PORT": hand.port}
+    suite.edit("flavors.json", {"hand": {**flavor, "templateParameters": parameters}})
+    before = other(suite)
+    edit(suite, "hand")
+    suite.wait_ready()
+    wait_for("the move", lambda: address in (find(suite, TOPIC) or {"components": ()})["components"])
+    load.go_on()
+    edit(suite, before)
+    wait_moved(suite, before)
+    wait_for("the end of the topic there", lambda: address not in (find(suite, TOPIC) or {})["components"])
+    load.go_on()
+    load.all_came()
+    wait_for("empty queues to go", lambda: "mqtt." not in str(manage(control, "getQueueNames")))
+    control.close()
+    suite.edit("flavors.json", {}, remove=["hand"])
+    suite.wait_ready()
+    hand.kill()
 
 
 @contextlib.contextmanager

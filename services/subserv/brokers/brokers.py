@@ -64,6 +64,16 @@ class Broker:
             await asyncio.Event().wait()  # until the connection is lost
         await self.conversation.session(connection)
 
+    @property
+    def has_feed(self) -> bool:
+        """True if retained messages may come from it."""
+        return not self.is_unasked and (self.conversation.carries_topics or self.conversation.feed.attached)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if subscribers have, or are to have, anything there."""
+        return not self.is_unasked and (self.conversation.carries_topics or bool(self.conversation.held))
+
     def close(self) -> None:
         """End the conversation."""
         self._task.cancel()
@@ -90,12 +100,7 @@ class Brokers:
         with_topics = {
             each.broker for places in placements.addresses.values() for each in places if each.type != "queue"
         }
-        # People manage it: nothing is made there that no subscriber can need.
-        wanted = {
-            name: Endpoint(broker.host, broker.port, broker.scram)
-            for name, broker in placements.brokers.items()
-            if name in with_topics or not broker.by_hand
-        }
+        wanted = {name: Endpoint(broker.host, broker.port, broker.scram) for name, broker in placements.brokers.items()}
         for name in list(self._brokers):
             if name not in invalid and self._brokers[name].endpoint != wanted.get(name):
                 self._brokers.pop(name).close()
@@ -103,7 +108,8 @@ class Brokers:
             if name not in self._brokers:
                 feed = RetainedFeed(name, self._store, self._positions)
                 self._brokers[name] = Broker(name, endpoint, self._owner, feed, self._learned, self._credential)
-            self._brokers[name].by_hand = placements.brokers[name].by_hand
+            self._brokers[name].by_hand = by_hand = placements.brokers[name].by_hand
+            self._brokers[name].conversation.carry_topics(not by_hand or name in with_topics)
         self._learned()
 
     def _learned(self) -> None:

@@ -120,6 +120,9 @@ class BrokerConversation:
         """Everything has been read over the connection there is."""
         self.was_connected = False
         """True once it was connected since the service started: from then on no retained message is missed."""
+        self.carries_topics = True
+        """False at a broker managed by hand while no topic is there: nothing is made then. What it has kept for
+        subscribers is received, and deleted when it is empty or they have ended."""
         self._owner = owner
         self._connection: ControlConnection
         self._management: BrokerManagement
@@ -130,6 +133,8 @@ class BrokerConversation:
         self._closed = False
         self._earlier_feed = False
         """There is a feed of retained messages that an earlier version has made."""
+        self._has_feed = False
+        """There is a feed of retained messages, as last read."""
         self._retiring: set[str] = set()
         self._ended: set[str] = set()
         self._retire_at = NEVER
@@ -185,6 +190,12 @@ class BrokerConversation:
     def read_again(self) -> None:
         """Read the broker again: more is known of what may be deleted."""
         self._reconciler.read_again()
+
+    def carry_topics(self, carries: bool) -> None:
+        """Take whether the broker carries topics."""
+        before, self.carries_topics = self.carries_topics, carries
+        if carries and not before:
+            self._reconciler.read_again()
 
     @property
     def pending(self) -> int:
@@ -292,9 +303,10 @@ class BrokerConversation:
                 future.set_result(None)
 
     async def _read(self) -> None:
-        await self._management.configure()
+        if self.carries_topics:
+            await self._management.configure()
         await self._look()
-        if not self.feed.attached:
+        if not self.feed.attached and (self.carries_topics or self._has_feed):
             if self._earlier_feed and self._owner.has_earlier:
                 await self._take_earlier_feed()
             feed = broker_names.of_suite(broker_names.FEED, self._owner.suite)
@@ -430,10 +442,13 @@ class BrokerConversation:
         listing = await self._management.listing()
         found: dict[str, ActualQueue] = {}
         unknown: dict[str, str] = {}
-        self._earlier_feed = False
+        self._earlier_feed = self._has_feed = False
         for row in listing.queues:
             id, created = broker_names.id_of(self.broker, row.name), broker_names.marked(row.user)
-            if id is None or created is None or id == broker_names.of_suite(broker_names.FEED, self._owner.suite):
+            if id == broker_names.of_suite(broker_names.FEED, self._owner.suite):
+                self._has_feed = True
+                continue
+            if id is None or created is None:
                 continue
             if id == broker_names.EARLIER_FEED and self._owner.has_earlier:
                 self._earlier_feed = True
