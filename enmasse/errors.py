@@ -141,6 +141,7 @@ ERRORS = (
     Error("service.traces.missing", "Traces are on, and the Python packages of OpenTelemetry are missing.", "pip install 'enmasse[otel]', or leave out the setting `traces`."),
     Error("space.name.in-use", "There is an address space of this name already.", "Choose another name, or change the space with `enmasse space set`."),
     Error("space.name.unknown", "There is no address space of this name, or you may not view it.", "`enmasse space list` shows those that you may view."),
+    Error("space.user.missing", "The command works in an address space as one of its users only.", "Set ENMASSE_USER and ENMASSE_PASSWORD_FILE, or name the user in the URL."),
     Error("spark.archive.failed", "The archive for executors cannot be written.", "Correct the reason, or name another file."),
     Error("spark.chart.failed", "A chart of a pipeline cannot be drawn.", "Correct the reason that the message states."),
     Error("spark.java.missing", "There is no Java to run Spark.", "Install Java 17 or newer, or set JAVA_HOME."),

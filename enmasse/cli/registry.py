@@ -76,8 +76,7 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         if cmd_name not in contexts.WITHOUT:
             _take_option(command, context_option)
-        if cmd_name in contexts.WITH_SPACE:
-            _take_option(command, space_option)
+        _take_option(command, space_option if cmd_name in contexts.WITH_SPACE else no_space_option)
         if cmd_name != "context":  # what it writes is chosen each time
             _name_variables(command)
         return command
@@ -108,6 +107,11 @@ def space_option() -> click.Option:
     """Return the option --space."""
     text = "Work on this address space of the running suite, by the names there."
     return click.Option(["--space"], metavar="NAME", expose_value=False, callback=contexts.space_it, help=text)
+
+
+def no_space_option() -> click.Option:
+    """Return an option --space that says why the command takes none."""
+    return click.Option(["--space"], metavar="NAME", expose_value=False, callback=contexts.no_space, hidden=True)
 
 
 def context_option() -> click.Option:

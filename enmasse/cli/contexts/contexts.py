@@ -29,8 +29,33 @@ PLACES = ("offset", "config", "namespace", "data")
 """Parameters by which a command line names a suite itself."""
 _NAMED, _FOUND = "enmasse.cli.contexts.contexts.named", "enmasse.cli.contexts.contexts.found"
 _SPACE = "enmasse.cli.contexts.contexts.space"
-WITH_SPACE = frozenset({"address", "user", "connection", "subscription", "retained", "top", "events"})
+WITH_SPACE = frozenset(
+    {
+        "address", "user", "connection", "subscription", "retained", "mqtt", "send", "receive", "request", "reply",
+        "publish", "subscribe", "bench", "top", "events",
+    }
+)  # fmt: skip
 """Commands that work on what one address space has."""
+_OF_MACHINE = "it works on the files and processes of this machine, which are those of all address spaces"
+WITHOUT_SPACE = {
+    "init": _OF_MACHINE,
+    "up": _OF_MACHINE,
+    "down": _OF_MACHINE,
+    "status": "routers, brokers and services are those of all address spaces: `enmasse space show NAME` shows one",
+    "logs": _OF_MACHINE,
+    "scale": "services are those of all address spaces",
+    "flavor": "flavors are those of all address spaces: the plan of a space says which of them it may use",
+    "space": "it names the address space itself",
+    "config": "it checks the folders of all address spaces",
+    "spark": "the source and sink of a job have the option `space`",
+    "backup": "a backup has all address spaces",
+    "restore": "a backup has all address spaces",
+    "deploy": "an installation serves all address spaces",
+    "context": "only `context add` takes one, for the commands that work on the context",
+    "version": _OF_MACHINE,
+    "help": "it works on no suite",
+}
+"""Commands that take no address space, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +153,28 @@ def space_it(running: click.Context, _: click.Parameter, name: str | None) -> No
         running.find_root().meta[_SPACE] = name
 
 
+def space_named() -> str | None:
+    """Return the address space of --space alone, which holds for a server that the command line names too."""
+    running = click.get_current_context(silent=True)
+    if running is None or (root := running.find_root()).invoked_subcommand not in WITH_SPACE:
+        return None
+    named: str | None = root.meta.get(_SPACE)
+    return named
+
+
+def no_space(running: click.Context, option: click.Parameter, name: str | None) -> None:
+    """Refuse the option --space, which this command does not take."""
+    if name and running.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
+        command = running.find_root().invoked_subcommand or ""
+        raise click.UsageError(f"`enmasse {command}` takes no --space: {WITHOUT_SPACE[command]}")
+
+
 def space() -> str | None:
     """Return the address space that the running command works on: that of --space, else of the context in force; None:
     that of the user, for the operator the default one. Ends the command if it names files itself."""
-    running = click.get_current_context(silent=True)
-    root = None if running is None else running.find_root()
-    if running is None or root is None or root.invoked_subcommand not in WITH_SPACE:
+    running, named = click.get_current_context(silent=True), space_named()
+    if running is None or running.find_root().invoked_subcommand not in WITH_SPACE:
         return None
-    named: str | None = root.meta.get(_SPACE)
     here = click.core.ParameterSource.COMMANDLINE
     if named is not None and any(running.get_parameter_source(place) is here for place in ("config", "namespace")):
         text = "--space works on a running suite: leave --config and --namespace out, or change the files in spaces/"

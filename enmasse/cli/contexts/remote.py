@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from enmasse.cli.common import AMQP_PORT, NO_FILES, OPERATORS_PORT, TlsFiles
 from enmasse.cli.contexts import target_server
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.contexts import in_force, space, space_named
+from enmasse.cli.contexts.entering import entered
 from enmasse.cli.contexts.target_server import LOCAL, TargetServer
 from enmasse.cli.contexts.user_password import logged_in, of_context
 from enmasse.model.names import AddressName, wire_name
@@ -68,11 +69,20 @@ def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO
     if address is not None:
         refuse_url(address, "-a")
         remote = at_suite(address, offset)
-        return logged_in(remote if remote.offset is not None else replace(remote, files=remote.files.over(tls)))
+        remote = logged_in(remote if remote.offset is not None else replace(remote, files=remote.files.over(tls)))
+        return _at_operators_port(entered(remote, space()))
     try:
-        return logged_in(replace(parse(url or "", offset), files=tls))
+        remote = logged_in(replace(parse(url or "", offset), files=tls))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
+    return _at_operators_port(entered(remote, space_named()))
+
+
+def _at_operators_port(remote: RemoteAddress) -> RemoteAddress:
+    """Return where the command connects: the operator of this machine at the port for operators."""
+    if not remote.by_operator or remote.offset is None:
+        return remote
+    return replace(remote, port=OPERATORS_PORT + remote.offset)
 
 
 def refuse_url(name: str, option: str) -> None:

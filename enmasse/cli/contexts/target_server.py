@@ -28,6 +28,8 @@ class TargetServer:
     password: str | None = field(default=None, repr=False)
     offset: int | None = None
     files: TlsFiles = NO_FILES
+    space: str | None = None
+    """The address space that the command works in; None: that of the user."""
 
     @property
     def tls(self) -> bool:
@@ -38,6 +40,16 @@ class TargetServer:
     def certified(self) -> bool:
         """Return True if the command logs in by its certificate."""
         return self.tls and self.files.cert is not None and self.user is None
+
+    @property
+    def by_operator(self) -> bool:
+        """Return True if the command works in an address space as the operator: with neither user nor certificate."""
+        return self.space is not None and self.user is None and not self.certified
+
+    @property
+    def stated_host(self) -> str:
+        """Return the host that AMQP states: that of an address space which no user's name states."""
+        return self.space if self.space is not None and self.user is None else self.host
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context of TLS; None without TLS. Ends the command (wrong usage) if a file cannot be used."""

@@ -9,13 +9,17 @@ from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
+from enmasse.amqp.codec.performatives import Open
+from enmasse.amqp.termini import SPACE
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
+from enmasse.cli.contexts.http import SecretUnreadable, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN
 from enmasse.errors import marked
 from enmasse.identity.processes.credentials import Credential
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0
@@ -29,6 +33,8 @@ async def connected(
     """Open a connection to the server of `remote`, and close it at the end. A restart of the suite's router is waited
     for. Raises OSError, TimeoutError or AmqpError.
     """
+    if remote.by_operator:
+        credential = await asyncio.to_thread(operator, remote)
     client = connect(
         host=remote.host,
         port=remote.port,
@@ -38,13 +44,31 @@ async def connected(
         external=remote.certified,
         container_id=container,
         credential=credential,
+        hostname=remote.stated_host,
         timeout=CONNECT_SECONDS,
     )
     await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
     try:
+        check_space(remote, client.connection.remote_open)
         yield client
     finally:
         await client.close()
+
+
+def operator(remote: RemoteAddress) -> Credential | None:
+    """Return the credential of the operator of this machine. Raises LoginError if this user cannot read it."""
+    try:
+        return operator_credential(remote.offset or 0)
+    except SecretUnreadable as error:
+        raise LoginError(f"{error}, or as a user of the address space") from None
+
+
+def check_space(remote: RemoteAddress, opened: Open | None) -> None:
+    """Raise LoginError if a client that has stated an address space as its host is not in it: the router then takes it
+    for one of the default space."""
+    found = (opened.properties if opened is not None else None) or {}
+    if remote.stated_host != remote.host and found.get(SPACE) != remote.space:
+        raise LoginError(f"{remote.host}:{remote.port}: authentication failed for the address space {remote.space!r}")
 
 
 def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:
@@ -72,7 +96,7 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
     if isinstance(error, LoginError):
         if error.temporary:
             return marked("server.login.unavailable", text)
-        if remote.user is None and not remote.certified:
+        if remote.user is None and remote.space is None and not remote.certified:
             return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
         if error.offered is not None:
             if remote.user is not None and list(error.offered) == ["ANONYMOUS"]:
@@ -86,20 +110,30 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
 
 def _meant(remote: RemoteAddress) -> str:
     """Return a sentence with the address of the suite that may be meant; empty if none is like it."""
+    return did_you_mean(remote.address, addresses_of(remote))
+
+
+def addresses_of(remote: RemoteAddress) -> dict[str, dict[str, Any]]:
+    """Return the rows of the addresses of the suite on this machine, by their names in the address space that the
+    command works in; none of other servers."""
     from enmasse.cli.contexts.http import NotRunning, get_status
 
+    if remote.offset is None:
+        return {}
     try:
-        known = [entry["name"] for entry in get_status(remote.offset or 0)["addresses"]]
+        rows = {split_name(AddressName(row["name"])): row for row in get_status(remote.offset)["addresses"]}
     except NotRunning:
-        return ""
-    return did_you_mean(remote.address, known)
+        return {}
+    space = remote.space or DEFAULT_SPACE
+    return {name.local: row for name, row in rows.items() if name.space == space}
 
 
 def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
     """Return the error, the address, and a remedy."""
     if isinstance(error, AmqpError):
         known = error.condition == NOT_FOUND and remote.offset is not None
-        which = f"`enmasse address list{offset_option(remote.offset or 0)}` shows which addresses there are."
+        options = offset_option(remote.offset or 0) + (f" --space {remote.space}" if remote.space is not None else "")
+        which = f"`enmasse address list{options}` shows which addresses there are."
         return f"{remote}: {error}. {which}{_meant(remote)}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"

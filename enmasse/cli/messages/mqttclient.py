@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Seconds, TlsFiles, report, tls_options
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.contexts.contexts import in_force, space, space_named
+from enmasse.cli.contexts.entering import entered
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
 from enmasse.cli.contexts.target_server import LOCAL, TargetServer, parse
@@ -69,16 +70,17 @@ def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> Targe
     """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
     if url is None and (context := in_force()) is not None:
         server = TargetServer(**of_context(context, "mqtt", PORTS))
-        return replace(server, files=server.files.over(tls))
+        return entered(replace(server, files=server.files.over(tls)), space())
     if url is None:
-        return logged_in(TargetServer(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset))
+        server = TargetServer(scheme="mqtt", host=LOCAL, port=MQTT_PORT + offset, offset=offset)
+        return entered(logged_in(server), space())
     try:
         fields, path = parse(url, PORTS)
         if path not in ("", "/"):
             raise ValueError("a server has no path; the topic is an argument of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--server") from None
-    return logged_in(TargetServer(**fields, files=tls))
+    return entered(logged_in(TargetServer(**fields, files=tls)), space_named())
 
 
 def will_from(

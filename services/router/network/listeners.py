@@ -16,6 +16,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener as PeersListener
+from enmasse.identity.processes.roles import Role
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
@@ -114,7 +115,8 @@ class Listener:
         admission = PeerCheck(access, peers, record.host, peer.certificate)
 
         def admit(user: str) -> PeerRights:
-            admission.opened(user)
+            if admission.opened(user).role is Role.OPERATOR:
+                self._enter_space(record)
             return PeerRights(admission, router.id, router.policy.config.max_message_size)
 
         record.admit = admit
@@ -129,6 +131,14 @@ class Listener:
 
         record.on_closed, admission.close = closed, close
         return admission.sasl(plain=PLAIN in self.config.sasl_mechanisms)
+
+    def _enter_space(self, record: RouterConnection) -> None:
+        """Put the connection of an operator into the address space whose host its open names: then it has the names of
+        the space, as a client without a user there."""
+        users, opened = self._maker.users, record.amqp.remote_open
+        host = (opened.hostname or "").lower() if opened is not None else ""
+        if users is not None and (space := users.directory.hosts.get(host)) is not None:
+            record.enter(NO_CREDENTIALS._replace(space=space))
 
     def _of_user(self, record: RouterConnection, peer: Peer, plugin: str) -> SaslServer:
         """Return the SASL layer of a client. While there are no users it needs no credentials; while it is not known

@@ -304,6 +304,8 @@ class RouterConnection:
         self.prefix = space_prefix(principal.space)
         if self.prefix:
             self.management = False
+            opening = self.amqp.open_fields
+            opening.properties = {**(opening.properties or {}), SPACE_OF_LINK: principal.space}  # what it has chosen
 
     def local(self, name: str) -> str:
         """Return a name as the client knows it."""

@@ -73,12 +73,12 @@ def disconnect(offset: int, client: str) -> int:
     if in_force() is None and space() is None:
         return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
     of = owner(client)
-    elsewhere = {row["name"] for row in items(offset, "brokers")}  # a broker may have MQTT clients of its own
+    gateways = {row["gateway"] for row in items(offset, "sessions") if row["id"] == client}  # of this address space
     found = [
         row["id"]
         for row in items(offset, "connections?protocol=mqtt*")
-        if row["component"] not in elsewhere
-        and (row["user"] or ANONYMOUS, row["container"]) == (of.principal.full_name, of.client)
+        if row["component"] in gateways  # a broker may have MQTT clients of its own
+        and (row["user"] or ANONYMOUS, row["container"]) == (of.user, of.client)
     ]
     for id in found:
         ask(offset, "DELETE", path("connections", id))

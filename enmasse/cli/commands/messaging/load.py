@@ -14,7 +14,8 @@ from enmasse.amqp.sasl.layer import AnonymousClient, ExternalClient, SaslClient
 from enmasse.cli.common import TlsFiles
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.remote import RemoteAddress
-from enmasse.cli.messages.amqp import explain, refusal
+from enmasse.cli.messages.amqp import check_space, explain, operator, refusal
+from enmasse.identity.processes.scram import of_process
 from enmasse.load.amqp import End, SendingEnd, Work
 
 
@@ -31,18 +32,23 @@ def connected(kind: type[End], remote: RemoteAddress, work: Work, container: str
     context = remote.context()
 
     def opening() -> End:
-        if remote.user is None:
-            sasl = SaslClient([ExternalClient() if remote.certified else AnonymousClient()], remote.host)
-        else:
-            sasl = user_sasl(remote.host, remote.user, remote.password or "", tls=remote.tls)
-        end = kind(work, container, remote.host, sasl)
+        end = kind(work, container, remote.stated_host, _sasl(remote))
         end.open(remote.host, remote.port, context)
+        check_space(remote, end.connection.remote_open)
         return end
 
     try:
         return asyncio.run(opened(lambda: asyncio.to_thread(opening), remote.port, remote.offset))
     except (AmqpError, OSError) as error:
         raise load_error(error, remote) from None
+
+
+def _sasl(remote: RemoteAddress) -> SaslClient:
+    if remote.by_operator and (credential := operator(remote)) is not None:
+        return SaslClient([of_process(credential)], remote.stated_host)
+    if remote.user is not None:
+        return user_sasl(remote.host, remote.user, remote.password or "", tls=remote.tls)
+    return SaslClient([ExternalClient() if remote.certified else AnonymousClient()], remote.stated_host)
 
 
 def load_error(error: AmqpError | OSError, remote: RemoteAddress) -> LoadError:

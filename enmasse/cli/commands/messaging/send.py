@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import sys
 from collections import deque
@@ -227,13 +226,10 @@ async def _has_room(
 
 def _why_no_credit(remote: RemoteAddress) -> str:
     """Return what the suite reports about the address, or for another server the possible reasons."""
-    from enmasse.cli.contexts.http import NotRunning, get_status
+    from enmasse.cli.messages.amqp import addresses_of
     from enmasse.model.address_types import TYPES
 
-    known: dict[str, dict[str, Any]] = {}
-    if remote.offset is not None:
-        with contextlib.suppress(NotRunning):
-            known = {entry["name"]: entry for entry in get_status(remote.offset)["addresses"]}
+    known = addresses_of(remote)
     name = str(address_name(WireName(remote.address)))
     while name not in known and "/" in name:  # below a topic
         name = name.rpartition("/")[0]

@@ -1,0 +1,164 @@
+"""Commands in an address space: as the operator and as a user of it, each by the names there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.cli.contexts.contexts import WITH_SPACE, WITHOUT_SPACE
+from enmasse.cli.registry import COMMANDS
+from enmasse.testing import Suite
+from tests.kit.waiting import wait_for
+from tests.system.mqtt_of_spaces import PASSWORD, suite_with_spaces
+
+OPERATOR, USER, NAMED = "operator", "alice", "alice@one"
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    with suite_with_spaces(tmp_path_factory.mktemp("commands")) as suite:
+        yield suite
+
+
+@pytest.fixture
+def as_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands log in as alice."""
+    file = tmp_path / "alice.pw"
+    file.write_text(PASSWORD)
+    file.chmod(0o600)
+    monkeypatch.setenv("ENMASSE_USER", USER)
+    monkeypatch.setenv("ENMASSE_PASSWORD_FILE", str(file))
+
+
+@pytest.fixture(params=[OPERATOR, USER, NAMED])
+def caller(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let commands log in as this caller; the operator has no user."""
+    if request.param != OPERATOR:
+        request.getfixturevalue("as_user")
+        monkeypatch.setenv("ENMASSE_USER", request.param)
+    return str(request.param)
+
+
+def done(suite: Suite, *arguments: str, status: int = 0) -> str:
+    """Run a command of this suite to its end, with this status; return what it prints on both streams."""
+    outcome = suite.command(*arguments, "--port-offset", str(suite.offset))
+    assert outcome.returncode == status, (arguments, outcome)
+    return outcome.stdout + outcome.stderr
+
+
+def test_each_command_takes_a_space_or_says_why_not(suite: Suite) -> None:
+    assert WITH_SPACE | WITHOUT_SPACE.keys() == COMMANDS.keys()
+    assert not WITH_SPACE & WITHOUT_SPACE.keys()
+    group = ("space", "flavor", "config", "spark", "context")
+    for command, why in WITHOUT_SPACE.items():
+        sub = {"space": "list", "flavor": "list", "config": "check", "spark": "status", "context": "list"}
+        arguments = (command, *((sub[command],) if command in group else ()), "--space", "one")
+        outcome = suite.command(*arguments)
+        assert outcome.returncode == 2 and f"`enmasse {command}` takes no --space: {why}" in outcome.stderr, outcome
+
+
+def test_messages_are_sent_and_received_in_the_space(suite: Suite, caller: str) -> None:
+    done(suite, "send", "jobs", f"of {caller}", "--space", "one")
+    assert "no message" not in done(suite, "address", "browse", "jobs", "--space", "one")
+    for other in ((), ("--space", "two")):  # alice has a user of this name there too
+        if caller == USER or (caller == OPERATOR and other):
+            assert done(suite, "receive", "jobs", *other, "--browse", "--timeout", "0.3") == ""
+    found = done(suite, "receive", "jobs", "--count", "1", "--timeout", "20", "--space", "one", "--json")
+    assert json.loads(found)["body"] == f"of {caller}" and "!!" not in found
+
+
+def test_an_address_that_is_not_there_is_named_as_in_the_space(suite: Suite, caller: str) -> None:
+    text = done(suite, "send", "jobz", "x", "--space", "one", status=4)
+    assert "[address.name.unknown]" in text and "jobs" in text and "!!" not in text
+    assert f"`enmasse address list --port-offset {suite.offset} --space one`" in text
+
+
+def test_requests_are_answered_in_the_space(suite: Suite, caller: str) -> None:
+    replying: list[str] = []
+    arguments = ("reply", "jobs", "an answer", "--count", "1", "--timeout", "60", "--space", "one")
+    thread = threading.Thread(target=lambda: replying.append(done(suite, *arguments)))
+    thread.start()
+    assert done(suite, "request", "jobs", "a question", "--timeout", "60", "--space", "one") == "an answer\n"
+    thread.join()
+    assert replying == ["a question\n"]
+
+
+def test_a_benchmark_runs_in_the_space(suite: Suite, caller: str) -> None:
+    found = json.loads(done(suite, "bench", "jobs", "--seconds", "0.1", "--json", "--space", "one"))
+    assert found["received"] == found["accepted"] > 0 and found["address"] == "jobs"
+
+
+@pytest.mark.usefixtures("as_user")
+def test_mqtt_is_published_and_subscribed_in_the_space(suite: Suite) -> None:
+    for space in ("one", "two"):
+        done(suite, "publish", "news/day", f"of {space}", "--retain", "--space", space)
+    for space in ("one", "two"):
+        arguments = ("subscribe", "news/#", "--count", "1", "--timeout", "20", "--space", space)
+        assert done(suite, *arguments, "-v") == f"news/day of {space}\n"
+
+
+@pytest.mark.usefixtures("as_user")
+def test_mqtt_clients_are_listed_and_disconnected_in_the_space(suite: Suite) -> None:
+    ended: list[str] = []
+    subscribing = ("subscribe", "news/#", "-i", "device", "--timeout", "60", "--no-retained", "--count", "1")
+    thread = threading.Thread(target=lambda: ended.append(done(suite, *subscribing, "--space", "one", status=4)))
+    thread.start()
+
+    def clients(space: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(done(suite, "mqtt", "clients", "--json", "--space", space))["clients"]
+        return found
+
+    (row,) = wait_for(lambda: clients("one"), "the client is connected")
+    assert row["client"] == "~alice@one/device" and "!!" not in json.dumps(row)
+    assert clients("two") == []
+    done(suite, "mqtt", "disconnect", row["client"], "--space", "two", status=1)
+    done(suite, "mqtt", "disconnect", "device", "--owner", "alice", "--space", "one")
+    thread.join()
+    assert "administrative action" in ended[0]
+
+
+REFUSED = {
+    "send": ("jobs", "x"),
+    "receive": ("jobs", "--timeout", "5"),
+    "request": ("jobs", "x"),
+    "reply": ("jobs", "--timeout", "5"),
+    "bench": ("jobs",),
+    "publish": ("news", "x"),
+    "subscribe": ("news", "--timeout", "5"),
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_space_that_is_not_there_refuses_as_a_wrong_password(
+    suite: Suite, command: str, monkeypatch: pytest.MonkeyPatch, as_user: None
+) -> None:
+    unknown = done(suite, command, *REFUSED[command], "--space", "none", status=4)
+    monkeypatch.setenv("ENMASSE_USER", "nobody")
+    wrong = done(suite, command, *REFUSED[command], "--space", "one", status=4)
+    assert unknown == wrong and "[server.login.refused]" in wrong
+    monkeypatch.delenv("ENMASSE_USER")
+    mqtt = command in ("publish", "subscribe")
+    text = done(suite, command, *REFUSED[command], "--space", "none", status=2 if mqtt else 4)
+    assert ("[space.user.missing]" if mqtt else "[server.login.refused]") in text
+
+
+@pytest.mark.usefixtures("as_user")
+def test_a_context_has_a_space_for_its_listeners(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    port = 8080 + suite.offset
+    adding = ("context", "add", "team", f"http://127.0.0.1:{port}", "--user", "alice", "--space", "one")
+    listeners = ("--amqp", suite.url, "--mqtt", f"mqtt://127.0.0.1:{suite.mqtt_port}")
+    added = suite.command(*adding, *listeners, "--password-file", str(tmp_path / "alice.pw"))
+    assert added.returncode == 0, added
+    for command in (("send", "jobs", "in the context"), ("receive", "jobs", "--count", "1", "--timeout", "20")):
+        outcome = suite.command(*command, "--context", "team")
+        assert outcome.returncode == 0, outcome
+    assert outcome.stdout == "in the context\n"
+    assert suite.command("publish", "news", "x", "--context", "team").returncode == 0
+    outcome = suite.command("send", "jobs", "x", "--context", "team", "--space", "none")
+    assert outcome.returncode == 4 and "[server.login.refused]" in outcome.stderr
