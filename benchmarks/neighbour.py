@@ -23,7 +23,7 @@ from enmasse.aio.client import Client, connect
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
 from tests.kit.waiting import wait_for
-from tests.router.test_space_limits import Installation
+from tests.router.tenants import Installation
 
 ROUNDS, SECONDS = 5, 1.5
 CONNECTIONS, MESSAGES, BYTES, SIZE = 100, 1000, 1_000_000, 10_000

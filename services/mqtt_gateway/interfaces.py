@@ -154,6 +154,9 @@ class Publications(Protocol):
     def proceed(self) -> None:
         """Continue: there is room again."""
 
+    def throttle(self, throttled: bool) -> None:
+        """Read no further, and process nothing, until the rate of the client's space allows more; or continue."""
+
 
 class Deliveries(Protocol):
     """Messages to a client, as its session gives them."""
@@ -240,6 +243,10 @@ class Session(Protocol):
     @property
     def filters(self) -> Mapping[str, Subscription]:
         """The subscriptions that are in force now."""
+
+    @property
+    def max_message(self) -> int | None:
+        """Bytes of the largest message that the client may send by the plan of its space; None: no limit of it."""
 
     @property
     def settlements(self) -> Settlements:

@@ -115,6 +115,9 @@ class Device:
     def proceed(self) -> None:
         self.holding = False
 
+    def throttle(self, throttled: bool) -> None:
+        self.holding = throttled
+
     def deliver(self, delivery: Delivery) -> None:
         self.got.append(delivery)
         if self.acknowledge and delivery.qos < 2:

@@ -173,6 +173,7 @@ class ToySession:
         self.outgoing = list(stored.sent.values())
         stored.sent = {each.pid: each for each in self.outgoing if each.qos == 2}
         self.filters = stored.filters
+        self.max_message = None
         self.unsettled: dict[str, Delivery] = {}
         self.started = False
         self.closed = False

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from enmasse.identity.allowances import Allowances
+from enmasse.identity.space_rates import BURST, TICK
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.tenants.plans import SpaceLimits
-from services.router.routing.space_rates import BURST, TICK, SpaceRates
+from services.router.routing.space_rates import ConnectionRates
 
 RATE = 1000
 
@@ -85,7 +86,7 @@ def rates(**limits: Any) -> Rates:
     timers = Timers()
     allowances = Allowances(timers.call_later)
     clients = [Client("one"), Client("one"), Client("two")]
-    made = SpaceRates(dict(enumerate(clients)), allowances, timers)  # type: ignore[arg-type]  # as the rates see them
+    made = ConnectionRates(dict(enumerate(clients)), allowances, timers)  # type: ignore[arg-type]  # as the rates see them
     made.start()
     assert not timers.due, "without limits there is nothing to look at"
     allowances.configure({"one": ReachedSpace(plan="p", limits=SpaceLimits(**limits)), "two": ReachedSpace()})

@@ -50,6 +50,7 @@ from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
+from services.mqtt_gateway.amqp.rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
 from services.mqtt_gateway.amqp.uplink import Uplink
@@ -126,6 +127,7 @@ class AmqpBackend:
         if authserv is not None:
             feeds.append(FollowedFeed("permissions/changes", PermissionChanges, self._on_permissions))
         allowances = self.access.enforcer.allowances
+        self._rates = ClientRates(allowances, time.monotonic)
         self._feeds = FeedsClient(*configserv, name, feeds, allowances=allowances, credential=credential)
         self._complete = asyncio.Event()
         self._addressed = False
@@ -262,6 +264,7 @@ class AmqpBackend:
             for each in self.spaces.values():
                 each.publishing.tick()
             self.shared.refusals.tick()
+            self._rates.tick()
 
     def _on_addresses(self, body: Addresses) -> None:
         self._topics = topics = TopicMaps(body.addresses, body.leaving or None)
@@ -429,6 +432,7 @@ class AmqpBackend:
         shared = self._shared_in(login.principal.space)
         will, will_to = None, ""
         if request.will is not None:
+            self._check_will_size(request.will, login.principal.space)
             will_to = self._will_to(request.will, login, shared.topics)
             author = None if self.access.users.is_open(shared.space) else authors.of_login(login)
             stated = author, self.control.seal
@@ -445,7 +449,8 @@ class AmqpBackend:
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
-        session = MqttSession(shared, request, client, reply, self._closed, login, will_to)
+        kind = MqttSession if shared.space == DEFAULT_SPACE else partial(MeteredSession, self._rates)
+        session = kind(shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
         self.access.enforcer.enter(request.client_id, login, SKEW)
         if self.access.users.loss(login):
@@ -460,6 +465,13 @@ class AmqpBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLEARING):
                 await cleared.wait()
+
+    def _check_will_size(self, will: Will, space: str) -> None:
+        """Raise Refused if a will is larger than the messages that the plan of the space allows."""
+        allowances = self.access.enforcer.allowances
+        most, size = allowances.limits(space).max_message_size, len(will.topic) + len(will.payload)
+        if most is not None and size > most:
+            raise Refused(reasons.PACKET_TOO_LARGE, too_large(size, allowances, space))
 
     def _will_to(self, will: Will, login: Login, topics: TopicMap) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""

@@ -103,6 +103,7 @@ class MqttSession(Publisher):
         self.incoming: Sequence[int] = [packet_id for packet_id, _ in reply.received]
         self.outgoing: Sequence[Outgoing] = [structs.replace(each, message=b"") for each in reply.sent]
         self.window = request.window
+        self.max_message: int | None = None
         self.v5 = request.version == 5
         self.has_will = request.will is not None
         self.deleted = False

@@ -12,8 +12,10 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
 from enmasse.mqtt.reader import BIGGEST
-from services.mqtt_gateway.interfaces import NOT_ASKED, Asked, Refused, Request
+from services.mqtt_gateway.interfaces import NOT_ASKED, Asked, Refused, Request, Session
 
+SMALL_PACKET: Final = 1024
+"""Bytes of a packet that each client may send, however small the messages of its space are."""
 METHODS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """Methods of enhanced authentication (v5 4.12)."""
 
@@ -102,12 +104,19 @@ def examine(
     )
 
 
-def answer(terms: Terms, limits: Limits) -> Properties:
+def max_packet(limits: Limits, session: Session) -> int:
+    """Return the bytes of the largest packet that the client of a session may send: those of the largest message, but
+    room for a SUBSCRIBE at least."""
+    most = session.max_message
+    return limits.max_packet if most is None else min(limits.max_packet, max(most, SMALL_PACKET))
+
+
+def answer(terms: Terms, limits: Limits, max_packet: int) -> Properties:
     """Return the properties of the CONNACK that accepts a client of MQTT 5: what differs from the specification's
     defaults."""
     values = Properties(
         receive_maximum=limits.receive_maximum if limits.receive_maximum != 65535 else None,
-        maximum_packet_size=limits.max_packet,
+        maximum_packet_size=max_packet,
         topic_alias_maximum=limits.topic_aliases or None,
     )
     if terms.request.auth_method is not None:

@@ -335,7 +335,7 @@ class Connection:
         version = terms.request.version
         self._session = session
         self.intake.own(session.tenant)
-        self.intake.reader.max_packet = front.limits.max_packet
+        self.intake.reader.max_packet = max_packet = connecting.max_packet(front.limits, session)
         self._wire.opened()
         self._inbound = Inbound(front, self, self.output, session, version)
         self._outbound = Outbound(front, self, self.output, session, terms)
@@ -343,7 +343,7 @@ class Connection:
             front, self, self.output, session, self._inbound, self._outbound, terms.bridge
         )
         self.intake.parts += (self._inbound, self._outbound, subscribing)
-        values = connecting.answer(terms, front.limits) if version == V5 else NONE
+        values = connecting.answer(terms, front.limits, max_packet) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
         self._outbound.resume(session.outgoing)
         session.start(self._inbound, self._outbound, subscribing)

@@ -183,6 +183,13 @@ class Inbound:
         """As interfaces.Publications."""
         self._host.intake.release(intake.NO_ROOM)
 
+    def throttle(self, throttled: bool) -> None:
+        """As interfaces.Publications."""
+        if throttled:
+            self._host.intake.hold(intake.RATE)
+        else:
+            self._host.intake.release(intake.RATE)
+
     def published(self, packet_id: int, reason: int, text: str = "") -> None:
         """As interfaces.Publications."""
         state = self._states.get(packet_id)

@@ -29,9 +29,11 @@ UNREAD: Final = 16
 """The client does not read its output, so no packets that need answers are processed."""
 ORDER: Final = 32
 """A SUBSCRIBE of another client came before."""
-_TURN: Final = 64
+RATE: Final = 64
+"""Clients of the space have sent more than its plan allows in this time."""
+_TURN: Final = 128
 """The connection, or its tenant, has used up its share of this turn of the loop."""
-_CLOSED: Final = 128
+_CLOSED: Final = 256
 
 SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""

@@ -28,7 +28,7 @@ from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, p
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
-from services.router.routing.space_rates import SpaceRates
+from services.router.routing.space_rates import ConnectionRates
 
 if TYPE_CHECKING:
     from enmasse.model import feeds
@@ -53,7 +53,7 @@ class Users:
             self.directory, self._visit, lambda seconds, call: router.clock.call_later(seconds, call), router.now
         )
 
-        self.rates = SpaceRates(router.connections, self.enforcer.allowances, router.clock)
+        self.rates = ConnectionRates(router.connections, self.enforcer.allowances, router.clock)
 
     def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:
         """Return the rights of an authenticated connection that opens; None: there are no users. Raises AmqpError if
