@@ -93,7 +93,7 @@ class ReadinessReporter:
                 report = ReadinessReport(
                     instance=self.instance, addresses=found, removed=removed, seen=seen, pending=pending
                 )
-                await _deliver(sender, "full" if full else "change", report)
+                await deliver(sender, "full" if full else "change", report)
             last = now
 
 
@@ -147,7 +147,7 @@ class PlacementsReporter:
                 continue
             accepted = True
             try:
-                await _deliver(sender, "full" if full else "change", body)
+                await deliver(sender, "full" if full else "change", body)
             except LinkClosed as error:
                 if sender.closed:
                     raise
@@ -201,7 +201,7 @@ class BoundReporter:
             found = {name: dict(each) for name, each in self._bound.items() if full or name in names}
             removed = [] if full else [name for name in names if name not in found]
             report = BoundReport(instance="", addresses=found, removed=removed)
-            await _deliver(sender, "full" if full else "change", report)
+            await deliver(sender, "full" if full else "change", report)
             full = False
 
 
@@ -215,7 +215,8 @@ async def _next_turn(wake: asyncio.Event, sender: ControlSender) -> None:
         raise sender.error or LinkClosed("closed")
 
 
-async def _deliver(sender: ControlSender, subject: str, body: Any) -> None:
+async def deliver(sender: ControlSender, subject: str, body: Any) -> None:
+    """Send a report, again while it is released. Raises LinkClosed if it is refused."""
     data = encode_message(subject, body)
     while True:
         outcome = await sender.deliver(data)

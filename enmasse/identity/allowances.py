@@ -11,9 +11,9 @@ from typing import Final
 
 from enmasse.clock import Timer
 from enmasse.identity.principal import Principal
+from enmasse.identity.space_plans import SpacePlans, used_up
 from enmasse.model import feeds
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
 from enmasse.model.tenants.shares import CONNECTIONS, Use
 
 PATIENCE: Final = 2.0
@@ -54,7 +54,7 @@ class _Waiting:
         self.timer: Timer | None = None
 
 
-class Allowances:
+class Allowances(SpacePlans):
     """Uses and shares of this process. `later(seconds, call)`: a timer."""
 
     def __init__(self, later: Callable[[float, Callable[[], None]], Timer]) -> None:
@@ -62,7 +62,7 @@ class Allowances:
         """The configuration service splits limits; False: each limit is this process's alone."""
         self.on_change: Callable[[bool], None] = _nothing
         """Called when there is something to report; True: others wait for it."""
-        self._spaces: Mapping[str, feeds.ReachedSpace] = {}
+        super().__init__()
         self._later = later
         self._accounts: dict[str, _Account] = {}
         self._changed: set[str] = set()
@@ -73,29 +73,10 @@ class Allowances:
         """Take other spaces, plans or limits."""
         if spaces == self._spaces:
             return
-        self._spaces = spaces
+        super().configure(spaces)
         self._changed.update(self._accounts)
         self.on_change(False)
         self._answer()
-
-    def limits(self, space: str) -> SpaceLimits:
-        """Return the limits of a space."""
-        found = self._spaces.get(space)
-        return NO_LIMITS if found is None else found.limits
-
-    def all_limits(self) -> dict[str, SpaceLimits]:
-        """Return the limits of the spaces that have a plan."""
-        return {name: space.limits for name, space in self._spaces.items() if space.plan}
-
-    def plan(self, space: str) -> str:
-        """Return the name of the plan of a space; empty without one."""
-        found = self._spaces.get(space)
-        return "" if found is None else found.plan
-
-    @property
-    def limited(self) -> bool:
-        """Return whether a space has limits."""
-        return any(space.plan for space in self._spaces.values())
 
     # connections
 
@@ -168,10 +149,11 @@ class Allowances:
     def _full(self, key: str, principal: Principal) -> str:
         plan, limit, account = self.plan(principal.space), self._limit(key), self._accounts.get(key)
         used = 0 if account is None else max(account.total, account.used)
-        remedy = "close one of them, or ask for another plan of the space"
+        remedy = "close one of them"
         if key.count("/") > 1:
-            return f"{principal.name} has {used} of {limit} connections that the plan {plan!r} gives a user: {remedy}"
-        return f"{used} of {limit} connections of the plan {plan!r} are used: {remedy}"
+            whose = f"{principal.name} has {used} of {limit} connections that the plan {plan!r} gives a user"
+            return f"{whose}: {remedy}, or ask for another plan of the space"
+        return used_up(used, limit or 0, "connections", plan, remedy)
 
     def _add(self, keys: list[str], count: int) -> None:
         for key in keys:

@@ -12,6 +12,7 @@ from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
 from enmasse.control.link import ControlSender
 from enmasse.identity import senders
 from enmasse.identity.principal import named
+from enmasse.identity.space_plans import SpacePlans
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
 from services.mqtt_lwt.records import Done, Records
@@ -71,12 +72,14 @@ class Keeper:
         publisher: WillPublisher,
         failed: Callable[[Exception], None],
         clock: WillClock,
+        plans: SpacePlans,
     ) -> None:
         self.book = book
         self._records = records
         self._publisher = publisher
         self._failed = failed
         self._clock = clock
+        self._plans = plans
         self._timer: Timer | None = None
         self._life = secrets.token_hex(8)
         self._number = 0
@@ -197,6 +200,10 @@ class Keeper:
         if book.number.is_full(user, MAX_WILLS) and book.current(request.key) is None:
             text = f"the user has {book.number.of(user)} wills: as many as there is room for of all others"
             raise ControlError(RESOURCE_LIMIT, text)
+        space = request.author.space
+        reason = self._plans.full(space, self._plans.limits(space).wills, book.number.of_space(space), "wills")
+        if reason and book.current(request.key) is None:
+            raise ControlError(RESOURCE_LIMIT, reason)
         if book.bytes.is_full(user, MAX_BYTES):
             text = f"the user's wills have {book.bytes.of(user)} bytes: others need the room that is left"
             raise ControlError(RESOURCE_LIMIT, text)

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
+from enmasse.identity.space_plans import SpacePlans
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, RepeatedEvents
@@ -21,6 +22,7 @@ class Permits:
     def __init__(self, now: Callable[[], float]) -> None:
         self.dropped = 0
         """Wills that were dropped because their user may not send them, or is gone."""
+        self.plans = SpacePlans()
         self._users = UserDirectory()
         self._repeats: RepeatedEvents[str] = RepeatedEvents(now)
 
@@ -32,6 +34,7 @@ class Permits:
     def take(self, body: feeds.PermissionChanges) -> None:
         """Put other users and permissions in force."""
         self._users.take(body)
+        self.plans.configure(body.spaces or {})
 
     def refusal(self, author: Author, to: str) -> str:
         """Return why a will of this user may not be published to `to`; empty if it may, or is not known."""

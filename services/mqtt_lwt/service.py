@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
+from enmasse.control.usage_reports import UsageReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
@@ -108,7 +109,18 @@ class LastWillService:
             follow(connection, "permissions/changes", self._permissions, PermissionChanges),
         ):
             receiver.on_closed = lambda _: ended.set()
-        await ended.wait()
+        reporting = asyncio.ensure_future(UsageReporter(self._permits.plans, self._uses).run(connection))
+        reporting.add_done_callback(lambda _: ended.set())
+        try:
+            await ended.wait()
+            if reporting.done():
+                reporting.result()
+        finally:
+            reporting.cancel()
+
+    def _uses(self) -> dict[str, Mapping[str, int]]:
+        """Return the limits that this service keeps: name → space → what it uses."""
+        return {} if self._life is None else {"wills": self._life.book.number.of_spaces}
 
     def _addresses(self, snapshot: Addresses) -> None:
         self._topics = TopicMaps(snapshot.addresses, snapshot.leaving or None)
@@ -188,7 +200,7 @@ class _Life:
         self._permits = permits
         self._counters = counters
         self._clock = clock
-        self._keeper = Keeper(self.book, records, self.publisher, self._fail, clock)
+        self._keeper = Keeper(self.book, records, self.publisher, self._fail, clock, permits.plans)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def load(self) -> None:

@@ -8,6 +8,7 @@ from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.space_plans import SpacePlans
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
 from enmasse.model.names import AddressName, split_name
@@ -23,11 +24,13 @@ class Permits:
     def __init__(self) -> None:
         self.known = asyncio.Event()
         """The permissions are known."""
+        self.plans = SpacePlans()
         self._users = UserDirectory()
 
     def take(self, body: feeds.PermissionChanges) -> None:
         """Put other users and permissions in force."""
         self._users.take(body)
+        self.plans.configure(body.spaces or {})
         self.known.set()
 
     @property

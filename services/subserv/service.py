@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
+from enmasse.control.usage_reports import UsageReporter
 from enmasse.identity.authors import Author
 from enmasse.identity.mqtt_permissions import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
@@ -70,8 +71,8 @@ class SubscriptionService:
         self.store = store
         self.desired = Desired()
         self.sessions = Sessions()
-        self.retained = RetainedMessages(store)
         self.permits = Permits()
+        self.retained = RetainedMessages(store, self.permits.plans)
         self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
         self.retained.order = self.order = RetainedOrder(store, self.desired, self.brokers)
         self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)
@@ -96,7 +97,9 @@ class SubscriptionService:
             turns,
             self.session_sources,
             self.retained,
+            self.permits.plans,
         )
+        self.usage = UsageReporter(self.permits.plans, self._uses)
         self.loaded = False
         self.unreadable = ""
         """Why the last attempt to read the store failed; empty while one is under way."""
@@ -222,16 +225,24 @@ class SubscriptionService:
         )
         for receiver in receivers:
             receiver.on_closed = lambda _: ended.set()
-        reporting = asyncio.ensure_future(self.preparing.reporter.run(connection))
-        reporting.add_done_callback(lambda _: ended.set())
+        reporters = self.preparing.reporter, self.usage
+        reporting = [asyncio.ensure_future(each.run(connection)) for each in reporters]
+        for task in reporting:
+            task.add_done_callback(lambda _: ended.set())
         self.configured = True
         try:
             await ended.wait()
-            if reporting.done():
-                reporting.result()
+            for task in reporting:
+                if task.done():
+                    task.result()
         finally:
             self.configured = False
-            reporting.cancel()
+            for task in reporting:
+                task.cancel()
+
+    def _uses(self) -> dict[str, Mapping[str, int]]:
+        """Return the limits that this service keeps: name → space → what it uses."""
+        return {"sessions": self.sessions.room.of_spaces, "retained": self.retained.index.room.of_spaces}
 
     def _on_permissions(self, body: feeds.PermissionChanges) -> None:
         self.permits.take(body)

@@ -63,7 +63,12 @@ SOURCES: dict[Role, tuple[str, ...]] = {
     Role.CONSOLE: ("services/console",),
 }
 """Where the processes of a role are. The operator is a person, and has what the configuration service offers."""
-SHARED = ("enmasse/control/reports.py", "enmasse/control/configserv_client.py", "enmasse/aio/usage_reports.py")
+SHARED = (
+    "enmasse/control/reports.py",
+    "enmasse/control/configserv_client.py",
+    "enmasse/control/usage_reports.py",
+    "enmasse/aio/usage_reports.py",
+)
 
 
 def test_the_configuration_service_gives_each_role_what_its_process_uses_and_no_more() -> None:

@@ -11,6 +11,9 @@ import pytest
 from enmasse.amqp.messages.message import Message
 from enmasse.control import ControlError
 from enmasse.identity.authors import Author
+from enmasse.identity.space_plans import SpacePlans
+from enmasse.model.feeds import ReachedSpace
+from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.stores import Change
 from services.mqtt_lwt import keeper as keepers
 from services.mqtt_lwt.keeper import Keeper
@@ -38,7 +41,8 @@ class Wills:
         failures: list[Exception] = []
         self.book, records = WillBook(5), Records(cast(Any, Store()))
         publisher = WillPublisher(self.book, records, without_users(), failures.append)
-        self._keeper = Keeper(self.book, records, publisher, failures.append, asyncio.get_running_loop())
+        self.plans = SpacePlans()
+        self._keeper = Keeper(self.book, records, publisher, failures.append, asyncio.get_running_loop(), self.plans)
         self._number = 0
 
     def put(self, author: Author, key: str, size: int = 1) -> None:
@@ -88,9 +92,34 @@ async def test_the_bytes_of_a_users_wills_leave_room_for_others(monkeypatch: pyt
 
 
 @asyncio_test
+async def test_a_space_has_as_many_wills_as_its_plan_states() -> None:
+    wills = Wills()
+    wills.plans.configure({"other": ReachedSpace(plan="small", limits=SpaceLimits(wills=9))})
+    wills.put(ELSEWHERE, "first")
+    assert 1 + wills.fill(Author("carol", space="other")) == 9
+    with pytest.raises(ControlError, match="9 of 9 wills of the plan 'small' are used: end one of them, or ask for"):
+        wills.put(ELSEWHERE, "second")
+    for author in (BOB, Author("alice", space="third")):
+        for number in range(30):
+            wills.put(author, f"{author}-{number}")
+    wills.plans.configure({"other": ReachedSpace(plan="small", limits=SpaceLimits(wills=3))})
+    wills.put(ELSEWHERE, "first")  # a smaller plan drops nothing, nor does it refuse what takes the place of another
+    assert (wills.book.number.of_space("other"), wills.fill(ELSEWHERE)) == (9, 0)
+    assert wills.book.number.of_spaces == {"other": 9, "third": 30}
+
+
+@asyncio_test
+async def test_users_of_a_space_leave_room_for_other_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepers, "MAX_WILLS", 64)
+    wills = Wills()
+    assert sum(wills.fill(Author(f"user{number}", space="other")) for number in range(9)) == 32
+    assert wills.fill(BOB) == 16
+
+
+@asyncio_test
 async def test_nothing_is_kept_of_a_user_without_wills() -> None:
     wills = Wills()
     wills.put(ALICE, "first")
     wills.clear("first")
     assert (wills.book.number.of("alice"), wills.book.bytes.of("alice")) == (0, 0)
-    assert not wills.book.number._of_users
+    assert not wills.book.number._of_users and not wills.book.number.of_spaces

@@ -211,6 +211,8 @@ class FakeConfigserv:
         """Address → broker → epoch, as a binder has reported it."""
         self.binds: Callable[[str, str], bool] = lambda name, broker: True
         """Whether all is bound that must be, for an address and the broker that is prepared for it."""
+        self.used: dict[str, int] = {}
+        """What was reported of limits of address spaces: `NAME/SPACE` → used."""
         self._subscribers: dict[str, list[ControlSender]] = {}
         self._sent: dict[ControlSender, dict[str, Any]] = {}
         """Followers of changes → the content that they have by their last message."""
@@ -305,6 +307,12 @@ class FakeConfigserv:
             self.bound = body["addresses"] if delivery.message.subject == "full" else self.bound | body["addresses"]
             for name in body["removed"]:
                 self.bound.pop(name, None)
+            delivery.accept()
+            return
+        if target == "usage":
+            self.used.update({key: use[0] for key, use in body["uses"].items()})
+            for key in body["removed"]:
+                self.used.pop(key)
             delivery.accept()
             return
         if target == "placements":

@@ -106,8 +106,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         ),
         Role.ROUTER: Access(send=(_USAGE,), recv=(*_PERMISSIONS, _USAGE)),
         **dict.fromkeys(GATEWAYS, Access(send=(_USAGE,), recv=(_ADDRESSES, *_PERMISSIONS, _USAGE))),
-        Role.SUBSERV: Access(send=("bound",), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
-        Role.LWT: Access(recv=(_ADDRESSES, *_PERMISSIONS)),
+        Role.SUBSERV: Access(send=("bound", _USAGE), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
+        Role.LWT: Access(send=(_USAGE,), recv=(_ADDRESSES, *_PERMISSIONS)),
         Role.AUTHSERV: Access(recv=("users",)),
         Role.SUPERVISOR: Access(send=("force",), recv=("status/changes",)),
         Role.CONSOLE: Access(

@@ -14,13 +14,14 @@ from enmasse.identity import seals, senders
 from enmasse.identity.authors import Author
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
+from enmasse.identity.space_plans import SpacePlans
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import broker_names, records
 from services.subserv.records import RetainedRecord
 from services.subserv.retained import message_forms
-from services.subserv.retained.tree import Retained, RetainedIndex, user_of
+from services.subserv.retained.tree import Retained, RetainedIndex, space_of, user_of
 
 MAX_MESSAGE = 1024 * 1024
 """Bytes of a retained message."""
@@ -60,7 +61,8 @@ class RetainedMessages:
 
     order: ArrivalOrder | None = None
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, plans: SpacePlans | None = None) -> None:
+        self._plans = plans or SpacePlans()
         self.index = RetainedIndex()
         self.refused = 0
         """Messages that were not retained, because of the limits or because they cannot be read."""
@@ -161,6 +163,13 @@ class RetainedMessages:
         whose = f"of user {user}" if user else "of clients without a user"
         if there is None and index.room.is_full(user, MAX_MESSAGES, len(entries)):
             return f"there are {index.room.of(user)} retained messages {whose}, others need the rest: clear some"
+        if there is None and (limit := self._plans.limits(space := space_of(name)).retained) is not None:
+            others = [each for each, entry in entries.items() if space_of(each) == space]
+            used = index.room.of_space(space) + sum(
+                (entries[each] is not None) - (index.get(each) is not None) for each in others
+            )
+            if reason := self._plans.full(space, limit, used, "retained messages"):
+                return reason
         if (there is None or size > there.size) and index.bytes.is_full(user, MAX_BYTES):
             return f"{index.bytes.of(user)} bytes are retained {whose}, others need the rest: clear some"
         return ""

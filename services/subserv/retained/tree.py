@@ -8,6 +8,7 @@ from typing import Final
 
 from enmasse.identity.authors import Author
 from enmasse.identity.shared_room import SharedRoom
+from enmasse.model.names import AddressName, split_name
 
 PORTION: Final = 1000
 """Names and levels that are looked at in a turn, about 0.5 ms."""
@@ -48,6 +49,11 @@ class Retained:
 def user_of(author: Author | None) -> str:
     """Return the full name of the user that published a message; empty: not stated."""
     return "" if author is None else author.full_name
+
+
+def space_of(name: str) -> str:
+    """Return the address space of a retained message."""
+    return split_name(AddressName(name)).space
 
 
 class _Node:
@@ -103,9 +109,9 @@ class RetainedIndex:
         return self.room.used
 
     def _count(self, entry: Retained, one: int) -> None:
-        user = user_of(entry.author)
-        self.room.add(user, one)
-        self.bytes.add(user, one * entry.size)
+        user, space = user_of(entry.author), space_of(entry.name)
+        self.room.add(user, one, space)
+        self.bytes.add(user, one * entry.size, space)
 
     def remove(self, name: str) -> Retained | None:
         """Remove a retained message. Return it, or None if it is absent."""

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from enmasse.identity.owned import owner
+from enmasse.identity.principal import Principal
+from enmasse.identity.space_plans import SpacePlans
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
@@ -82,6 +84,7 @@ class Clients:
         turns: SerialWork,
         sources: SessionSources,
         retained: RetainedMessages,
+        plans: SpacePlans,
     ) -> None:
         self.sessions = sessions
         self._store = store
@@ -94,6 +97,9 @@ class Clients:
         self._turns = turns
         self._sources = sources
         self._retained = retained
+        self._plans = plans
+        self._new: set[str] = set()
+        """Clients whose first session is being stored."""
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
         self._abandoned: dict[str, int] = {}
         """Client → epoch that no gateway holds: what opened it could not be stored."""
@@ -108,75 +114,96 @@ class Clients:
         """Open a session for a client that connects, and take it over from another gateway if it is connected there.
         Raises Refusal if there are too many sessions, StoreError."""
         async with self._turns.of(request.client):
-            sessions = self.sessions
-            old = sessions.by_client.get(request.client)
-            user = owner(request.client).principal.full_name
-            if old is None and sessions.room.is_full(user, MAX_SESSIONS):
-                text = f"user {user} has {sessions.room.of(user)} of {sessions.room.used} sessions: end some"
-                raise Refusal("amqp:resource-limit-exceeded", f"{text}, others need the room that is left", QUOTA)
-            closed, over = None, False
-            if old is not None and old.record.connected:
-                closed = await self._take_over(old)
-                await self._packets.settled()  # what the former gateway has sent before it closed the client
-                expiry = old.record.expiry if closed is None or closed.expiry is None else closed.expiry
-                over = expiry == 0  # it ends with the connection that is taken over (v3.1.1 3.1.2.4, v5 3.1.2.11.2)
-            now = time.time()
-            if old is not None and old.record.ends is not None and old.record.ends <= now:
-                await self._end(old)
-                old = None
-            ended_with_will = self._ended_with_will.pop(request.client, None) is not None
-            previous_will = ended_with_will or (old is not None and old.record.will)
-            present = old is not None and not request.clean and not over
-            epoch = sessions.identity.next()
-            fresh = SessionRecord(
-                client=request.client,
-                created=old.created if old is not None and present else epoch,
-                epoch=epoch,
-                protocol=request.protocol,
-                expiry=request.expiry,
-                connected=True,
-                gateway=request.gateway,
-                peer=request.peer,
-                will=request.will,
-                since=now,
-                round=old.record.round if old is not None and present else 0,
-                groups=None if request.groups is None else tuple(request.groups),
-            )
-            changes = [records.put(records.SESSIONS, request.client, fresh), sessions.identity.used(epoch)]
-            undo: list[Undo] = []
-            if old is not None:
-                # No change of the former epoch's is taken from now on, and none is on its way to the store.
-                old.record = msgspec.structs.replace(old.record, epoch=epoch)
-            sent: list[wire.Outgoing] = []
+            if request.client in self.sessions.by_client:
+                return await self._open(request)
+            self._check_room(owner(request.client).principal)
+            self._new.add(request.client)
             try:
-                if old is not None:
-                    await self._packets.settled()
-                    if not present:
-                        changes = [*sessions.end(old), *await self._packets.returned(old), *changes]
-                    elif closed is not None:
-                        changes += _left(old, closed.sent, undo)
-                if present and old is not None:
-                    sent = await self._packets.sent(old)
-                await self._store.write(changes)
-            except BaseException:
-                undone(undo)
-                if old is not None and old.record.connected:
-                    self._abandoned[request.client] = epoch
-                raise
-            ended = old if old is not None and not present else None
-            session = sessions.put(fresh)
-            if ended is not None:
-                self._remove_queues(ended)
-            sources = self._sources.tell(session)
-            return wire.OpenReply(
-                epoch=epoch,
-                present=present,
-                subscriptions=list(session.subscriptions.values()),
-                sources=sources,
-                received=list(session.packets.received.items()),
-                sent=sent,
-                previous_will="pending" if previous_will else "",
-            )
+                return await self._open(request)
+            finally:
+                self._new.discard(request.client)
+
+    def _check_room(self, principal: Principal) -> None:
+        """Raise Refusal if there is no room for another session of this user, or of its space."""
+        sessions, user, space = self.sessions, principal.full_name, principal.space
+        text = ""
+        if sessions.room.is_full(user, MAX_SESSIONS):
+            text = f"user {user} has {sessions.room.of(user)} of {sessions.room.used} sessions: end some"
+            text += ", others need the room that is left"
+        elif (limit := self._plans.limits(space).sessions) is not None:
+            coming = (owner(each).principal.space for each in self._new if each not in sessions.by_client)
+            used = sessions.room.of_space(space) + sum(each == space for each in coming)
+            text = self._plans.full(space, limit, used, "MQTT sessions")
+        if text:
+            raise Refusal("amqp:resource-limit-exceeded", text, QUOTA)
+
+    async def _open(self, request: wire.Open) -> wire.OpenReply:
+        """As `open`, of a client that there is room for. Raises StoreError."""
+        sessions = self.sessions
+        old = sessions.by_client.get(request.client)
+        closed, over = None, False
+        if old is not None and old.record.connected:
+            closed = await self._take_over(old)
+            await self._packets.settled()  # what the former gateway has sent before it closed the client
+            expiry = old.record.expiry if closed is None or closed.expiry is None else closed.expiry
+            over = expiry == 0  # it ends with the connection that is taken over (v3.1.1 3.1.2.4, v5 3.1.2.11.2)
+        now = time.time()
+        if old is not None and old.record.ends is not None and old.record.ends <= now:
+            await self._end(old)
+            old = None
+        ended_with_will = self._ended_with_will.pop(request.client, None) is not None
+        previous_will = ended_with_will or (old is not None and old.record.will)
+        present = old is not None and not request.clean and not over
+        epoch = sessions.identity.next()
+        fresh = SessionRecord(
+            client=request.client,
+            created=old.created if old is not None and present else epoch,
+            epoch=epoch,
+            protocol=request.protocol,
+            expiry=request.expiry,
+            connected=True,
+            gateway=request.gateway,
+            peer=request.peer,
+            will=request.will,
+            since=now,
+            round=old.record.round if old is not None and present else 0,
+            groups=None if request.groups is None else tuple(request.groups),
+        )
+        changes = [records.put(records.SESSIONS, request.client, fresh), sessions.identity.used(epoch)]
+        undo: list[Undo] = []
+        if old is not None:
+            # No change of the former epoch's is taken from now on, and none is on its way to the store.
+            old.record = msgspec.structs.replace(old.record, epoch=epoch)
+        sent: list[wire.Outgoing] = []
+        try:
+            if old is not None:
+                await self._packets.settled()
+                if not present:
+                    changes = [*sessions.end(old), *await self._packets.returned(old), *changes]
+                elif closed is not None:
+                    changes += _left(old, closed.sent, undo)
+            if present and old is not None:
+                sent = await self._packets.sent(old)
+            await self._store.write(changes)
+        except BaseException:
+            undone(undo)
+            if old is not None and old.record.connected:
+                self._abandoned[request.client] = epoch
+            raise
+        ended = old if old is not None and not present else None
+        session = sessions.put(fresh)
+        if ended is not None:
+            self._remove_queues(ended)
+        sources = self._sources.tell(session)
+        return wire.OpenReply(
+            epoch=epoch,
+            present=present,
+            subscriptions=list(session.subscriptions.values()),
+            sources=sources,
+            received=list(session.packets.received.items()),
+            sent=sent,
+            previous_will="pending" if previous_will else "",
+        )
 
     async def _take_over(self, session: Session) -> wire.Close | None:
         """Ask the gateway that has the client to close it; return its `close` if it came in time."""
