@@ -9,6 +9,7 @@ from typing import Any
 from enmasse.control import ControlConnection, LinkClosed
 from enmasse.control.listings import QueueRow
 from enmasse.logs import log
+from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
@@ -194,7 +195,7 @@ class BrokerConversation:
         broker, management = self._broker, self._management
         under_way: list[tuple[AddressName, Awaitable[Any]]] = []
         # The desired state as of now; it may have changed again when the broker has answered.
-        wants = {name: want for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
+        wants = self._wants(keys)
         for name, want in wants.items():
             if not self._placer.is_settled(broker, name):
                 # Settings first: they must apply to the first message.
@@ -209,6 +210,18 @@ class BrokerConversation:
             if name not in refused:
                 self._broker.settle(name, want)
         return refused
+
+    def _wants(self, keys: Iterable[AddressName]) -> dict[AddressName, Address]:
+        """Return those of these addresses that exist here, or are to exist now. A topic that the broker has lost is not
+        made before everything is bound for it, whatever was queued when it was still there."""
+        placer, found = self._placer, {}
+        for name in keys:
+            want = placer.desired.addresses.get(name)
+            if want is None:
+                continue
+            if self._broker.holding(name) is not None or self._broker.name in placer.decide(name).keep:
+                found[name] = want
+        return found
 
     def _before(self, name: AddressName, settings: Mapping[str, Any]) -> list[str]:
         """Return the matches under which the address has settings, or may have some, that are no longer desired."""
@@ -228,7 +241,7 @@ class BrokerConversation:
             await self._look()
             self._reconciler.news(there)  # the listing has reported the others
             return {}
-        kinds = {name: want.entity for name in keys if (want := self._placer.desired.addresses.get(name)) is not None}
+        kinds = {name: want.entity for name, want in self._wants(keys).items()}
         found = [(name, asyncio.ensure_future(self._management.mismatch(name, kind))) for name, kind in kinds.items()]
         refused = await all_done(found)
         for name, mismatch in found:
@@ -286,7 +299,7 @@ class BrokerConversation:
     async def _audit_some(self) -> None:
         """Compare the settings of existing addresses with the desired ones: until then they are not ready."""
         names = [self._audit.pop() for _ in range(min(AUDIT, len(self._audit)))]
-        wants = [(name, want) for name in names if (want := self._placer.desired.addresses.get(name)) is not None]
+        wants = list(self._wants(names).items())
         none, *found = await asyncio.gather(*(self._management.settings(name) for name in (NONE, *dict(wants))))
         for (name, want), read in zip(wants, found, strict=True):
             if policies.holds(policies.address_settings(name, want, self._broker.engine), read, none):

@@ -460,6 +460,26 @@ def test_an_in_memory_broker_that_dies_comes_back_with_its_addresses(play: Play)
     play(scenario)
 
 
+def test_a_topic_that_its_broker_has_lost_is_not_made_before_it_is_bound(play: Play) -> None:
+    """Also if the broker is back before anything is decided: what is accepted before would be in no queue. The broker
+    has made another topic of its since."""
+
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"o": topic("other"), "bound": topic("other")})
+        await world.ready("o", "bound")
+        world.configserv.binds = lambda name, broker: name != "o"
+        await world.supervisor.kill("other-0")
+        await until(lambda: not world.configserv.ready(REPORTER))
+        await world.ready("bound")
+        await world.says("o", "waits until subserv has bound subscriptions on broker other-0")
+        assert "o" not in await world.manage("other-0", "getAddressNames")
+        world.configserv.binds = lambda name, broker: True
+        world.configserv.publish_bound()
+        await world.ready("o")
+
+    play(scenario)
+
+
 def test_new_settings_of_a_flavor_do_not_cost_messages(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.configserv.addresses({"m": queue("memory"), "q": queue("disk")})
