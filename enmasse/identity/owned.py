@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.model.names import DEFAULT_SPACE, space_error
+from enmasse.model.names import DEFAULT_SPACE, SPACE, AddressName, space_error, split_name
 
 MARK: Final = "~"
 """First character of the names of users' clients."""
@@ -20,6 +20,8 @@ IN: Final = "@"
 MAX_PREFIX: Final = 3 * 255 + 2 + 64
 """The most characters that `owned` puts in front of a client's own id: a user name has up to 255 bytes, a space 63."""
 
+_SUBSCRIBERS: Final = ("mqtt.", "share.")
+_HASH: Final = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{32})?")
 _RENAMED: Final = re.compile(r"^%[0-9]+\.")
 """Prefix that the broker puts before the name of a subscription when another queue is to have that name."""
 
@@ -74,3 +76,16 @@ def owner(name: str) -> Owner:
     except UnicodeDecodeError:  # escapes of a part of a character
         return Owner(ANONYMOUS, name)
     return Owner(found, client, space or DEFAULT_SPACE)
+
+
+def space_of_queue(address: str) -> str:
+    """Return the address space of a broker's address, also of one that the subscription service has made for a session
+    or a subscription; empty: the name is a hash and does not tell."""
+    if address.startswith(SPACE):
+        return split_name(AddressName(address)).space
+    if not address.startswith("$sub/"):
+        return DEFAULT_SPACE
+    id = address.rpartition("/")[2].partition("@")[0]
+    for prefix in _SUBSCRIBERS:
+        id = id.removeprefix(prefix)
+    return "" if _HASH.fullmatch(id) else owner(unquote(id, errors="surrogatepass")).space

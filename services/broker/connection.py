@@ -20,12 +20,13 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, SPACE, capabilities, subscription_kind
+from enmasse.identity.owned import space_of_queue
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.senders import SIZE, of_role
 from enmasse.live_state import NODE as LIVE
 from enmasse.model.names import space_error, space_prefix
-from services.broker.consumers import LinkBrowser, LinkConsumer, second
+from services.broker.consumers import Later, LinkBrowser, LinkConsumer, second
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
@@ -77,13 +78,13 @@ class BrokerConnection(Handler):
         *,
         manage: Callable[[bytes, ConnectionInfo], None],
         followers: set[LiveLink],
-        later: Callable[[Callable[[], None]], object],
-        first: Callable[[Callable[[], None]], object] | None = None,
+        later: Later,
+        first: Later | None = None,
         gone: Callable[[BrokerConnection], None],
     ) -> None:
         """`remote`: host:port of the other end. `admission`: what it may do; None: everything. `manage` serves one
-        management request of a client (raises AmqpError); `later` calls in one of the next turns, `first` before
-        what waits for one; `gone` is called once the connection is closed."""
+        management request of a client (raises AmqpError); `first` is `later`, but before what waits of the address
+        space; `gone` is called once the connection is closed."""
         self.broker = broker
         self.clients = clients
         self.connection: Connection | None = None
@@ -170,17 +171,17 @@ class BrokerConnection(Handler):
     # -- links ---------------------------------------------------------------------------------------------------------
     def on_attach(self, link: Link) -> None:
         if isinstance(link, Sender) and (texts := long_selectors(link.remote_source)):
-            self._later(partial(self._read_selectors, link, texts))  # it takes milliseconds to compile
+            self._later(partial(self._read_selectors, link, texts), _tenant(link))  # it takes milliseconds to compile
         else:
             self._attach(link)
 
-    def _read_selectors(self, link: Link, texts: list[str]) -> None:
+    def _read_selectors(self, link: Sender, texts: list[str]) -> None:
         """Read one of these texts now, and the others and the attach in later turns."""
         if link.over:
             return
         if texts:
             read_words(texts.pop())
-            self._first(partial(self._read_selectors, link, texts))
+            self._first(partial(self._read_selectors, link, texts), _tenant(link))
         else:
             self._attach(link)
 
@@ -474,7 +475,7 @@ class BrokerConnection(Handler):
                 self._attach(link)
 
         def let_go() -> None:
-            self._later(go_on)
+            self._later(go_on, space_of_queue(address))
 
         if not catalogue.hold(address, waiting, let_go):
             return False
@@ -493,3 +494,9 @@ class BrokerConnection(Handler):
             capabilities=TOPIC,
         )
         self._consume(link, queue, source, durable=True, whole=True)
+
+
+def _tenant(link: Sender) -> str:
+    """Return the address space whose turns the work for an attach takes."""
+    source = link.remote_source
+    return space_of_queue(str(source.address or "") if source is not None else "")

@@ -231,14 +231,17 @@ class LinkConsumer(Consumer):
             self.broker.catalogue.consumer_left(queue)
 
 
+Later = Callable[[Callable[[], None], str], object]
+"""Calls in one of the next turns, those of an address space."""
+
+
 class CopyLink(ABC):
     """A receiver that gets copies and is no consumer of its queue: a browser, or a move to another broker. First base
     of the class that makes the copies."""
 
     link: Sender
     queue: Queue
-    _later: Callable[[Callable[[], None]], object]
-    """Calls in the next turn."""
+    _later: Later
     _goes_on = False
     """Whether `again` was called, and not yet what it plans."""
 
@@ -255,7 +258,7 @@ class CopyLink(ABC):
         """Continue in a later turn."""
         if not self._goes_on:
             self._goes_on = True
-            self._later(self._go_on)
+            self._later(self._go_on, self.queue.address.tenant)
 
     def _go_on(self) -> None:
         self._goes_on = False
@@ -275,10 +278,7 @@ class CopyLink(ABC):
 class LinkBrowser(CopyLink, Browser):
     """A receiver that looks at a queue and takes nothing from it."""
 
-    def __init__(
-        self, later: Callable[[Callable[[], None]], object], link: Sender, queue: Queue, selector: Selector | None
-    ) -> None:
-        """`later` calls in the next turn."""
+    def __init__(self, later: Later, link: Sender, queue: Queue, selector: Selector | None) -> None:
         Browser.__init__(self, queue, link, selector)
         self._later = later
         self.link = link

@@ -6,7 +6,6 @@ unchanged, and the outcomes in the other direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -19,7 +18,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import MOVES
 from enmasse.model.moves import MoveOrder
-from services.broker.consumers import CopyLink
+from services.broker.consumers import CopyLink, Later
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.messages.stored_message import StoredMessage
@@ -54,10 +53,10 @@ class LinkMover(CopyLink, Mover):
     """A receiver that takes messages out of a queue for another broker."""
 
     def __init__(
-        self, later: Callable[[Callable[[], None]], object], link: Sender, broker: Broker, queue: Queue,
+        self, later: Later, link: Sender, broker: Broker, queue: Queue,
         order: MoveOrder,
     ) -> None:  # fmt: skip
-        """`later` calls in the next turn. Raises BrokerError for an invalid filter."""
+        """Raises BrokerError for an invalid filter."""
         takes = chosen(broker, queue, order.filter)
 
         def wanted(message: StoredMessage) -> bool:

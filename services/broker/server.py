@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener
 from enmasse.logs import log
+from enmasse.network.turns import InTurn
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
@@ -88,7 +88,7 @@ class BrokerServer:
         self._timer_at = 0
         self._lazy: asyncio.TimerHandle | None = None
         self._lazy_due = 0.0
-        self._links: deque[Callable[[], None]] = deque()  # of links that look at queues: continues one
+        self._links: InTurn[Callable[[], None]] = InTurn()  # of links that look at queues: continues one
         self._links_due = False
         broker.share = lambda: ends_after(SHARE)
         broker.on_pending = self._run_pending_later
@@ -105,14 +105,14 @@ class BrokerServer:
     def _run_pending(self) -> None:
         self.broker.run_pending(ends_after(TURN))
 
-    def _later(self, go_on: Callable[[], None]) -> None:
-        """Call in one of the next turns, in which other links continue as well."""
-        self._links.append(go_on)
+    def _later(self, go_on: Callable[[], None], tenant: str) -> None:
+        """Call in one of the next turns, in which other links continue as well, address spaces in turn."""
+        self._links.add(tenant, go_on)
         self._run_links_later()
 
-    def _first(self, go_on: Callable[[], None]) -> None:
-        """Call in the next turn, before other links continue."""
-        self._links.appendleft(go_on)
+    def _first(self, go_on: Callable[[], None], tenant: str) -> None:
+        """Call before other links of this address space continue."""
+        self._links.add_first(tenant, go_on)
         self._run_links_later()
 
     def _run_links_later(self) -> None:
@@ -125,7 +125,7 @@ class BrokerServer:
         spent = ends_after(TURN)
         try:
             for _ in range(len(self._links)):
-                self._links.popleft()()
+                self._links.take()()
                 if spent():
                     break
         finally:

@@ -37,7 +37,7 @@ class World(Core):
     def client(self, container: str) -> Connection:
         handler = BrokerConnection(
             self.broker, self.clients, "127.0.0.1:1", manage=lambda *_: None, followers=self.live.followers,
-            later=self.clock.call_soon, gone=lambda _: None,
+            later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
         )  # fmt: skip
         server = Connection(handler, container_id="b", is_client=False)
         handler.connection = server

@@ -6,10 +6,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enmasse.identity.owned import MAX_PREFIX, Owner, owned, owner, owner_of_subscription, queue_prefix
+from enmasse.identity.owned import (
+    MAX_PREFIX,
+    Owner,
+    owned,
+    owner,
+    owner_of_subscription,
+    queue_prefix,
+    space_of_queue,
+)
 from enmasse.identity.principal import ANONYMOUS, Principal, named
 from enmasse.model.names import DEFAULT_SPACE
 from services.broker.core.routing.subscription import Identity, queue_name
+from services.subserv import broker_names
 
 _TEXTS = st.text(st.one_of(st.sampled_from("~/%a2F.@"), st.characters()), max_size=6)
 _SPACES = st.sampled_from([DEFAULT_SPACE, "a", "team-b"])
@@ -81,3 +90,34 @@ def test_the_prefix_of_the_longest_name_is_within_its_bound(user: str) -> None:
 def test_the_full_name_of_a_user(user: Principal, full_name: str) -> None:
     assert user.full_name == full_name
     assert named(full_name) == user
+
+
+@given(_OWNERS)
+def test_the_space_of_a_queue_can_be_read_from_its_address(found: tuple[str, str, str]) -> None:
+    """Sessions, shared subscriptions and those of AMQP clients, unless the name is a hash."""
+    user, client, space = found
+    principal = Principal(user, space=space)
+    ids = [
+        broker_names.session_id(owned(principal, client)),
+        broker_names.share_id("group", "t/#", principal),
+        broker_names.amqp_id(owned(principal, client or "c")),
+    ]
+    for id in ids:
+        address = broker_names.queue_name("b", broker_names.of_suite(id, "suite"))
+        assert space_of_queue(address) in ((space,) if len(id) <= broker_names.MAX_ID else (space, ""))
+    long = broker_names.queue_name("b", broker_names.session_id(owned(principal, "c" * (broker_names.MAX_ID + 1))))
+    assert space_of_queue(long) == ""
+
+
+@pytest.mark.parametrize(
+    ("address", "space"),
+    [
+        ("a", DEFAULT_SPACE),
+        ("a/b", DEFAULT_SPACE),
+        ("!!team-b/a", "team-b"),
+        ("!!a/b/c", "a"),
+        ("$sub/", DEFAULT_SPACE),
+    ],
+)
+def test_the_space_of_an_address_is_that_of_its_full_name(address: str, space: str) -> None:
+    assert space_of_queue(address) == space

@@ -115,7 +115,7 @@ class World:
         offered = ("ANONYMOUS-RELAY", *((SPACES,) if knows_spaces else ()))
         handler = BrokerConnection(
             self.core.broker, Connections(), "1:1", manage=lambda *_: None, followers=set(),
-            later=self.clock.call_soon, gone=lambda _: None,
+            later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
         )  # fmt: skip
         near = Connection(
             handler, container_id="b", is_client=True, offered_capabilities=offered,

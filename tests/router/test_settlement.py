@@ -184,7 +184,7 @@ class World:
             "1:1",
             manage=lambda *_: None,
             followers=set(),
-            later=self.clock.call_soon,
+            later=lambda go_on, tenant: self.clock.call_soon(go_on),
             gone=lambda _: None,
         )
         connection = Connection(handler, container_id="b", is_client=is_router)

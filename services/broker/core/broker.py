@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
+from enmasse.network.turns import InTurn
 from services.broker.core import errors
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs
@@ -107,7 +108,8 @@ class Broker:
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self.share: Share = endless
         """Set by the owner: begins the share of a turn that work for one client may take."""
-        self._pending: dict[Queue, None] = {}
+        self._pending: InTurn[Queue] = InTurn()
+        self._postponed: set[Queue] = set()  # of these, those that are still to be dispatched
         self._woken = False  # `on_pending` was called, and `run_pending` not yet
         self._timers = Timers()
         self.commit_asked = 0  # 0 no, 1 soon, 2 now
@@ -144,7 +146,7 @@ class Broker:
 
     def forget_queue(self, queue: Queue) -> None:
         """Cancel what is planned for a queue that is being deleted."""
-        self._pending.pop(queue, None)
+        self._postponed.discard(queue)
         self._timers.forget(queue)
         self.stalls.drop(queue)
         queue.retire()
@@ -184,12 +186,14 @@ class Broker:
 
     def postpone(self, queue: Queue) -> None:
         """Call the queue's `dispatch` in a later turn."""
-        self._pending[queue] = None
-        self._wake()
+        if queue not in self._postponed:
+            self._postponed.add(queue)
+            self._pending.add(queue.address.tenant, queue)
+            self._wake()
 
     def is_postponed(self, queue: Queue) -> bool:
         """Return whether `dispatch` will be called in a later turn."""
-        return queue in self._pending
+        return queue in self._postponed
 
     def _wake(self) -> None:
         if self._pending and not self._woken:
@@ -197,12 +201,14 @@ class Broker:
             self.on_pending()
 
     def run_pending(self, spent: Spent | None = None) -> bool:
-        """Dispatch queues one after the other, each once, until `spent`. Return whether there is more to do, which
-        `on_pending` has reported."""
+        """Dispatch as many queues as there are, address spaces in turn, until `spent`. Return whether there is more to
+        do, which `on_pending` has reported."""
         self._woken = False
         try:
-            for queue in list(self._pending):
-                if self._pending.pop(queue, self) is None and not queue.deleted:
+            for _ in range(len(self._pending)):
+                queue = self._pending.take()
+                if queue in self._postponed:
+                    self._postponed.remove(queue)
                     queue.dispatcher.dispatch(in_turn=True)
                 if spent is not None and spent():
                     break
@@ -307,7 +313,7 @@ class Broker:
         now = self.now
         if self.stalls:
             self.stalls.retry(now)
-        self._timers.run(now)
+        self._timers.run(now, self.share())
         return min(filter(None, (self._timers.next, self.stalls.due)), default=0)
 
     # -- durability ----------------------------------------------------------------------------------------------------

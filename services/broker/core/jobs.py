@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
 from enmasse.logs import log
+from enmasse.network.turns import InTurn
 from services.broker.core import errors
 from services.broker.core.shares import Share
 
@@ -24,16 +25,20 @@ AT_ONCE = 200  # messages that a job deals with before others have their turn
 
 
 class _Job:
-    __slots__ = ("done", "key", "work")
+    __slots__ = ("done", "key", "tenant", "work")
 
-    def __init__(self, work: Work[Any], done: Callable[[Any, Exception | None], None], key: Hashable) -> None:
+    def __init__(
+        self, work: Work[Any], done: Callable[[Any, Exception | None], None], key: Hashable, tenant: str | None
+    ) -> None:
         self.work = work
         self.done = done
         self.key = key
+        self.tenant = tenant
 
 
 class Jobs:
-    """Jobs that are under way take turns, a portion each. A small one is finished where it is begun."""
+    """Jobs that are under way take turns by address space, a portion each. A small one is finished where it is
+    begun."""
 
     def __init__(self, held_up: Callable[[], bool], share: Share) -> None:
         """`held_up`: whether jobs have to wait, because of what they add to; `wake` is to be called afterwards.
@@ -42,7 +47,7 @@ class Jobs:
         self._share = share
         self.on_work: Callable[[], None] = _nothing
         """Set by the owner: `run` is to be called in a later turn."""
-        self._jobs: deque[_Job] = deque()
+        self._jobs: InTurn[_Job] = InTurn()
         self._keys: set[Hashable] = set()
         self._asked: Counter[str] = Counter()  # jobs for clients, by client
         self._woken = False  # `on_work` was called, and `run` not yet
@@ -66,10 +71,11 @@ class Jobs:
                 del self._asked[client]
             done(result, error)
 
-        self._begin(_Job(work, finished, None))
+        self._begin(_Job(work, finished, None, None))
 
-    def start(self, key: Hashable, work: Callable[[], Work[Any]]) -> None:
-        """Work of the broker's own, unless some with this key is under way."""
+    def start(self, key: Hashable, work: Callable[[], Work[Any]], tenant: str | None, *, at_once: bool = True) -> None:
+        """Work of the broker's own, unless some with this key is under way. `tenant`: whose turns it takes; `at_once`:
+        a small job is finished here."""
         if key in self._keys:
             return
         self._keys.add(key)
@@ -79,16 +85,16 @@ class Jobs:
             if error is not None:
                 _log.error("broker.job.failed", key=str(key), exc_info=error)
 
-        self._begin(_Job(work(), finished, key))
+        self._begin(_Job(work(), finished, key, tenant), at_once=at_once)
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: _Job, *, at_once: bool = True) -> None:
         dealt, spent = 0, self._share()
-        while dealt < AT_ONCE and not spent() and not self._held_up():
+        while at_once and dealt < AT_ONCE and not spent() and not self._held_up():
             portion = self._step(job)
             if portion is None:
                 return
             dealt += max(1, portion)
-        self._jobs.append(job)
+        self._jobs.add(job.tenant, job)
         self.wake()
 
     def wake(self) -> None:
@@ -103,9 +109,9 @@ class Jobs:
         self._woken = False
         jobs = self._jobs
         while jobs and not self._held_up():
-            job = jobs.popleft()
+            job = jobs.take()
             if self._step(job) is not None:
-                jobs.append(job)
+                jobs.add(job.tenant, job)
             if spent():
                 break
         if not self._held_up():

@@ -64,7 +64,7 @@ class Sorting:
         if topic is None:
             topic = self._topics[owner] = _Topic()
             owner.set_sorting(True)
-            self._broker.jobs.start((owner, "sorting"), lambda: self._sort(owner, topic))
+            self._broker.jobs.start((owner, "sorting"), lambda: self._sort(owner, topic), owner.tenant)
         topic_octets, octets = topic.octets + held.size, self._octets + held.size
         if topic.held and (topic_octets > MOST_BYTES or octets > MOST_IN_ALL):
             self._broker.admission.block_late(owner)

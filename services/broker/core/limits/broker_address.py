@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from enmasse.identity.owned import space_of_queue
 from services.broker.core.limits.settings import AddressSettings
 from services.broker.core.limits.usage import UNLIMITED, AddressTotals
 
@@ -25,7 +26,8 @@ class BrokerAddress(AddressTotals):
     """`explicit`: made by management or by auto-creation; others come and go with their queues (levels and patterns
     below a topic, temporary queues). `root` is the address that settings and size limits come from: a topic's for what
     is below it, else itself. `held`: a link made it and keeps it, with or without queues, until it ends.
-    `ring_bytes`: what each of its queues keeps of messages that diverts bring, the newest."""
+    `ring_bytes`: what each of its queues keeps of messages that diverts bring, the newest. `tenant`: whose turns the
+    work for its queues takes."""
 
     __slots__ = (
         "auto_created",
@@ -46,6 +48,7 @@ class BrokerAddress(AddressTotals):
         "settings",
         "sorting",
         "special",
+        "tenant",
     )
 
     def __init__(
@@ -62,6 +65,7 @@ class BrokerAddress(AddressTotals):
     ) -> None:
         super().__init__(touched)
         self.name = name
+        self.tenant = space_of_queue(name)
         self.routing_types = routing_types
         self.id = id  # of its definition in the store, 0 = not stored
         self.cache = 0  # id of its cache of duplicate ids in the store, 0 = none yet

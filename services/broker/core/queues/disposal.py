@@ -49,7 +49,7 @@ class Disposal(Generic[C]):
         """Drop the oldest waiting messages, of the lowest priority first, beyond the size of the ring. Messages that
         are scheduled or being delivered stay."""
         if self._drop_some():
-            self._broker.jobs.start((self._queue, "ring"), self._drop_rest)
+            self._broker.jobs.start((self._queue, "ring"), self._drop_rest, self._queue.address.tenant)
 
     def _drop_rest(self) -> Work[None]:
         while not self._queue.deleted and self._drop_some():
@@ -69,10 +69,11 @@ class Disposal(Generic[C]):
         return dropped >= MANY
 
     # -- expiry --------------------------------------------------------------------------------------------------------
-    def expire_due(self) -> None:
-        """Take out messages that have expired while waiting."""
+    def expire_due(self, *, at_once: bool = True) -> None:
+        """Take out messages that have expired while waiting: now, if they are few and `at_once` is true."""
         if self._queue.expiries.due(self._broker.now) and not self._dispatcher.stalled:
-            self._broker.jobs.start((self._queue, "expiry"), self._expire)
+            tenant = self._queue.address.tenant
+            self._broker.jobs.start((self._queue, "expiry"), self._expire, tenant, at_once=at_once)
 
     def _expire(self) -> Work[None]:
         now = self._broker.now
@@ -110,7 +111,9 @@ class Disposal(Generic[C]):
     def purge(self) -> None:
         """Remove all waiting messages."""
         work = partial(self.remove, anyone)
-        self._broker.jobs.start(work, work)  # beside an earlier one: that does not see what has come since
+        self._broker.jobs.start(
+            work, work, self._queue.address.tenant
+        )  # beside an earlier one: that does not see what has come since
 
     def dispose(
         self,
@@ -147,7 +150,8 @@ class Disposal(Generic[C]):
     # -- the end of the queue ------------------------------------------------------------------------------------------
     def free(self, delivering: list[StoredMessage]) -> None:
         """Free, in a job, the memory and the disk of the messages of a queue that is deleted."""
-        self._broker.jobs.start((self._queue, "end"), partial(self._free, delivering))
+        tenant = self._queue.address.tenant
+        self._broker.jobs.start((self._queue, "end"), partial(self._free, delivering), tenant)
 
     def _free(self, delivering: list[StoredMessage]) -> Work[None]:
         queue, broker = self._queue, self._broker

@@ -125,7 +125,7 @@ class Outcomes(Generic[C]):
         if not queue.exclusions or not turns.consumers:
             return
         if turns.weight > LIGHT:
-            self._broker.jobs.start((queue, "rescue"), self._rescue)
+            self._broker.jobs.start((queue, "rescue"), self._rescue, queue.address.tenant)
         else:
             self._give_up_untakeable(queue.exclusions.ids())
 

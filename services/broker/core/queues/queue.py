@@ -174,9 +174,9 @@ class Queue(Contents):
         self.outcomes.rescue()
 
     # -- time, and the end ---------------------------------------------------------------------------------------------
-    def wake(self) -> None:
-        """Scheduled messages whose time has come become ready."""
-        self.broker.jobs.start((self, "wake"), self._wake)
+    def wake(self, *, at_once: bool = True) -> None:
+        """Scheduled messages whose time has come become ready: now, if they are few and `at_once` is true."""
+        self.broker.jobs.start((self, "wake"), self._wake, self.address.tenant, at_once=at_once)
 
     def _wake(self) -> Work[None]:
         while not self.deleted and (due := self.schedule.take_due(self.broker.now, MANY)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from services.broker.core.queues.queue import Queue
+from services.broker.core.shares import Spent
 
 _SCAN = 500  # from one look for expired messages to the next
 
@@ -34,19 +35,20 @@ class Timers:
         """Forget a deleted queue."""
         self._expiring.pop(queue, None)
 
-    def run(self, now: int) -> None:
-        """Wake the queues that are due at `now` (milliseconds), and remove expired messages."""
+    def run(self, now: int, spent: Spent) -> None:
+        """Wake the queues that are due at `now` (milliseconds), and remove expired messages; in turns of their own
+        when `spent`."""
         while self._wakes and self._wakes[0][0] <= now:
             queue = heappop(self._wakes)[2]
             if not queue.deleted:
-                queue.wake()
+                queue.wake(at_once=not spent())
         if self._expiring and now >= self._next_scan:
             self._next_scan = now + _SCAN
             for queue in list(self._expiring):
                 if queue.deleted or not queue.expiries.watched:
                     self._expiring.pop(queue, None)
                 else:
-                    queue.disposal.expire_due()
+                    queue.disposal.expire_due(at_once=not spent())
 
     @property
     def next(self) -> int:
