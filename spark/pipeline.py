@@ -107,7 +107,8 @@ def claim(work: Path, source: Mapping[str, str], plan: Mapping[str, object]) -> 
     Raises WorkError if it has those of others, which Spark would take for this query's own."""
     file = work / "checkpoint" / PLAN
     file.parent.mkdir(parents=True, exist_ok=True)  # with the mode that Spark gives it
-    now = {"source": {name: source[name] for name in ("address", "subscription")}, "stages": plan}
+    parts = ("address", "subscription", *(["space"] if source.get("space") else []))  # not known to earlier versions
+    now = {"source": {name: source[name] for name in parts}, "stages": plan}
     before = read_json(file)
     began = work / "checkpoint" / "offsets"
     if isinstance(before, dict) and before != json.loads(json.dumps(now)) and began.is_dir() and any(began.iterdir()):

@@ -36,9 +36,11 @@ from enmasse.amqp.messages.source_filters import SELECTOR
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
+from enmasse.amqp.termini import SPACE
 from enmasse.identity.login import may_be_token
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.model.loopback import is_loopback
+from enmasse.model.names import user_in_space
 
 __all__ = ["Client", "ClientReceiver", "ClientSender", "Delivery", "connect"]
 
@@ -117,10 +119,12 @@ class Client:
             await within(asyncio.shield(self._opened), timeout, f"{where} to open the connection")
             if self.error is not None:  # its open and the close that refuses us came together
                 raise self.error
+            check_space(self.connection, self._space)
         except TimeoutError:
             self.connection.close()
             raise TimeoutError(f"waited {timeout:g} s for {where} to open the connection") from None
         except LoginError as error:
+            self.connection.close()
             raise LoginError(f"{where}: {error.description}", error.code, error.offered) from None
         except AmqpError as error:
             text = f"{where}: {error.description}"
@@ -134,6 +138,8 @@ class Client:
         return await self.open(self._open_timeout)
 
     _open_timeout = 10.0
+    _space: str | None = None
+    """The address space that the client has stated as its host."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -285,6 +291,15 @@ class Client:
                     reply.set_exception(error)
 
 
+def check_space(connection: Connection, stated: str | None) -> None:
+    """Raise LoginError if a client has stated an address space as its host, and the router does not say that it is in
+    it: then it is one of the default space. None: it has stated none."""
+    opened = connection.remote_open
+    found = (opened.properties if opened is not None else None) or {}
+    if stated is not None and found.get(SPACE) != stated:
+        raise LoginError(f"the client is refused in the address space {stated!r}")
+
+
 def user_sasl(host: str, user: str, password: str, *, tls: bool, hostname: str | None = None) -> SaslClient:
     """Return SASL of a user: SCRAM, unless the password is a token, and PLAIN only with TLS or on loopback. Raises
     ValueError for a NUL."""
@@ -312,6 +327,7 @@ def connect(
     ssl: ssl_module.SSLContext | bool | None = None,
     container_id: str | None = None,
     hostname: str | None = None,
+    space: str | None = None,
     external: bool = False,
     credential: AnyCredential | None = None,
     timeout: float = 10.0,
@@ -324,10 +340,11 @@ def connect(
     """Return a client, to be used as `async with connect(...) as c` or opened by `await connect(...).open()`.
 
     `url` is "amqp://user:password@host:port" or "amqps://…", or just a host; times are seconds. `hostname` (default:
-    the host) goes into open and SASL and names the virtual host. A `user` authenticates by SCRAM-SHA-512 or -256, or by
-    PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`, a
-    token as password by PLAIN only, `credential` by that of a process of the suite (SCRAM-SHA-256, or TLS and EXTERNAL,
-    and nothing else).
+    the host) goes into open and SASL and names the virtual host. `space`: the client is in this address space, or gets
+    a LoginError: by the name of its user, without one by `hostname`. A `user` authenticates by SCRAM-SHA-512 or -256,
+    or by PLAIN if the connection has TLS or is on loopback, never as anonymous; `external` by the certificate in `ssl`,
+    a token as password by PLAIN only, `credential` by that of a process of the suite (SCRAM-SHA-256, or TLS and
+    EXTERNAL, and nothing else).
     Raises ValueError if it is not a URL of AMQP.
     """
     name = host or "localhost"
@@ -345,6 +362,10 @@ def connect(
         password = unquote(parts.password) if password is None and parts.password else password
         if parts.scheme == "amqps" and not ssl:
             ssl = True
+    if space is not None and user is not None:
+        user = user_in_space(user, space)
+    elif space is not None:
+        hostname = space
     context = ssl_module.create_default_context() if ssl is True else (ssl or None)
     if credential is not None:
         from enmasse.identity.processes.scram import (
@@ -375,4 +396,5 @@ def connect(
         context,
     )
     client._open_timeout = timeout
+    client._space = space if user is None else None
     return client

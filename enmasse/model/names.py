@@ -71,6 +71,11 @@ def space_error(name: str) -> str | None:
     )
 
 
+def user_in_space(user: str, space: str) -> str:
+    """Return the name by which a client says that it is this user of an address space."""
+    return user if user.endswith(f"@{space}") else f"{user}@{space}"
+
+
 def space_prefix(space: str) -> str:
     """Return the beginning of the full names of an address space; empty: the default one's have none."""
     return "" if space == DEFAULT_SPACE else f"{SPACE}{space}/"

@@ -16,8 +16,8 @@ from enmasse.spark.errors import QueryError
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 MOST_CREDIT = (1 << 31) - 1
 """AMQP's link-credit is an unsigned 32-bit number that is compared as a serial number."""
-LOGIN = ("user", "passwordFile", "caFile", "certFile", "keyFile")
-"""Options for the user and the files of a login: see enmasse.spark.server_options."""
+LOGIN = ("user", "passwordFile", "space", "caFile", "certFile", "keyFile")
+"""Options for the user, its address space and the files of a login: see enmasse.spark.server_options."""
 KNOWN = {
     "source": (
         "url",

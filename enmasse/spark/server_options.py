@@ -1,4 +1,5 @@
-"""The server and the user of a source or a sink, from its options: url, user, passwordFile, caFile, certFile, keyFile.
+"""The server and the user of a source or a sink, from its options: url, user, passwordFile, space, caFile, certFile,
+keyFile.
 
 Files are read when a connection is made, on the machine that makes it, so that a password or a certificate can be
 replaced while a query runs.
@@ -11,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from enmasse.aio.client import Client, connect
+from enmasse.model.names import space_error
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import LOGIN, OptionError, shown, url_of
 
@@ -43,6 +45,8 @@ class ServerLogin:
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    space: str = ""
+    """The address space; empty: that which the name of the user says."""
 
     @property
     def server(self) -> str:
@@ -57,6 +61,7 @@ class ServerLogin:
         return connect(
             self.url,
             user=self.user or None,
+            space=self.space or None,
             password=self._password() if self.password_file else None,
             ssl=self._tls() if self.ca_file or self.cert_file else None,
             external=bool(self.cert_file) and not self.user and urlsplit(self.url).username is None,
@@ -113,6 +118,27 @@ def login_of(options: Mapping[str, str], end: str) -> ServerLogin:
     for name in ("caFile", "certFile"):
         if given[name] and parts.scheme != "amqps":
             raise refuse(f'the option "{name}" needs TLS: write amqps://… instead of {shown(url)}')
+    if given["space"]:
+        if fault := space_error(given["space"]):
+            raise refuse(f'option "space": {given["space"]!r}: {fault}')
+        if not given["user"] and parts.username is None and not given["certFile"]:
+            raise refuse('the option "space" needs a user of that address space: give the options "user" and '
+                         '"passwordFile"')  # fmt: skip
     return ServerLogin(
-        end, url, given["user"], given["passwordFile"], given["caFile"], given["certFile"], given["keyFile"]
+        end,
+        url,
+        given["user"],
+        given["passwordFile"],
+        given["caFile"],
+        given["certFile"],
+        given["keyFile"],
+        given["space"],
     )
+
+
+def space_of(login: ServerLogin) -> str:
+    """Return the address space that a login states, by its option or by the end of the name of the user; empty: none.
+    There need not be a space of this name."""
+    user = login.user or unquote(urlsplit(login.url).username or "")
+    name, _, suffix = user.rpartition("@")
+    return login.space or (suffix if name and space_error(suffix) is None else "")

@@ -25,16 +25,17 @@ def register_addresses(
     """Make a temporary view of each queue and return their names, view → address.
 
     `addresses`: names, or the path of an `addresses.json` of which the queues are taken; by default that of the quick
-    start. A view has the name of its address, with `_` for characters that need quoting. `options` are further ones of
-    reader and sink. Raises OptionError, TableError.
+    start. A view has the name of its address, with `_` for characters that need quoting; with the option `space` it
+    begins with that space and `_`. `options` are further ones of reader and sink. Raises OptionError, TableError.
     """
     checked({"url": url, **options}, "table")
     if addresses is None:
         addresses = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "enmasse" / "addresses.json"
     names = queues_of(Path(addresses)) if isinstance(addresses, str | Path) else list(addresses)
     views: dict[str, str] = {}
+    space = options.get("space", "")
     for address in names:
-        view = re.sub(r"\W", "_", address, flags=re.ASCII)
+        view = re.sub(r"\W", "_", f"{space}_{address}" if space else address, flags=re.ASCII)
         if view in views:
             raise TableError(f"amqp table: {views[view]!r} and {address!r} would both be {view}: register one of them")
         views[view] = address

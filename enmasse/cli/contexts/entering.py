@@ -13,7 +13,7 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, end
 from enmasse.cli.contexts.target_server import TargetServer
-from enmasse.model.names import space_error
+from enmasse.model.names import space_error, user_in_space
 
 S = TypeVar("S", bound=TargetServer)
 
@@ -30,6 +30,4 @@ def entered(server: S, space: str | None) -> S:
         text = f"{server}: only a user of the address space {space!r} can do this: set ENMASSE_USER and "
         text += "ENMASSE_PASSWORD_FILE, or write user:password@ in the URL"
         end("space.user.missing", text, COULD_NOT_START)
-    suffix = f"@{space}"
-    user = server.user if server.user is None or server.user.endswith(suffix) else server.user + suffix
-    return replace(server, user=user, space=space)
+    return replace(server, user=None if server.user is None else user_in_space(server.user, space), space=space)

@@ -9,8 +9,6 @@ from typing import Any
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
-from enmasse.amqp.codec.performatives import Open
-from enmasse.amqp.termini import SPACE
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
@@ -44,12 +42,11 @@ async def connected(
         external=remote.certified,
         container_id=container,
         credential=credential,
-        hostname=remote.stated_host,
+        space=remote.space,
         timeout=CONNECT_SECONDS,
     )
     await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
     try:
-        check_space(remote, client.connection.remote_open)
         yield client
     finally:
         await client.close()
@@ -61,14 +58,6 @@ def operator(remote: RemoteAddress) -> Credential | None:
         return operator_credential(remote.offset or 0)
     except SecretUnreadable as error:
         raise LoginError(f"{error}, or as a user of the address space") from None
-
-
-def check_space(remote: RemoteAddress, opened: Open | None) -> None:
-    """Raise LoginError if a client that has stated an address space as its host is not in it: the router then takes it
-    for one of the default space."""
-    found = (opened.properties if opened is not None else None) or {}
-    if remote.stated_host != remote.host and found.get(SPACE) != remote.space:
-        raise LoginError(f"{remote.host}:{remote.port}: authentication failed for the address space {remote.space!r}")
 
 
 def run(work: Coroutine[Any, Any, int], remote: RemoteAddress) -> int:

@@ -97,11 +97,19 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+    space: str = ""
 
     def login(self) -> ServerLogin:
         """Return where to connect to, and as which user."""
         return ServerLogin(
-            "source", self.url, self.user, self.password_file, self.ca_file, self.cert_file, self.key_file
+            "source",
+            self.url,
+            self.user,
+            self.password_file,
+            self.ca_file,
+            self.cert_file,
+            self.key_file,
+            self.space,
         )
 
 

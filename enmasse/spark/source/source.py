@@ -27,7 +27,7 @@ from enmasse.spark.options import MOST_CREDIT, OptionError, number, required
 from enmasse.spark.receiver.receivers import Receivers
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.value_column import PARTITION, PARTITIONED, Values
-from enmasse.spark.server_options import login_of
+from enmasse.spark.server_options import login_of, space_of
 from enmasse.spark.source.batch_limits import admission_of, seconds
 from enmasse.spark.source.exporter import HOST, MetricsExporter
 from enmasse.spark.source.flight import Endpoint, SpoolServer, fetched
@@ -54,12 +54,17 @@ class SpoolRange(InputPartition):
         self.start, self.end, self.spool, self.endpoint, self.partition = start, end, spool, endpoint, partition
 
 
-def offset_of(ends: Sequence[int]) -> dict[str, int]:
+SPACE = "space"
+"""Key of an offset: the address space whose messages it counts, if the user is of one."""
+
+
+def offset_of(ends: Sequence[int], space: str = "") -> dict[str, Any]:
     """Return the offset of Spark that ends before these records of each partition."""
-    return {f"record-{n}" if n else "record": end for n, end in enumerate(ends)}
+    records: dict[str, Any] = {f"record-{n}" if n else "record": end for n, end in enumerate(ends)}
+    return {**records, SPACE: space} if space else records
 
 
-def ends_of(offset: Mapping[str, int], firsts: Sequence[int]) -> list[int]:
+def ends_of(offset: Mapping[str, Any], firsts: Sequence[int]) -> list[int]:
     """Return one past the last record of each partition in an offset; firsts: for partitions that came later."""
     return [int(offset.get(f"record-{n}" if n else "record", first)) for n, first in enumerate(firsts)]
 
@@ -137,6 +142,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises OptionError.
         """
         self.settings = receiver_settings(options)
+        self.space = space_of(login_of(options, "source"))
         self.number = receivers_of(options)
         self.partitioned = PARTITIONED in options
         self.admission = admission_of(options)
@@ -190,12 +196,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from None
 
     @plainly()
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Return where a query without a checkpoint begins: the first record that the spool still holds, or what the
         option startingOffsets names. Raises ReceiverError, SpoolError."""
         if self.initial is None:
             self.initial = self._initial(self.started())  # Spark asks twice: the answer stays the same
-        return offset_of(self.initial)
+        return offset_of(self.initial, self.space)
 
     def _initial(self, receivers: Receivers) -> list[int]:
         firsts, heads = receivers.firsts(), receivers.heads()
@@ -232,7 +238,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.started().drain()
 
     @plainly()
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, within `limit`.
 
         Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
@@ -253,10 +259,18 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             heads = self.admission.ends(done, heads, self._within, time.monotonic())
         self.planned = heads
-        return offset_of(heads)
+        return offset_of(heads, self.space)
 
-    def _done(self, offset: Mapping[str, int], receivers: Receivers) -> list[int]:
-        """Return where an offset ends in each partition. Raises SpoolError if it is ahead of the spool."""
+    def _done(self, offset: Mapping[str, Any], receivers: Receivers) -> list[int]:
+        """Return where an offset ends in each partition. Raises SpoolError if it is ahead of the spool, or of another
+        address space."""
+        of = offset.get(SPACE, "")
+        if of != self.space and (of or self.settings["space"]):
+            raise SpoolError(
+                f"{self._named()}: the checkpoint and the spool are of {_space_named(of)}, and the user is of "
+                f"{_space_named(self.space)}. Give the query a user of the other one, or a spool and a checkpoint of "
+                "its own"
+            )
         heads = receivers.heads()
         done = ends_of(offset, receivers.firsts())
         for n, (end, head) in enumerate(zip(done, heads, strict=True)):
@@ -266,9 +280,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"only {head}: it was emptied or replaced. Put it back from a copy, or give the query a new "
                     "checkpoint: then it begins with what the spool holds"
                 )
-        if len(offset) > len(heads):
+        partitions = len(offset.keys() - {SPACE})
+        if partitions > len(heads):
             raise SpoolError(
-                f"{self._named()}: the checkpoint has read {len(offset)} partitions of it, but it has only "
+                f"{self._named()}: the checkpoint has read {partitions} partitions of it, but it has only "
                 f"{len(heads)}. Put the others back from a copy, or give the query a new checkpoint: then it begins "
                 "with what the spool holds"
             )
@@ -297,10 +312,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         receivers = self.started()
         heads = receivers.heads()
         lag = self.lag.report(self.planned or heads, heads, time.time_ns() // 1_000_000)
-        return {**offset_of(heads), **lag, "available": receivers.available}
+        return {**offset_of(heads, self.space), **lag, "available": receivers.available}
 
     @plainly()
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SpoolRange]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SpoolRange]:
         """Return the ranges of a batch, of at most ROWS_PER_PARTITION records each."""
         receivers = self.started()
         ends = ends_of(end, firsts := receivers.firsts())
@@ -344,7 +359,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield batch if self.columns is None else batch.select(self.columns)
 
     @plainly()
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         """Have whole segments before `end` deleted: Spark will not read them again. Raises ReceiverError."""
         receivers = self.started()
         receivers.commit(ends_of(end, receivers.firsts()))
@@ -357,6 +372,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.server.shutdown()
         if self.receivers is not None:
             self.receivers.stop()
+
+
+def _space_named(space: str) -> str:
+    return f"the address space {space!r}" if space else "the default address space"
 
 
 def numbered(partition: int, batch: pa.RecordBatch) -> pa.RecordBatch:

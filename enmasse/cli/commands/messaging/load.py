@@ -8,13 +8,13 @@ import signal
 import sys
 from typing import Any
 
-from enmasse.aio.client import user_sasl
+from enmasse.aio.client import check_space, user_sasl
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.sasl.layer import AnonymousClient, ExternalClient, SaslClient
 from enmasse.cli.common import TlsFiles
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.remote import RemoteAddress
-from enmasse.cli.messages.amqp import check_space, explain, operator, refusal
+from enmasse.cli.messages.amqp import explain, operator, refusal
 from enmasse.identity.processes.scram import of_process
 from enmasse.load.amqp import End, SendingEnd, Work
 
@@ -34,7 +34,7 @@ def connected(kind: type[End], remote: RemoteAddress, work: Work, container: str
     def opening() -> End:
         end = kind(work, container, remote.stated_host, _sasl(remote))
         end.open(remote.host, remote.port, context)
-        check_space(remote, end.connection.remote_open)
+        check_space(end.connection, remote.space if remote.user is None else None)
         return end
 
     try:
