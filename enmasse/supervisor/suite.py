@@ -34,6 +34,7 @@ from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,
     ROUTER_KIND,
+    SPACES,
     SPARK,
     USERS,
     Options,
@@ -42,6 +43,7 @@ from enmasse.supervisor.plan.services import (
     authserv,
     fixed_services,
     forget_router,
+    has_spaces,
     has_users,
     knows_roles,
     router,
@@ -221,7 +223,7 @@ class Supervisor:
             self._print(line)
         for child in self._fixed.values():
             child.start()
-        if self._has_users or not knows_roles(self.options):
+        if self._has_users or has_spaces(self.options.config) or not knows_roles(self.options):
             self._start_authserv()
         self._routers.start()
         if self.options.has_mqtt:
@@ -383,6 +385,8 @@ class Supervisor:
                 self._log_configuration(self._feed.body)
                 if any(file in self._feed.body.get("config", {}) for file in LOGINS):
                     self._users_came()
+                elif SPACES in self._feed.body.get("config", {}):
+                    self._start_authserv()  # their users log in
                 for line in error_lines(self._feed.body.get("errors", ())):
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:

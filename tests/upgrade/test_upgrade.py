@@ -15,15 +15,23 @@ from tests.upgrade import content
 from tests.upgrade.archive import FOLDER, unpack
 from tests.upgrade.content import bodies, enmasse
 
+SPACE = "later"
+IN_SPACE = ("--space", SPACE)
+NOT_READY = ("address", "list", "--not-ready", "--json", *IN_SPACE)
 ARCHIVES = sorted(FOLDER.glob("*.tar.xz"))
 
 
 @pytest.fixture(scope="module", params=ARCHIVES, ids=lambda archive: archive.name.removesuffix(".tar.xz"))
 def suite(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    """A running suite on a copy of what the release wrote."""
+    """A running suite on a copy of what the release wrote, to which an address space with equal names was added."""
     found = unpack(request.param, tmp_path_factory.mktemp("upgrade"))
     try:
         found.up()
+        enmasse(found, "space", "add", SPACE)
+        for name in (content.QUEUE, content.TOPIC):
+            entry = content.ADDRESSES[name]
+            enmasse(found, "address", "add", name, "--type", entry["type"], "--flavor", entry["flavor"], *IN_SPACE)
+        wait_for("its addresses", lambda: not json.loads(enmasse(found, *NOT_READY))["addresses"])
         yield found
     finally:
         found.down()
@@ -38,6 +46,13 @@ def test_the_configuration_is_in_force(suite: Suite) -> None:
     assert status["ready"] and status["errors"] == []
     found = {a["name"]: a["type"] for a in status["addresses"]}
     assert {name: entry["type"] for name, entry in content.ADDRESSES.items()}.items() <= found.items()
+
+
+def test_nothing_stored_is_in_a_space_that_is_added(suite: Suite) -> None:
+    assert enmasse(suite, "receive", content.QUEUE, "--browse", *IN_SPACE) == ""
+    assert json.loads(enmasse(suite, "retained", "list", "--json", *IN_SPACE))["retained"] == []
+    assert json.loads(enmasse(suite, "subscription", "list", "--json", *IN_SPACE))["subscriptions"] == []
+    assert json.loads(enmasse(suite, "mqtt", "clients", "--all", "--json", *IN_SPACE))["clients"] == []
 
 
 def test_queues_have_their_messages(suite: Suite) -> None:

@@ -48,6 +48,7 @@ USERS = "users.json"
 ISSUERS = "issuers.json"
 LOGINS = (USERS, ISSUERS)
 """Files that prove users: with one of them clients need credentials."""
+SPACES = "spaces.json"
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -369,6 +370,11 @@ def forget_router(ports: InternalPorts, name: str) -> None:
 def has_users(config: Path) -> bool:
     """Return True if the configuration has users, or issuers that state them."""
     return any((config / file).exists() for file in LOGINS)
+
+
+def has_spaces(config: Path) -> bool:
+    """Return True if the configuration may have address spaces, whose users log in."""
+    return (config / SPACES).exists()
 
 
 def admits_anonymous(config: Path) -> bool:
