@@ -105,6 +105,40 @@ def test_ids_are_dotted_unique_sorted_and_in_a_known_area() -> None:
     assert all(event.meaning.endswith(".") and event.action.endswith(".") for event in events.EVENTS)
 
 
+NAMES = {
+    "address", "addresses", "client", "entry", "filter", "filters", "id", "key", "keys", "link", "name", "queue",
+    "queues", "target", "to", "topic", "user", "who", "waiting_for",
+}  # fmt: skip
+"""Fields that may have names of what tenants have."""
+OF_NO_TENANT = {
+    "audit.peer.refused": "processes and operators",
+    "audit.request.refused": "callers that have proved nothing",
+    "audit.router.ordered": "entities of a router, by an operator",
+    "broker.job.failed": "an error in EnMasse",
+    "broker.reply.dropped": "replies of management",
+    "configserv.configuration.loaded": "numbers",
+    "configserv.force.ordered": "numbers; audit.messages.forced has the names",
+    "configserv.report.rejected": "a controller",
+    "configserv.role.changed": "controllers",
+    "configserv.status.conflicted": "a ConfigMap",
+    "console.request.failed": "an error in EnMasse",
+    "control.report.refused": "a controller",
+    "controller.object.kept": "an object of a broker",
+    "identity.peer.refused": "processes and operators",
+    "reconcile.changes.refused": "numbers, of a controller",
+    "subserv.request.failed": "a node of a service",
+    "subserv.unknown-queues.found": "a broker, of all tenants",
+    "suite.start.delayed": "a suite, of all tenants",
+}
+
+
+def test_events_that_name_what_a_tenant_has_state_its_space() -> None:
+    without = {
+        event.id for event in events.EVENTS if NAMES & set(event.fields.split()) and "space" not in event.fields.split()
+    }
+    assert without == OF_NO_TENANT.keys()
+
+
 def test_the_page_in_docs_is_made_from_the_catalogue() -> None:
     text = (ROOT / "docs" / "events.md").read_text()
     assert text == events.page(), "run: make event-docs"

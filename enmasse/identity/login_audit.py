@@ -15,6 +15,7 @@ class _Matter(NamedTuple):
     address: str | None
     mechanism: str
     accepted: bool
+    space: str
 
 
 class LoginAudit:
@@ -23,9 +24,10 @@ class LoginAudit:
     def __init__(self, now: Callable[[], float]) -> None:
         self._repeats: RepeatedEvents[_Matter] = RepeatedEvents(now)
 
-    def note(self, user: str | None, address: str | None, mechanism: str, *, accepted: bool) -> None:
-        """Write an event, unless there was one like it just now. `user` None: the name may be a password."""
-        matter = _Matter(user, address, mechanism, accepted)
+    def note(self, user: str | None, address: str | None, mechanism: str, *, accepted: bool, space: str) -> None:
+        """Write an event, unless there was one like it just now. `user` None: the name may be a password. `space`: in
+        which it was looked for."""
+        matter = _Matter(user, address, mechanism, accepted, space)
         if count := self._repeats.count(matter):
             _write(matter, count)
 
@@ -42,8 +44,9 @@ class LoginAudit:
 
 
 def _write(matter: _Matter, count: int) -> None:
-    user, address, mechanism, accepted = matter
+    user, address, mechanism, accepted, space = matter
     facts: dict[str, Any] = {"who": user, "from_": address, "what": f"login by {mechanism}", "count": count}
+    facts["space"] = space
     if accepted:
         log.audit("audit.login.accepted", outcome="accepted", **facts)
     else:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.model.names import DEFAULT_SPACE, SPACE, AddressName, space_error, split_name
+from enmasse.model.names import DEFAULT_SPACE, SPACE, space_error, space_of
 
 MARK: Final = "~"
 """First character of the names of users' clients."""
@@ -79,12 +79,12 @@ def owner(name: str) -> Owner:
 
 
 def space_of_queue(address: str) -> str:
-    """Return the address space of a broker's address, also of one that the subscription service has made for a session
-    or a subscription; empty: the name is a hash and does not tell."""
+    """Return the address space of a broker's address, or of the queue of a subscription, also of one that the
+    subscription service has made for a session; empty: the name is a hash and does not tell."""
     if address.startswith(SPACE):
-        return split_name(AddressName(address)).space
+        return space_of(address)
     if not address.startswith("$sub/"):
-        return DEFAULT_SPACE
+        return owner_of_subscription(address).space
     id = address.rpartition("/")[2].partition("@")[0]
     for prefix in _SUBSCRIBERS:
         id = id.removeprefix(prefix)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, MAX_KEYS, RepeatedEvents
 from enmasse.metrics import counter
+from enmasse.model.names import DEFAULT_SPACE
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Refusal(NamedTuple):
     """Something that a client was refused. `what`: connect, send, receive, message, publish, subscribe, session, will,
     manage, or close for a connection or link that was ended. `peer`: its host; `client`: its container-id or client
-    identifier."""
+    identifier; `space`: the address space of the client, or the one that it has asked for."""
 
     what: str
     peer: str
@@ -26,6 +27,7 @@ class Refusal(NamedTuple):
     client: str
     address: str
     condition: str
+    space: str = DEFAULT_SPACE
 
 
 MOST, MOST_OF_A_PEER = 200, 20
@@ -66,6 +68,7 @@ class Refusals:
         client: str = "",
         address: str = "",
         names: Sequence[str] = (),
+        space: str = DEFAULT_SPACE,
     ) -> None:
         """Count a refusal, and write a line if it is time for one. `peer`: host:port; `condition` a condition of AMQP
         or the name of a reason code of MQTT; `reason` a sentence. `address`: as the client stated it, an MQTT topic or
@@ -75,7 +78,9 @@ class Refusals:
             known = "other"
         self.counts[what, known] += 1
         host = peer.rpartition(":")[0] or peer
-        refusal = Refusal(what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT])
+        refusal = Refusal(
+            what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT], space
+        )  # fmt: skip
         count = self._repeats.count(refusal)
         if not count:
             return
@@ -122,6 +127,8 @@ class Refusals:
     def _write(self, refusal: Refusal, count: int) -> None:
         facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
         log.get().info("client.refused", **facts)
+        if refusal.space == DEFAULT_SPACE:
+            del facts["space"]
         if self.seen is not None:
             self.seen({"id": "client.refused", **facts, "names": self._names.get(refusal, [EVERYTHING])})
 

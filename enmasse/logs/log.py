@@ -4,6 +4,9 @@ A service imports structlog in `setup`, at its start: an event may be about a la
 imported. Lines that cannot be written at once wait for a thread, so that a reader of stderr that stands still does not
 stop the service: what does not fit into 1 MiB of waiting lines is dropped and counted (event `log.lines.dropped`).
 A command, which seldom logs anything, does not call `setup` and imports structlog with its first event.
+
+An event that concerns one tenant has the field `space`; those of the default space are written without it. Names in the
+others are those that clients of the space use.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from enmasse.logs.lines import LineWriter
+from enmasse.model.names import DEFAULT_SPACE, SPACE, AddressName, in_space, split_name
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _threshold = 30
@@ -84,7 +88,7 @@ def audit(event: str, **facts: Any) -> None:
     It is appended to the audit file, if this process has one and it can be written; otherwise it is in the log.
     """
     facts["from"] = facts.pop("from_")
-    _audit_logger().info(event, **{**_common, "audit": True, **facts})
+    _audit_logger().info(event, **_local({**_common, "audit": True, **facts}))
 
 
 def setup(
@@ -134,7 +138,27 @@ def set_level(level: str) -> None:
 
 
 def _emit(level: str, event: str, ids: dict[str, Any], facts: dict[str, Any]) -> None:
-    getattr(_logger(), level)(event, **{**_common, **ids, **facts})
+    getattr(_logger(), level)(event, **_local({**_common, **ids, **facts}))
+
+
+def _local(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a line, with names as clients of its address space use them."""
+    who, space = facts.get("who"), facts.get("space")
+    if isinstance(who, str) and who.startswith(SPACE):  # USER@SPACE: a user of the default space may act in another one
+        user = split_name(AddressName(who))
+        facts["who"] = f"{user.local}@{user.space}"
+    if space is None:
+        return facts
+    if space in (DEFAULT_SPACE, ""):  # empty: not known
+        del facts["space"]
+        return facts
+    return {name: value if name == "who" else _local_value(space, value) for name, value in facts.items()}
+
+
+def _local_value(space: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_local_value(space, each) for each in value]
+    return in_space(space, value) if isinstance(value, str) else value
 
 
 @cache

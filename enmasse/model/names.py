@@ -10,7 +10,9 @@ convert it. All are plain strings while the program runs; mypy keeps them apart 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple, NewType
+from urllib.parse import quote
 
 LocalName = NewType("LocalName", str)
 AddressName = NewType("AddressName", str)
@@ -86,12 +88,36 @@ def full_name(space: str, local: LocalName) -> AddressName:
     return AddressName(space_prefix(space) + local)
 
 
+def in_space(space: str, text: str) -> str:
+    """Return a text of the suite in which full names of this space, and names of what its clients own
+    (enmasse/identity/owned.py), are as in the default space; escaped ones too, as in names of queues."""
+    if space == DEFAULT_SPACE:
+        return text
+    for inside, local in ((f"{SPACE}{space}/", ""), (f"~@{space}/", ""), (f"@{space}/", "/")):
+        text = text.replace(inside, local).replace(quote(inside, safe=""), local.replace("/", "%2F"))
+    return text
+
+
+def space_of(full: str) -> str:
+    """Return the address space of a full name."""
+    return split_name(AddressName(full)).space
+
+
 def split_name(name: AddressName) -> InSpace:
     """Return the address space of an address, and its name there: the inverse of `full_name`."""
     if not name.startswith(SPACE):
         return InSpace(DEFAULT_SPACE, LocalName(name))
     space, _, local = name.removeprefix(SPACE).partition("/")
     return InSpace(space, LocalName(local))
+
+
+def by_space(names: Iterable[AddressName]) -> dict[str, list[LocalName]]:
+    """Return space → names there, in their order."""
+    found: dict[str, list[LocalName]] = {}
+    for name in names:
+        space, local = split_name(name)
+        found.setdefault(space, []).append(local)
+    return found
 
 
 def wire_name(name: AddressName) -> WireName:

@@ -27,6 +27,7 @@ from enmasse.logs import log
 from enmasse.logs.audit import RepeatedEvents
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import NAMES, host_of
+from enmasse.model.names import AddressName, by_space
 from enmasse.storage.decoding import decode_any
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
@@ -130,8 +131,9 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         if not _are_names(names):
             return _refused('expected {"addresses": [NAME, …]}', 400)
         reason = await suite.force(names)
-        shown = " ".join(names[:MAX_SHOWN])
-        _audit(request, f"delete with messages: {shown}", reason or "ordered", addresses=len(names))
+        for space, of_space in by_space(map(AddressName, names)).items():
+            what = f"delete with messages: {' '.join(of_space[:MAX_SHOWN])}"
+            _audit(request, what, reason or "ordered", addresses=len(of_space), space=space)
         if reason:
             return _refused(reason, 503)
         return _json({"accepted": True, "message": ""})

@@ -115,8 +115,8 @@ class Authenticator:
         begun where the time must not tell what was looked at. `took`: seconds since then, in that case."""
         self._counts[mechanism, "refused"] += 1
         known = who.full_name if self.users.knows(who) else None  # a name that is unknown may be a password
-        log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism)
-        self.audit.note(known, address, mechanism, accepted=False)
+        log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism, space=who.space)
+        self.audit.note(known, address, mechanism, accepted=False, space=who.space)
         if address is not None and checked:
             self._failures.failed(who.full_name, address)
             if took is None:
@@ -130,7 +130,7 @@ class Authenticator:
         """Count a login."""
         user = who.full_name
         self._counts[mechanism, "accepted"] += 1
-        self.audit.note(user, address, mechanism, accepted=True)
+        self.audit.note(user, address, mechanism, accepted=True, space=who.space)
         if address is not None:
             self._failures.succeeded(user, address)
 

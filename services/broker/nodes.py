@@ -7,6 +7,7 @@ import uuid
 from enmasse.amqp.codec import errors as amqp
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.logs import log
+from enmasse.model.names import space_of
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo
@@ -187,6 +188,7 @@ class Nodes:
                     client=client,
                     by=self.client.remote,
                     consumer=consumer.id,
+                    space=space_of(address),
                 )
                 queue.detach(consumer)
                 consumer.closed(str(amqp.STOLEN), "the subscription is used by a newer link")

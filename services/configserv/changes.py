@@ -40,7 +40,8 @@ def log_changes(was: AppliedState, applied: Applied) -> None:
         log.get().info("configserv.configuration.loaded", addresses=len(now.addresses), flavors=len(now.flavors))
         return
     for each in files:
-        log.get().info("configserv.configuration.changed", file=each.file, **_cut(each.parted()))
+        space = split_file(each.file).space
+        log.get().info("configserv.configuration.changed", file=each.file, space=space, **_cut(each.parted()))
 
 
 class _Changed(NamedTuple):
@@ -68,7 +69,8 @@ def _audit(files: Iterable[_Changed]) -> None:
         else:
             counts = {what: len(names) for what, names in each.parted().items()}
             what = f"entries of {each.file}"
-            log.audit("audit.configuration.changed", from_=each.file, what=what, **facts, **counts)
+            space = split_file(each.file).space
+            log.audit("audit.configuration.changed", from_=each.file, what=what, space=space, **facts, **counts)
 
 
 def _audit_users(of: _Changed, facts: Mapping[str, Any]) -> None:
@@ -85,7 +87,8 @@ def _audit_users(of: _Changed, facts: Mapping[str, Any]) -> None:
             "permissions": [name for name in both if old[name].granted != new[name].granted],
         }
     )
-    log.audit("audit.users.changed", from_=of.file, what="users and groups", **facts, **names)
+    space = split_file(of.file).space
+    log.audit("audit.users.changed", from_=of.file, what="users and groups", space=space, **facts, **names)
 
 
 def _files(was: AppliedState, applied: Applied) -> Iterator[_Changed]:

@@ -98,11 +98,10 @@ class Configuring:
         if not request.check:
             outcome = "done" if result.accepted else "; ".join(error.reason for error in result.errors)[:500]
             names = " ".join([*request.set, *(f"-{name}" for name in request.remove)][:MAX_NAMES])
-            kind = request.kind if request.space == DEFAULT_SPACE else f"{request.kind} of the space {request.space}"
             log.audit(
                 "audit.configuration.ordered",
                 who=request.who or None, role=request.role or role, from_=request.client,
-                what=f"{kind}: {names}", outcome=outcome,
+                what=f"{request.kind}: {names}", outcome=outcome, space=request.space,
             )  # fmt: skip
         peer.answer(msgspec.json.encode(result), delivery)
 

@@ -9,6 +9,7 @@ import msgspec
 from enmasse.logs import log
 from enmasse.model.feeds import ErrorStatus
 from enmasse.model.jsonfile import Problem
+from enmasse.model.tenants.spaces import split_file
 
 MAX_LOGGED = 100
 """Number of problems of one change of the files that are logged one by one."""
@@ -30,7 +31,9 @@ class StandingProblems:
         self._since = {_key(problem): self._since.get(_key(problem), now) for problem in problems}
         self._problems = problems
         for problem in new[:MAX_LOGGED]:
-            log.get().warning("configserv.entry.rejected", **msgspec.structs.asdict(problem))
+            log.get().warning(
+                "configserv.entry.rejected", space=split_file(problem.file).space, **msgspec.structs.asdict(problem)
+            )
         if len(new) > MAX_LOGGED:
             log.get().warning("configserv.entries.rejected", count=len(new) - MAX_LOGGED)
 

@@ -16,7 +16,7 @@ from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied, AppliedState, differing
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, by_space
 from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv import space_users
@@ -286,11 +286,12 @@ class ConfigService:
     ) -> asyncio.Future[None]:
         """Let controllers delete these addresses with their messages. `who`, `role`, `origin`: for auditors."""
         listed = list(names)
-        what = f"delete with messages: {' '.join(listed[:MAX_NAMES])}"
-        log.audit(
-            "audit.messages.forced",
-            who=who, role=role, from_=origin, what=what, outcome="ordered", addresses=len(listed),
-        )  # fmt: skip
+        for space, of_space in by_space(listed).items():
+            what = f"delete with messages: {' '.join(of_space[:MAX_NAMES])}"
+            log.audit(
+                "audit.messages.forced",
+                who=who, role=role, from_=origin, what=what, outcome="ordered", addresses=len(of_space), space=space,
+            )  # fmt: skip
         return self.forced.add(listed)
 
     def _forced_changed(self) -> None:

@@ -93,7 +93,7 @@ class Gateway:
             client.refused(refusal.reason, refusal.text)
             return
         except Exception as error:
-            log.error("mqtt.session.open-failed", client=request.client_id, exc_info=error)
+            log.error("mqtt.session.open-failed", client=request.client_id, space=client.owner.space, exc_info=error)
             client.refused(reasons.SERVER_UNAVAILABLE, "the login has failed")
             return
         if client not in self.front.clients:
@@ -108,7 +108,9 @@ class Gateway:
             except Refused as refusal:
                 client.refused(refusal.reason, refusal.text)
             except Exception as error:
-                log.error("mqtt.session.open-failed", client=request.client_id, exc_info=error)
+                log.error(
+                    "mqtt.session.open-failed", client=request.client_id, space=client.owner.space, exc_info=error
+                )
                 client.refused(reasons.SERVER_UNAVAILABLE, "the session could not be opened")
             else:
                 try:

@@ -17,6 +17,7 @@ from enmasse.control import (
     LinkClosed,
 )
 from enmasse.control.errors import MESSAGE_SIZE, NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS
+from enmasse.identity.link_users import of_link
 from enmasse.logs import log
 from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.permits import Permits
@@ -97,7 +98,8 @@ class Links:
             self._keeper.request(request, number, delivery.accept)
         except ControlError as error:
             self._counters.refused += 1
-            log.get(link=delivery.link.name).warning("mqtt-lwt.request.refused", reason=str(error))
+            link = delivery.link.name
+            log.get(link=link, space=of_link(link).space).warning("mqtt-lwt.request.refused", reason=str(error))
             delivery.reject(error.condition, error.description)
 
     def _check(self, request: Request) -> None:

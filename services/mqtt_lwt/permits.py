@@ -13,6 +13,7 @@ from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, RepeatedEvents
 from enmasse.model import feeds
+from enmasse.model.names import space_of
 from services.mqtt_lwt.wills import Will
 
 
@@ -43,18 +44,18 @@ class Permits:
     def note(self, will: Will, reason: str) -> None:
         """Log a will that is dropped; those of one user together, once a minute."""
         self.dropped += 1
-        user, client = will.author.full_name, will.key.partition(":")[2]
+        user, client, space = will.author.full_name, will.key.partition(":")[2], will.author.space
         if count := self._repeats.count(user):
             log.get(client=client).warning(
-                "mqtt-lwt.will.not-allowed", user=user, to=will.to[:200], reason=reason, count=count
+                "mqtt-lwt.will.not-allowed", user=user, to=will.to[:200], reason=reason, count=count, space=space
             )
             what = f"will to {will.to[:200]}"
-            log.audit("audit.will.dropped", who=user, from_=client, what=what, outcome=reason, count=count)
+            log.audit("audit.will.dropped", who=user, from_=client, what=what, outcome=reason, count=count, space=space)
 
     async def write_repeated(self) -> NoReturn:
         """Log the dropped wills that were left out, once a minute."""
         while True:
             await asyncio.sleep(INTERVAL)
             for user, count in self._repeats.due():
-                facts = {"what": "wills", "outcome": "not allowed", "count": count}
+                facts = {"what": "wills", "outcome": "not allowed", "count": count, "space": space_of(user)}
                 log.audit("audit.will.dropped", who=user, from_=None, **facts)

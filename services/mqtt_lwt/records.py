@@ -121,7 +121,9 @@ def _message(will: Will, record: bytes | None) -> bytes | None:
         message = unpack(record, WillRecord).message
         return not_retained(message) if will.superseded else message
     except msgspec.DecodeError as error:
-        log.get(client=will.key).error("mqtt-lwt.will.unreadable", will=will.id, reason=str(error))
+        log.get(client=will.key).error(
+            "mqtt-lwt.will.unreadable", will=will.id, reason=str(error), space=will.author.space
+        )
         return None
 
 

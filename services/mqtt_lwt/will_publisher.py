@@ -116,7 +116,9 @@ class WillPublisher:
         return (owner.name, None) if self._relays else (owner.wire, owner.wire)
 
     def _drop(self, will: Will) -> None:
-        log.get(client=will.key).warning("mqtt-lwt.will.dropped", to=will.to[:200], will=will.id)
+        log.get(client=will.key).warning(
+            "mqtt-lwt.will.dropped", to=will.to[:200], will=will.id, space=will.author.space
+        )
         self.dropped += 1
         self._remove(will)
 
@@ -223,9 +225,11 @@ class _Lane:
                     await sender.opened()
                     await self._send(sender, backoff)
                 except (ControlError, StoreError) as error:
-                    log.get(address=self.name).info("mqtt-lwt.publishing.interrupted", reason=str(error))
+                    log.get(address=self.name, space=self._space).info(
+                        "mqtt-lwt.publishing.interrupted", reason=str(error)
+                    )
                 except Exception as error:
-                    log.get(address=self.name).error("mqtt-lwt.lane.failed", exc_info=error)
+                    log.get(address=self.name, space=self._space).error("mqtt-lwt.lane.failed", exc_info=error)
                     self._publisher.failures += 1
                 finally:
                     if sender is not None:
@@ -240,7 +244,7 @@ class _Lane:
             if sender.closed:
                 raise sender.error or ControlError("closed")
             if self._refused:
-                log.get(address=self.name).info("mqtt-lwt.will.not-accepted", reason=self._refused)
+                log.get(address=self.name, space=self._space).info("mqtt-lwt.will.not-accepted", reason=self._refused)
                 self._refused = ""
                 await asyncio.sleep(backoff.wait())
             if not self.waiting or self._under_way >= self._window:
@@ -277,7 +281,7 @@ class _Lane:
         elif not self._publisher.allows(will):
             pass
         elif message is None:
-            log.get(client=will.key).error("mqtt-lwt.message.missing", id=will.id)
+            log.get(client=will.key).error("mqtt-lwt.message.missing", id=will.id, space=will.author.space)
             self._publisher.over(will)
         elif will.qos == 0:
             self._under_way += 1

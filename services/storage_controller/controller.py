@@ -14,7 +14,7 @@ from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, space_of
 from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
@@ -309,7 +309,7 @@ class StorageController:
         self._on_by_hand.update(new - old)
         self._on_by_hand.subtract(old - new)
         for broker in old - new:
-            _LOG.warning("controller.address.left-behind", address=name, broker=broker)
+            _LOG.warning("controller.address.left-behind", address=name, broker=broker, space=space_of(name))
         if entries:
             if len(self._same) > 2 * len(self._placed) + 100:
                 self._same.clear()

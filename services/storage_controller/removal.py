@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from enmasse.control.listings import QueueRow
 from enmasse.logs import log
-from enmasse.model.names import AddressName, wire_name
+from enmasse.model.names import AddressName, space_of, wire_name
 from enmasse.network.backoff import LOOK, Backoff
 from enmasse.reconcile import NEVER, NOW
 from services.storage_controller import policies
@@ -174,7 +174,7 @@ class Removal:
         for name in names:
             broker.deleted(name)
         for name, reason in refused.items():
-            self._log.warning("controller.address.deletion-failed", address=name, reason=reason)
+            self._log.warning("controller.address.deletion-failed", address=name, reason=reason, space=space_of(name))
         await self._look()
 
     async def _delete_levels(self, topics: Collection[AddressName]) -> dict[AddressName, str]:

@@ -196,7 +196,9 @@ class AmqpSubscriptions:
             elif gone:
                 changes.append(self.unsubscribe(name, gone))
             if gone:
-                log.get(client=name).info("subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]])
+                log.get(client=name, space=found.space).info(
+                    "subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]]
+                )
         await asyncio.gather(*changes)  # beside each other: each waits a while for a broker that is away
 
     def _forget(self, subscriber: AmqpSubscription) -> None:

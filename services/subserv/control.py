@@ -26,7 +26,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.processes.operator import OPERATOR
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from enmasse.model.names import DEFAULT_SPACE, SPACE, is_temporary, states_space
+from enmasse.model.names import DEFAULT_SPACE, SPACE, is_temporary, space_of, states_space
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
@@ -203,7 +203,7 @@ class SubscriptionControl:
         subscription, filters = _subscription(author, request), _filters(request.body)
         reason = await self._service.amqp.unsubscribe(subscription, filters)
         if reason:
-            log.get().warning("subserv.subscription.end-postponed", reason=reason)
+            log.get().warning("subserv.subscription.end-postponed", reason=reason, space=author.space)
 
     async def _list(self, author: Author, request: request_bodies.Request) -> None:
         self._rights(author, request)
@@ -274,8 +274,20 @@ def _audit(request: request_bodies.Request, outcome: str) -> None:
         text = body if isinstance(body, str) else bytes(body).decode("utf-8", "replace")
         what = f"{request.subject} {text}"[:MAX_TEXT]
         log.audit(
-            "audit.session.ordered", who=OPERATOR, role=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT]
-        )
+            "audit.session.ordered",
+            who=OPERATOR, role=OPERATOR, from_=None, what=what, outcome=outcome[:MAX_TEXT], space=_space(text),
+        )  # fmt: skip
+
+
+def _space(body: str) -> str:
+    """Return the address space of the client, topic or queue that an order of an operator names."""
+    try:
+        values = decode(body.encode(), dict[str, Any]).values()
+    except ValueError:
+        return DEFAULT_SPACE
+    names = [each for each in values if isinstance(each, str)]
+    found = {space_of(each) if each.startswith(SPACE) else owner(each).space for each in names}
+    return found.pop() if len(found) == 1 else DEFAULT_SPACE
 
 
 def _subscription(author: Author, request: request_bodies.Request) -> str:

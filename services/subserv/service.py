@@ -327,7 +327,9 @@ class SubscriptionService:
             for row in await broker.conversation.rows():
                 whose = owner_of_subscription(row.name)
                 if row.is_durable_subscription and self.permits.removed(whose.principal):
-                    log.get(client=row.name).info("subserv.subscriptions.forbidden", filters=[row.address[:200]])
+                    log.get(client=row.name, space=whose.space).info(
+                        "subserv.subscriptions.forbidden", filters=[row.address[:200]]
+                    )
                     await broker.conversation.delete_queue(row.name)
             looked.add(broker.name)
         if self._look_again is not None:

@@ -52,7 +52,9 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         **{f"spaces/{space}/users.json": users(space) for space in ("zzone", "zztwo")},
     }  # fmt: skip
     folder: Path = tmp_path_factory.mktemp("matrix")
-    with running_with_spaces(folder, files, addresses=addresses("zzdefault"), options=()) as suite:
+    with running_with_spaces(
+        folder, files, addresses=addresses("zzdefault"), options=("--log-level", "debug")
+    ) as suite:
         suite.up()
         with Client(suite, Authorization=suite.operator_headers["Authorization"]) as operator:
             for space, mark in MARKS.items():
@@ -239,3 +241,29 @@ def test_a_space_s_administrator_changes_its_space_alone(suite: Suite, log_in: A
         reply = at_host.log_in("zztwo-admin", PASSWORD)
         assert (reply.status, reply.body["space"]) == (200, "zztwo")
         assert at_host.log_in("zzone-admin@zzone", PASSWORD).status == 401
+
+
+def test_lines_of_logs_state_the_space_of_what_they_name(suite: Suite, clients: None, log_in: Any) -> None:
+    log_in("zzone-admin@zzone")("DELETE", "connections/nothing")
+    lines = [line for line in lines_of(suite) if not line["event"].startswith("suite.")]  # the operator's terminal
+    for line in lines:
+        named = {space for space, mark in MARKS.items() if mark in json.dumps({**line, "space": "", "who": ""})}
+        assert named <= {line.get("space", "default")}, line
+        assert "!!" not in json.dumps(line), line
+    found = {(line["event"], line.get("space")) for line in lines}
+    for event in ("client.refused", "audit.login.accepted", "audit.configuration.changed", "audit.users.changed"):
+        assert {(event, None), (event, "zzone"), (event, "zztwo")} <= found, event
+    refused = {line.get("space"): line for line in lines if line["event"] == "client.refused"}
+    for space, mark in MARKS.items():
+        line = refused[None if space == "default" else space]
+        assert (line["user"], line["address"]) == (f"{mark}-user", f"{mark}-forbidden")
+    logins = {line["who"] for line in lines if line["event"] == "audit.login.accepted"}
+    assert {"zzdefault-user", "zzone-user@zzone", "zztwo-user@zztwo"} <= logins
+
+
+def lines_of(suite: Suite) -> list[dict[str, Any]]:
+    """Return the lines of all logs, those for auditors included."""
+    found = []
+    for file in (suite.data / "logs").rglob("*.log"):
+        found += [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+    return found

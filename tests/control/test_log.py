@@ -114,3 +114,23 @@ def test_a_process_whose_stderr_is_not_read_ends() -> None:
     assert subprocess.run([sys.executable, "-c", code], stderr=writer, timeout=DEADLINE).returncode == 0
     os.close(reader)
     os.close(writer)
+
+
+def test_a_line_about_a_space_has_the_names_of_its_clients_and_one_about_the_default_space_is_as_ever() -> None:
+    text = run(
+        "from enmasse.logs import log\n"
+        "log.setup('info')\n"
+        "l = log.get(client='~alice@one/c', space='one')\n"
+        "l.info('a', address='!!one/orders', filters=['!!one/x', 'y'], reason=\"'!!one/q' and !!two/q\")\n"
+        "log.get(client='~alice@one/c').info('b', address='!!one/orders', space='default')\n"
+        "log.audit('c', who='!!one/alice', from_='h', what='x', outcome='y', space='one')\n"
+        "log.audit('d', who='root', from_='h', what='delete !!one/x', outcome='y', space='one')\n"
+    )
+    lines = [{key: value for key, value in line.items() if key not in ("timestamp", "level", "event")} for line in text]
+    assert lines == [
+        {"client": "~alice/c", "space": "one", "address": "orders", "filters": ["x", "y"],
+         "reason": "'q' and !!two/q"},
+        {"client": "~alice@one/c", "address": "!!one/orders"},
+        {"audit": True, "who": "alice@one", "what": "x", "outcome": "y", "from": "h", "space": "one"},
+        {"audit": True, "who": "root", "what": "delete x", "outcome": "y", "from": "h", "space": "one"},
+    ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from enmasse.model.mqtt_limits import Limits
@@ -26,7 +28,8 @@ from enmasse.mqtt.packets import (
     Subscription,
     Will,
 )
-from services.mqtt_gateway.interfaces import Ending, Refused
+from services.mqtt_gateway.interfaces import Ending, Refused, Request
+from services.mqtt_gateway.protocol.server_state import Connected
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -205,6 +208,23 @@ def test_an_identifier_that_is_too_long_is_refused(version: int, reason: int) ->
 
 
 # what is refused
+
+
+@pytest.mark.parametrize("client_id", ["~alice/d", "~alice@one/d", "~@one/d"])
+def test_until_it_has_logged_in_a_client_is_of_no_user_whatever_its_identifier_states(client_id: str) -> None:
+    world, events = World(), list[dict[str, Any]]()
+    world.front.refusals.seen = events.append
+    seen = []
+
+    def refuse(request: Request, client: Connected) -> None:
+        seen.append(client.described(0.0))
+        client.refused(reasons.NOT_AUTHORIZED, "who knows")
+
+    world.front.open = refuse
+    assert world.connected(client_id).expect(ConnAck).reason == reasons.NOT_AUTHORIZED
+    (row,), (event,) = seen, events
+    assert (row["user"], row["client"]) == ("anonymous", client_id)
+    assert (event["user"], event["client"]) == ("anonymous", client_id) and "space" not in event
 
 
 @pytest.mark.clause("v5", "MQTT-4.12.0-1")

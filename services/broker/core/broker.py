@@ -165,7 +165,13 @@ class Broker:
     def stall(self, who: Standing, queue: Queue, message: StoredMessage, error: OSError) -> None:
         """Stop sending for `who` until the message, which is back in its place, can be read."""
         if who not in self.stalls:
-            _log.warning("broker.message.read-failed", queue=queue.name, message=message.id, reason=str(error))
+            _log.warning(
+                "broker.message.read-failed",
+                queue=queue.name,
+                message=message.id,
+                reason=str(error),
+                space=queue.address.tenant,
+            )
         self.on_deadline(self.stalls.add(who, queue, message, error, self.now))
 
     def lose(self, queue: Queue, message: StoredMessage) -> None:
@@ -173,7 +179,13 @@ class Broker:
         queue.count_lost()
         if self.store is not None and message.flags & STORED:
             self.store.losses.add(f"message {message.id} is gone or damaged", queue.name, 1)
-        _log.error("broker.message.lost", queue=queue.name, message=message.id, address=message.owner.name)
+        _log.error(
+            "broker.message.lost",
+            queue=queue.name,
+            message=message.id,
+            address=message.owner.name,
+            space=message.owner.tenant,
+        )
         queue.finish(message)
         self.removed_some()
 

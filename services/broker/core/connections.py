@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.refused import Refusals
+from enmasse.model.names import space_of
 
 
 @dataclass(eq=False)
@@ -66,6 +67,7 @@ class ConnectionInfo:
             client=self.container,
             address=address,
             names=[address.partition("::")[0]] if address else (),
+            space=space_of(address),
         )
 
     def traffic(self) -> tuple[int, int, int]:

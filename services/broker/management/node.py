@@ -13,6 +13,7 @@ import msgspec
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import AmqpValue, Message
+from enmasse.identity.owned import space_of_queue
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.storage.decoding import decode_any
@@ -213,7 +214,7 @@ def _audit(request: _Request) -> None:
         "audit.broker.ordered",
         who=client.user or client.container, role=client.role or None, from_=client.remote,
         what=f"{operation} {what}"[:MAX_TEXT], outcome="done" if request.succeeded else str(result[0])[:MAX_TEXT],
-        result=result[0] if request.succeeded else None,
+        result=result[0] if request.succeeded else None, space=space_of_queue(what.partition(".")[2] or what),
     )  # fmt: skip
 
 

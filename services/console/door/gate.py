@@ -130,7 +130,10 @@ class Gate:
         caller = self.of_session(self.sessions.begin(login, refresh))
         if caller is not None:
             host = request.remote or "?"
-            log.audit("audit.login.accepted", who=caller.title, from_=host, what="console", outcome="accepted", count=1)
+            log.audit(
+                "audit.login.accepted",
+                who=caller.title, from_=host, what="console", outcome="accepted", count=1, space=caller.space,
+            )  # fmt: skip
         return caller
 
     def of_session(self, session: BrowserSession) -> Caller | None:
@@ -191,7 +194,10 @@ class Gate:
         if found is None or found.login.principal.full_name != session.login.principal.full_name:
             self.sessions.end(session.key)
             who, what = session.login.principal.full_name, f"session, by the issuer {refresh.issuer}"
-            log.audit("audit.login.refused", who=who, from_=refresh.client, what=what, outcome="refused", count=1)
+            space = session.login.principal.space
+            log.audit(
+                "audit.login.refused", who=who, from_=refresh.client, what=what, outcome="refused", count=1, space=space
+            )
             return
         session.login = found.login
         session.refresh = refresh if found.token is None else refresh._replace(token=found.token)

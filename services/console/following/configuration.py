@@ -22,7 +22,7 @@ from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
-from enmasse.model.names import DEFAULT_SPACE, MAX_ADDRESS, SPACE, AddressName, space_prefix, split_name
+from enmasse.model.names import DEFAULT_SPACE, MAX_ADDRESS, SPACE, AddressName, in_space, space_prefix, split_name
 from enmasse.model.tenants.plans import Plans
 from enmasse.model.tenants.spaces import Space as SpaceEntry
 from enmasse.model.tenants.tenancy import outside
@@ -31,7 +31,7 @@ from enmasse.process.settings import host_port
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.rows import Rows
-from services.console.following.space_rows import between, in_space
+from services.console.following.space_rows import between
 from services.console.request_links import Requester
 
 MAX_SNAPSHOT = 256 << 20

@@ -11,9 +11,8 @@ import msgspec
 from enmasse.api.types import Event
 from enmasse.identity.principal import named
 from enmasse.live_state import Row
-from enmasse.model.names import DEFAULT_SPACE, AddressName, space_prefix, split_name
+from enmasse.model.names import DEFAULT_SPACE, in_space, space_prefix
 from services.console.following.rows import Rows
-from services.console.following.space_rows import in_space
 from services.console.following.traffic import moment
 
 EVENTS = 5000
@@ -31,6 +30,7 @@ _KNOWN = (
     "container",
     "peer",
     "count",
+    "space",
 )
 
 
@@ -84,7 +84,7 @@ class Events:
         id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
         names = list(map(str, row.get("names") or ()))
         user = named(str(row["user"])) if row.get("user") is not None else None
-        space = user.space if user is not None else split_name(AddressName(names[0])).space if names else DEFAULT_SPACE
+        space = str(row.get("space") or DEFAULT_SPACE)
         if space != DEFAULT_SPACE:
             self._spaces[id] = space
             names = [name.removeprefix(space_prefix(space)) for name in names]
@@ -95,10 +95,10 @@ class Events:
             kind=str(row.get("id", "")),
             condition=str(row.get("condition") or ""),
             description=in_space(space, str(row.get("description") or row.get("reason") or "")),
-            address=None if row.get("address") is None else str(row["address"]),
+            address=None if row.get("address") is None else in_space(space, str(row["address"])),
             names=names,
             user=None if user is None else user.name,
-            client=str(row.get("client") or row.get("container") or ""),
+            client=in_space(space, str(row.get("client") or row.get("container") or "")),
             peer=str(row.get("peer") or ""),
             count=int(row.get("count") or 1),
             more={key: value for key, value in row.items() if key not in _KNOWN},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from enmasse.model.names import DEFAULT_SPACE, SPACE, space_prefix
+from enmasse.model.names import SPACE, space_prefix
 from services.console.following.rows import Rows, Watcher
 
 R = TypeVar("R")
@@ -116,8 +116,3 @@ def between(names: Sequence[str], prefix: str) -> Sequence[str]:
 def _behind(prefix: str) -> str:
     """Return the least text behind all that begin with this."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
-def in_space(space: str, text: str) -> str:
-    """Return a text of the suite in which the full names of this space are those that its clients use."""
-    return text if space == DEFAULT_SPACE else text.replace(space_prefix(space), "")

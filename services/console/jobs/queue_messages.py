@@ -337,5 +337,5 @@ def audit(job: Job, caller: Caller, host: str) -> None:
     log.audit(
         "audit.messages.ordered",
         who=caller.title, role=caller.role, from_=host, what=f"{job.operation} {job.address}", outcome=job.state,
-        result=job.done,
+        result=job.done, space=caller.space,
     )  # fmt: skip

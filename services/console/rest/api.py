@@ -9,11 +9,10 @@ import msgspec
 from aiohttp import web
 
 from enmasse.errors import CATALOGUE
-from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.names import DEFAULT_SPACE, in_space
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import STATUSES, RequestError, failed, unknown
-from services.console.following.space_rows import in_space
 from services.console.rest import (
     addresses,
     connections,

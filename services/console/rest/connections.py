@@ -127,7 +127,7 @@ def operations(parts: Components) -> list[Operation]:
             "audit.connection.closed",
             who=call.caller.title, role=call.caller.role, from_=call.host,
             what=f"connection {row.id} of {row.user} at {row.peer}",
-            outcome="closed",
+            outcome="closed", space=call.caller.space,
         )  # fmt: skip
         return Answer(status=204)
 

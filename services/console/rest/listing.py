@@ -207,7 +207,13 @@ class Lists:
                 await stream.end(logins.ended(caller) or "login")
             except TimeoutError:
                 reason = f"the client has not read for {STALLED:g} s"
-                _log.info("console.stream.closed", who=call.caller.title, path=call.request.path, reason=reason)
+                _log.info(
+                    "console.stream.closed",
+                    who=call.caller.title,
+                    path=call.request.path,
+                    reason=reason,
+                    space=call.caller.space,
+                )
                 _abort(call.request)
             except ConnectionError:
                 _abort(call.request)

@@ -11,10 +11,9 @@ import msgspec
 from enmasse.api.types import Address, Job, Message, Move, NewMessage, Page, Selected
 from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from enmasse.model.address_types import TYPES
-from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, in_space, split_name
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.following.space_rows import in_space
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.queue_messages import MessagePlace, Order

@@ -171,4 +171,5 @@ def _audit(call: Call, what: str) -> None:
     log.audit(
         "audit.session.deleted",
         who=call.caller.title, role=call.caller.role, from_=call.host, what=what, outcome="deleted",
+        space=call.caller.space,
     )  # fmt: skip

@@ -320,7 +320,9 @@ class AmqpBackend:
     def _revoke(self, session: MqttSession, reason: str) -> None:
         session.note_refused("session", reasons.NOT_AUTHORIZED, reason)
         self.access.refused["session"] += 1
-        log.info("gateway.session.revoked", client=session.client_id, reason=reason)
+        log.info(
+            "gateway.session.revoked", client=session.client_id, reason=reason, space=session.login.principal.space
+        )
         if session.client is not None:
             session.client.disconnect(reasons.NOT_AUTHORIZED, reason)
 
@@ -395,7 +397,7 @@ class AmqpBackend:
         login = self.access.users.by_certificate(user, space) if user else None
         logins.outcomes["refused" if login is None else "accepted"] += 1
         whose = Principal(user, space=space).full_name if user else None
-        self.audit.note(whose, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None)
+        self.audit.note(whose, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None, space=space)
         if login is None:
             raise Refused(reasons.NOT_AUTHORIZED, certificate.problem or "the certificate names no user that is known")
         return login

@@ -172,12 +172,17 @@ class MqttSession(Publisher):
         when the session is resumed."""
         for filter in filters:
             self._shared.access.refused["subscribe"] += 1
-            log.info("gateway.subscription.ended", client=self.client_id, filter=filter[:200])
+            log.info("gateway.subscription.ended", client=self.client_id, filter=filter[:200], space=self._shared.space)
         body = wire.Unsubscribe(client=self.client_id, epoch=self.epoch, filters=filters)
         try:
             reply = await self._shared.control.request("unsubscribe", body, wire.UnsubscribeReply, SUBSCRIBING)
         except RequestFailed as failed:
-            log.info("gateway.subscription.end-postponed", client=self.client_id, reason=failed.text)
+            log.info(
+                "gateway.subscription.end-postponed",
+                client=self.client_id,
+                reason=failed.text,
+                space=self._shared.space,
+            )
             return
         if self.client is not None:
             self.set_sources(reply.sources)
@@ -251,6 +256,7 @@ class MqttSession(Publisher):
             client=self.client_id,
             address=topic,
             names=[self._shared.topics.full(name) for name in names],
+            space=self._shared.space,
         )
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
@@ -368,12 +374,12 @@ class MqttSession(Publisher):
     def failed(self, error: Exception) -> None:
         """End this client's connection after an unexpected error of its own; does not raise, so that other clients go
         on."""
-        log.error("gateway.client.failed", client=self.client_id, exc_info=error)
+        log.error("gateway.client.failed", client=self.client_id, space=self._shared.space, exc_info=error)
         try:
             if self.client is not None:
                 self.client.disconnect(reasons.UNSPECIFIED_ERROR, "an unexpected error of the gateway")
         except Exception as further:
-            log.error("gateway.client.failed", client=self.client_id, exc_info=further)
+            log.error("gateway.client.failed", client=self.client_id, space=self._shared.space, exc_info=further)
             with contextlib.suppress(Exception):
                 self.close(Ending.LOST, None, ())
 

@@ -12,8 +12,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from enmasse.identity.login import Certified
-from enmasse.identity.owned import owner
+from enmasse.identity.owned import Owner, owner
+from enmasse.identity.principal import ANONYMOUS
 from enmasse.logs import log as logs
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.packets import (
@@ -60,6 +62,7 @@ class Connection:
     site. `client_id` is empty until CONNECT, and what the client states until `admitted`."""
 
     __slots__ = (
+        "_admitted",
         "_answered",
         "_any_site",
         "_asked",
@@ -106,6 +109,7 @@ class Connection:
         self.intake = Intake(front, wire, self, _HANDLERS)
         self.output = Output(front, wire)
         self._terms: Terms | None = None
+        self._admitted = False
         self._answered: Callable[[bytes], None] | None = None  # gets the response to a challenge
         self._session: Session | None = None
         self._inbound: Inbound = _NOTHING
@@ -161,7 +165,7 @@ class Connection:
         elif self._terms is None:
             self._refuse(reasons.UNSPECIFIED_ERROR, "no CONNECT in time")
         elif self._unread and now >= self._unread + limits.stall_seconds:
-            log.debug("mqtt.client.stalled", client=self.client_id, peer=self.peer)
+            log.debug("mqtt.client.stalled", client=self.client_id, peer=self.peer, space=self.owner.space)
             self._end(Ending.LOST, reasons.QUOTA_EXCEEDED, "")
             self._wire.abort()
         elif self.intake.held:
@@ -216,7 +220,13 @@ class Connection:
             self.failed(error)
 
     def _give_way(self) -> None:
-        log.info("mqtt.client.closed-for-memory", client=self.client_id, peer=self.peer, bytes=self.kept)
+        log.info(
+            "mqtt.client.closed-for-memory",
+            client=self.client_id,
+            peer=self.peer,
+            bytes=self.kept,
+            space=self.owner.space,
+        )
         if self._session is not None:
             self.fail(reasons.QUOTA_EXCEEDED, _NO_MEMORY)
         elif not self.intake.closed:
@@ -312,6 +322,7 @@ class Connection:
         """Handle the verified user of CONNECT. `client_id` is the client's name from now on: an older connection of the
         same name that waits for its session is closed. `auth_data`: data for CONNACK."""
         self.client_id = client_id
+        self._admitted = True
         terms = self._terms
         if terms is not None and terms.request.auth_method is not None:
             self._terms = terms._replace(request=replace(terms.request, auth_data=auth_data))
@@ -387,8 +398,17 @@ class Connection:
 
     def failed(self, error: Exception) -> None:
         """Close at once after an unexpected error of this connection; other clients go on."""
-        log.error("mqtt.connection.failed", client=self.client_id, peer=self.peer, exc_info=error)
+        log.error(
+            "mqtt.connection.failed", client=self.client_id, peer=self.peer, space=self.owner.space, exc_info=error
+        )
         self._wire.abort()
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose client it is: until `admitted` the anonymous user's, whatever its identifier states."""
+        if self._admitted:
+            return owner(self.client_id)
+        return Owner(ANONYMOUS, self.client_id, self._asked.space or DEFAULT_SPACE)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -414,8 +434,8 @@ class Connection:
         return {
             "protocol": "mqtt",
             "version": {V311: "3.1.1", V5: "5"}.get(V5 if self.output.v5 else V311),
-            "client": owner(self.client_id).client,
-            "user": owner(self.client_id).principal.full_name,
+            "client": self.owner.client,
+            "user": self.owner.principal.full_name,
             "peer": self.peer,
             "opened": round(wall - (self._front.times.now - self._since), 1),
             "keepAlive": 0 if terms is None else terms.keep_alive,
@@ -458,8 +478,9 @@ class Connection:
             condition=reasons.name(reason),
             reason=text,
             peer=self.peer,
-            user=owner(self.client_id).principal.full_name,
+            user=self.owner.principal.full_name,
             client=self.client_id,
+            space=self.owner.space,
         )
 
     def _refuse(self, reason: int, text: str) -> None:
@@ -477,7 +498,12 @@ class Connection:
         if self.intake.closed:
             return
         log.debug(
-            "mqtt.connection.closed", client=self.client_id, peer=self.peer, reason=reasons.name(reason), text=text
+            "mqtt.connection.closed",
+            client=self.client_id,
+            peer=self.peer,
+            reason=reasons.name(reason),
+            text=text,
+            space=self.owner.space,
         )
         if reason not in _USUAL:
             self._note_refused("close", reason, text)

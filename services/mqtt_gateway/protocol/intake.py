@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from enmasse.identity.owned import Owner
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
@@ -60,6 +61,10 @@ class Host(MemoryHolder, Waiter, Protocol):
     """A connection, as its parts see it."""
 
     intake: Intake
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose client it is."""
 
     def fail(self, reason: int, text: str) -> None:
         """Close the connection because of an error: of the client, of the gateway, or of what is behind it."""

@@ -390,7 +390,9 @@ class Outbound:
             if alias:
                 return None
             self._front.dropped += 1
-            log.debug("mqtt.message.not-sent", topic=delivery.topic[:200], reason=str(error))
+            log.debug(
+                "mqtt.message.not-sent", topic=delivery.topic[:200], reason=str(error), space=self._host.owner.space
+            )
             return None
         return data
 

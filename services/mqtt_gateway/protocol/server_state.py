@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from enmasse.identity.owned import Owner
 from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
 from enmasse.network.turns import Turns
@@ -55,6 +56,10 @@ class Connected(Client, Protocol):
     client_id: str
     peer: str
     kept: int
+
+    @property
+    def owner(self) -> Owner:
+        """Return whose client it is."""
 
     @property
     def in_flight(self) -> tuple[int, int]: ...

@@ -13,6 +13,8 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
 from enmasse.identity.login import Login
+from enmasse.identity.principal import ANONYMOUS as NOBODY
+from enmasse.identity.principal import Principal
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener as PeersListener
@@ -158,7 +160,10 @@ class Listener:
             service = self._maker.auth_services.get(plugin) if directory.known else None
 
             def meant(hostname: str | None) -> str | None:
-                return chosen or directory.hosts.get((hostname or "").lower())
+                space = chosen or directory.hosts.get((hostname or "").lower())
+                if space is not None:  # also of a login that is refused
+                    record.principal = Principal(NOBODY, space=space)
+                return space
 
             def go_on() -> None:
                 if record.amqp.unprocessed:

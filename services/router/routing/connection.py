@@ -296,6 +296,7 @@ class RouterConnection:
             client=self.container,
             address=address,
             names=[self.prefix + "/".join(tokens(strip(address).partition("::")[0]))] if address else (),
+            space=(self.principal if self.login is None else self.login.principal).space,
         )
 
     def enter(self, principal: Principal) -> None:

@@ -85,7 +85,7 @@ class Users:
         """Return the login of a client that has presented a certificate with this name, and wants to be the user
         `asked` (empty: whoever it is) of a space; None: it is refused. `peer`: its address."""
         login = self.directory.by_certificate(name, space) if asked in ("", name) else None
-        self.audit.note(Principal(name, space=space).full_name, peer, EXTERNAL, accepted=login is not None)
+        self.audit.note(Principal(name, space=space).full_name, peer, EXTERNAL, accepted=login is not None, space=space)
         return login
 
     def left(self, connection: RouterConnection) -> None:

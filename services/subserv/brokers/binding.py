@@ -14,9 +14,11 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from enmasse.control import ControlError
+from enmasse.identity.owned import space_of_queue
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.stores import StoreError, StoreFull
+from services.subserv.broker_names import queue_name
 from services.subserv.brokers.brokers import Broker, Brokers
 from services.subserv.brokers.conversation import Bound, Refused
 from services.subserv.permits import Permits
@@ -100,7 +102,9 @@ class Binder:
         except (Refused, NotRetained) as error:
             return str(error)
         except StoreError as error:
-            log.get(broker=name).info("subserv.write.refused", id=id[:200], reason=str(error))
+            log.get(broker=name, space=space_of_queue(queue_name(name, id))).info(
+                "subserv.write.refused", id=id[:200], reason=str(error)
+            )
             return STORE_FULL if isinstance(error, StoreFull) else STORE_AWAY
         except ControlError as error:
             return f"broker {name}: {error}"
@@ -113,7 +117,7 @@ class Binder:
         try:
             await while_it_answers(broker, broker.conversation.resume(id))
         except (ControlError, TimeoutError) as error:
-            log.get(broker=broker.name).warning(
+            log.get(broker=broker.name, space=space_of_queue(queue_name(broker.name, id))).warning(
                 "subserv.queue.resumption-postponed", id=id[:200], reason=str(error)[:200]
             )
             broker.conversation.leave_paused(id)

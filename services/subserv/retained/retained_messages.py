@@ -16,12 +16,13 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.seals import Seal
 from enmasse.identity.space_plans import SpacePlans
 from enmasse.logs import log
+from enmasse.model.names import space_of
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import broker_names, records
 from services.subserv.records import RetainedRecord
 from services.subserv.retained import message_forms
-from services.subserv.retained.tree import Retained, RetainedIndex, space_of, user_of
+from services.subserv.retained.tree import Retained, RetainedIndex, user_of
 
 MAX_MESSAGE = 1024 * 1024
 """Bytes of a retained message."""
@@ -176,7 +177,9 @@ class RetainedMessages:
 
     def _refuse(self, broker: str, name: str, reason: str) -> None:
         self.refused += 1
-        log.get(broker=broker).warning("subserv.message.not-retained", topic=name[:200], reason=reason)
+        log.get(broker=broker).warning(
+            "subserv.message.not-retained", topic=name[:200], reason=reason, space=space_of(name)
+        )
 
     async def expire(self) -> None:
         """Delete expired messages. Raises StoreError."""
@@ -229,7 +232,9 @@ class RetainedMessages:
                     try:
                         data = message_forms.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
                     except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
-                        log.get(broker=broker).error("subserv.copy.failed", topic=entry.name[:200], reason=str(error))
+                        log.get(broker=broker, space=space_of(entry.name)).error(
+                            "subserv.copy.failed", topic=entry.name[:200], reason=str(error)
+                        )
                         continue
                     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
                     sent.append(done)

@@ -8,7 +8,7 @@ from typing import Final
 
 from enmasse.identity.authors import Author
 from enmasse.identity.shared_room import SharedRoom
-from enmasse.model.names import AddressName, split_name
+from enmasse.model.names import space_of
 
 PORTION: Final = 1000
 """Names and levels that are looked at in a turn, about 0.5 ms."""
@@ -49,11 +49,6 @@ class Retained:
 def user_of(author: Author | None) -> str:
     """Return the full name of the user that published a message; empty: not stated."""
     return "" if author is None else author.full_name
-
-
-def space_of(name: str) -> str:
-    """Return the address space of a retained message."""
-    return split_name(AddressName(name)).space
 
 
 class _Node:

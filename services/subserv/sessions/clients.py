@@ -428,7 +428,9 @@ class Clients:
             if session is None or not gone:
                 return
             await self._end_subscriptions(session, gone)
-            log.get(client=client).info("subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]])
+            log.get(client=client, space=owner(client).space).info(
+                "subserv.subscriptions.forbidden", filters=[each[:200] for each in gone[:20]]
+            )
             self.disconnect(client, NOT_AUTHORIZED)
 
     async def _end_subscriptions(self, session: Session, gone: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, ControlError, Outcome
 from enmasse.logs import log
+from enmasse.model.names import space_of
 from enmasse.stores import Store, StoreError
 from services.subserv import records
 from services.subserv.retained import message_forms
@@ -46,12 +47,14 @@ class Requeue:
                 try:
                     await self._to_queue(connection, source, messages)
                 except (AmqpError, ControlError, StoreError, TimeoutError, TypeError, ValueError) as error:
-                    log.get().info("subserv.return.failed", address=source, count=len(messages), reason=str(error))
+                    log.get(address=source, space=space_of(source)).info(
+                        "subserv.return.failed", count=len(messages), reason=str(error)
+                    )
             await asyncio.sleep(AGAIN)
 
     async def _to_queue(self, connection: ControlConnection, source: str, messages: Sequence[Message]) -> None:
         if not self._is_queue(source):
-            log.get().warning("subserv.return.dropped", address=source, count=len(messages))
+            log.get().warning("subserv.return.dropped", address=source, count=len(messages), space=space_of(source))
             await self._forget(messages)
             return
         sender = connection.sender(source)
@@ -64,7 +67,9 @@ class Requeue:
                     outcomes: list[asyncio.Future[Outcome]] = []
                     present = {each: data for each, data in zip(some, stored, strict=True) if data}
                     if missing := [each for each in some if each not in present]:
-                        log.get().error("subserv.return.missing", address=source, count=len(missing))
+                        log.get(address=source, space=space_of(source)).error(
+                            "subserv.return.missing", count=len(missing)
+                        )
                         await self._forget(missing)
                     for (_, identity), data in present.items():
                         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

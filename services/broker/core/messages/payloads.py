@@ -46,7 +46,12 @@ class Payloads:
             try:
                 message.place = self._pager.write(payload)
             except OSError as error:
-                _log.warning("broker.paging.failed", address=message.owner.name, reason=str(error))
+                _log.warning(
+                    "broker.paging.failed",
+                    address=message.owner.name,
+                    reason=str(error),
+                    space=message.owner.tenant,
+                )
                 return
         message.payload = None
         self._ledger.put_out(message.size)

@@ -80,7 +80,13 @@ class DeadLetters:
                 auto_create_address=True,
             )
         except errors.BrokerError as error:
-            _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
+            _log.warning(
+                "broker.dead-letter-queue.not-created",
+                target=target,
+                queue=queue.name,
+                reason=str(error),
+                space=queue.address.tenant,
+            )
             if target not in self._catalogue.queues:
                 self._make_queue(target, queue)
 
@@ -91,7 +97,13 @@ class DeadLetters:
                 target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
             )
         except errors.BrokerError as error:
-            _log.warning("broker.dead-letter-queue.not-created", target=target, queue=queue.name, reason=str(error))
+            _log.warning(
+                "broker.dead-letter-queue.not-created",
+                target=target,
+                queue=queue.name,
+                reason=str(error),
+                space=queue.address.tenant,
+            )
             return False
         return True
 

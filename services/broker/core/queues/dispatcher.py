@@ -350,7 +350,12 @@ class Dispatcher(Generic[C]):
         queue = self._queue
         dead = queue.address.dead_letter_address is not None
         _log.error(
-            "broker.message.malformed", queue=queue.name, message=message.id, dead=dead, reason=error.description
+            "broker.message.malformed",
+            queue=queue.name,
+            message=message.id,
+            dead=dead,
+            reason=error.description,
+            space=queue.address.tenant,
         )
         if dead:
             death = Death(Reason.UNDELIVERABLE, error.condition, error.description)

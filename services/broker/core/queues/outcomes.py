@@ -254,6 +254,7 @@ class Outcomes(Generic[C]):
             message=message.id,
             count=self._not_annotated,
             reason=str(error),
+            space=self._queue.address.tenant,
         )
         self._warned, self._not_annotated = now, 0
 

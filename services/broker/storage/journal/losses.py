@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from enmasse.identity.owned import space_of_queue
 from enmasse.logs import log as logs
 from enmasse.storage.decoding import decode
 from enmasse.text import counted
@@ -60,7 +61,14 @@ class Losses:
                 file.write(msgspec.json.encode(loss) + b"\n")
             self._written = True
         except OSError as error:
-            log.warning("broker.loss.not-recorded", file=str(self.path), what=what, queue=queue, reason=str(error))
+            log.warning(
+                "broker.loss.not-recorded",
+                file=str(self.path),
+                what=what,
+                queue=queue,
+                reason=str(error),
+                space=space_of_queue(queue),
+            )
 
     def sync(self) -> None:
         """Make added losses durable, as far as the disk allows."""
