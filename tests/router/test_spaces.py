@@ -11,6 +11,7 @@ from enmasse.amqp.codec.performatives import Accepted, Error, Rejected, Released
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.termini import SENDER, SPACE
 from enmasse.identity.principal import Principal
+from services.router.routing.brokers import relay
 from tests.router.spaces import NAMES, Client, World, reason
 
 ALL = ("default", "one", "two")
@@ -132,19 +133,45 @@ def test_a_dynamic_target_belongs_to_its_owners_space(world: World, space: str) 
         assert (error is None) is (client.space == space)
 
 
-def test_a_broker_that_knows_no_spaces_gets_no_message_for_the_default_one() -> None:
+def test_a_broker_that_knows_no_spaces_gets_each_message_on_a_link_of_its_address() -> None:
     """Its anonymous terminus would look for the name in the default space."""
     world = World(*ALL, knows_spaces=False)
-    reader = world.client()
-    reader.receiver("news")
-    client = world.client("one")
-    assert "takes no anonymous messages" in reason(client.send(client.sender(None), "x", to="news"))
-    assert client.send(client.sender("news"), "x") == Accepted()  # by a link of its own
+    readers = {space: world.client(space) for space in ALL}
+    for reader in readers.values():
+        reader.receiver("news/#")
+    relays = {space: world.client(space, "sends") for space in ALL}
+    for space, client in relays.items():
+        anonymous = client.sender(None)
+        for topic in ("news/a", "news/b", "news/a"):
+            assert client.send(anonymous, f"{space} {topic}", to=topic) == Accepted()
+        assert "amqp:not-found" in reason(client.send(anonymous, "x", to="other"))
+    for space, reader in readers.items():
+        assert reader.take() == [f"{space} news/a", f"{space} news/b", f"{space} news/a"]
+    client, other = relays["one"], readers["two"]
     address = client.receiver(None, dynamic=True, capabilities=TEMPORARY).remote_source.address
     assert client.send(client.sender(address), "reply") == Accepted()
-    assert (client.take(), reader.take()) == (["reply"], [])
-    error = reader.refused(reader.sender(address))
+    assert client.send(client.sender(None), "relayed", to=address) == Accepted()
+    assert (client.take(), other.take()) == (["reply", "relayed"], [])
+    error = other.refused(other.sender(address))
     assert error is not None and error.condition == "amqp:not-found"
+    assert "amqp:not-found" in reason(other.send(other.sender(None), "x", to=address))
+
+
+def test_links_of_single_addresses_at_a_broker_that_knows_no_spaces_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "MAX_LINKS", 4)
+    world = World(*ALL, knows_spaces=False)
+    client, reader = world.client("one", "sends"), world.client("one")
+    reader.receiver("news/#")
+    anonymous = client.sender(None)
+    broker: Any = world.wires[0].far.context
+    before = len(broker.links)
+    topics = [f"news/{number}" for number in range(10)] * 2
+    for topic in topics:
+        assert client.send(anonymous, topic, to=topic) == Accepted()
+        assert len(broker.links) <= before + 4
+    assert reader.take() == topics
 
 
 def test_durable_subscriptions_of_equal_clients_are_three(world: World) -> None:

@@ -245,9 +245,9 @@ class AnonymousInLink(InLink):
                 except AmqpError:
                     self.connection.owner.policy.links_denied += 1
                     raise
-            broker = self._broker(text)
-            if broker is not None:
-                out = self._relays.to(broker)
+            found = self._broker(text)
+            if found is not None:
+                out = self._relays.to(*found)
                 self._remember(to, text, out)
                 return out.address
             address = addresses.for_message(text, self._prefix)
@@ -273,9 +273,10 @@ class AnonymousInLink(InLink):
         if len(to) <= MAX_CACHED and self._temporaries.broker_of(name) is None and routes.alone("in", name):
             self._relayed[to] = (out, name)
 
-    def _broker(self, text: str) -> RouterConnection | None:
-        """Return the broker of an address that is reached by links to a broker, not by an address of the router; None
-        for other addresses. Raises AmqpError if the broker is not connected, takes no such messages, or is internal."""
+    def _broker(self, text: str) -> tuple[RouterConnection, str] | None:
+        """Return the broker of an address that is reached by links to a broker, not by an address of the router, and
+        the address's full name; None for other addresses. Raises AmqpError if the broker is not connected, takes no
+        such messages, or is internal."""
         parsed = parse(text, self._addresses.router_id, self._prefix)
         self._temporaries.check(self.connection, parsed.name, self._prefix)
         if parsed.kind != MOBILE:
@@ -287,9 +288,11 @@ class AnonymousInLink(InLink):
             route, broker = found
             if route.config.external(parsed.name) != parsed.name:
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
-        if broker is not None and not relays(broker, self._prefix):
+        if broker is None:
+            return None
+        if not relays(broker):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
-        return broker
+        return broker, parsed.name
 
 
 def _delayed(head: bytes) -> bool:

@@ -7,7 +7,7 @@ client.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from enmasse.amqp.codec.performatives import Source, Target
@@ -24,12 +24,18 @@ from services.router.routing.links.out_link import OutLink
 CAPABILITY = "ANONYMOUS-RELAY"
 
 
-def relays(broker: RouterConnection, prefix: str = "") -> bool:
-    """Return True if the broker takes messages for all its addresses on one link. `prefix`: of the address space of the
-    sender, in which the broker has to look for them."""
+MAX_LINKS = 256
+"""Links of one sender to single addresses; one that is idle gives way."""
+
+
+def relays(broker: RouterConnection) -> bool:
+    """Return True if the broker takes messages for all its addresses on one link."""
+    return CAPABILITY in _offered(broker)
+
+
+def _offered(broker: RouterConnection) -> Collection[str]:
     opened = broker.amqp.remote_open
-    offered = (opened.offered_capabilities or ()) if opened is not None else ()
-    return CAPABILITY in offered and (not prefix or SPACES in offered)
+    return (opened.offered_capabilities or ()) if opened is not None else ()
 
 
 def _ignore() -> None: ...
@@ -45,6 +51,11 @@ class RelayOut(OutLink):
 
     __slots__ = ("_ended", "_relays", "_seen", "_stalled")
     faces_client = False
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing waits, and nothing that was sent has no outcome."""
+        return not self.queue and self.stream is None and not self.sender.unsettled
 
     def __init__(self, relays: Relays, broker: RouterConnection, sender: Sender, address: RoutedAddress) -> None:
         super().__init__(broker, sender, address)
@@ -105,7 +116,8 @@ class Relays:
     """The links of one anonymous sender to the brokers it sends to.
 
     `withhold` and `grant` stop and restart its credit. It has no credit while too many messages wait for a link
-    (`_held`). `space`: of its messages, empty: the default one.
+    (`_held`). `space`: of its messages, empty: the default one. At a broker that knows no spaces, and would look for
+    `to` in the default one, each address has a link of its own.
     """
 
     __slots__ = ("_addresses", "_client", "_grant", "_held", "_outs", "_space", "_withhold")
@@ -124,20 +136,30 @@ class Relays:
         self._withhold = withhold
         self._grant = grant
         self._held: set[RelayOut] = set()
-        self._outs: dict[RouterConnection, RelayOut] = {}
+        self._outs: dict[tuple[RouterConnection, str | None], RelayOut] = {}
 
-    def to(self, broker: RouterConnection) -> RelayOut:
-        """Return the link to this broker. Raises AmqpError if it cannot be opened."""
-        out = self._outs.get(broker)
+    def to(self, broker: RouterConnection, name: str) -> RelayOut:
+        """Return the link to this broker for messages to the address of this full name. Raises AmqpError if it cannot
+        be opened."""
+        target = name if self._space and SPACES not in _offered(broker) else None
+        out = self._outs.get((broker, target))
         if out is None or not out.usable:
-            out = self._outs[broker] = self._attach(broker)
+            if len(self._outs) >= MAX_LINKS:
+                self._make_room()
+            out = self._outs[broker, target] = self._attach(broker, target)
         return out
 
-    def _attach(self, broker: RouterConnection) -> RelayOut:
+    def _make_room(self) -> None:
+        self._outs = {key: out for key, out in self._outs.items() if out.usable}
+        spare = next((key for key, out in self._outs.items() if out.idle), None)
+        if spare is not None and len(self._outs) >= MAX_LINKS:
+            self._outs.pop(spare).end()
+
+    def _attach(self, broker: RouterConnection, target: str | None) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
-        states = stated({}, self._client.sender, self._space) or None
-        sender: Any = session.attach_sender(name, Source(), Target(), properties=states)
+        states = stated({}, self._client.sender, self._space if target is None else "") or None
+        sender: Any = session.attach_sender(name, Source(), Target(address=target), properties=states)
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)
         broker.add(out)
