@@ -167,6 +167,7 @@ ERRORS = (
     Error("start.port.not-available", "The system refuses a port of the suite.", "Choose other ports with --port-offset."),
     Error("start.ports.used-up", "No internal port is free.", "Stop some processes."),
     Error("start.redis.missing", "--store needs the Python package `redis`.", "pip install 'enmasse[redis]'."),
+    Error("start.spaces.unprotected", "`--router qdrouterd` lets clients without credentials in, and there are address spaces, whose addresses these would reach.", "Add a user with `enmasse user add` before the start, or use the embedded router."),
     Error("start.spark.invalid", "There is something wrong in the file of the pipeline that `--with spark` runs.", "Correct what the message states, or name another file."),
     Error("start.spark.missing", "`--with spark` is given, but PySpark or Java is not installed.", "pip install 'enmasse[spark]', and install Java 17 or newer."),
     Error("start.tls.damaged", "A file of the certificates that `--tls auto` made is damaged or missing.", "Put it back from a backup, or delete the folder `tls` in the data folder; clients must trust the new CA then."),

@@ -38,6 +38,7 @@ from enmasse.supervisor.plan.services import (
     USERS,
     Options,
     admits_anonymous,
+    asks_for_users,
     embedded_kinds,
     has_users,
     kept_users,
@@ -334,6 +335,7 @@ def check_config(options: Options) -> None:
     fails. Invalid entries in files that parse do not prevent the start.
     """
     folder = options.config
+    _check_separation(options)
     if is_configured(options.data):
         return
     if folder.exists() and not folder.is_dir():
@@ -356,6 +358,22 @@ def check_config(options: Options) -> None:
             *lines,
             f"Correct {'it' if len(lines) == 1 else 'them'}; `enmasse init DIR` writes an example.",
         )
+
+
+def _check_separation(options: Options) -> None:
+    """Raise StartError if there are address spaces that the router would not keep clients out of."""
+    path = options.config / "spaces.json"
+    if asks_for_users(options) or not path.is_file():
+        return
+    from enmasse.model.jsonfile import Unparsable, parse
+
+    with contextlib.suppress(Unparsable, OSError):
+        if parse(path.name, read_file(path)).entries:
+            raise StartError(
+                "start.spaces.unprotected",
+                f"{path}: Qpid Dispatch lets clients without credentials reach the addresses of every space. Add a "
+                "user to users.json first, or use the embedded router.",
+            )
 
 
 def _content(path: Path) -> Content:

@@ -79,6 +79,11 @@ class Authenticator:
         """Return whether users are known, so that a password can be right or wrong."""
         return self.users.known and not self.users.anonymous
 
+    @property
+    def has_spaces(self) -> bool:
+        """Return True if there are address spaces beside the default one."""
+        return bool(self.users.spaces)
+
     def begin(self, who: Principal, address: str | None) -> bool:
         """Return whether this user may try now: neither has to wait, nor has too many attempts under way."""
         user = who.full_name

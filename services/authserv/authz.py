@@ -20,9 +20,13 @@ NOTHING: Final[dict[str, Array]] = {}
 """Allows nothing; without the property a router would allow everything."""
 
 
-def address_authz(rights: Rights, user: str) -> dict[str, Array]:
+_ALL: Final = "#"
+
+
+def address_authz(rights: Rights, user: str, *, spaces: bool = False) -> dict[str, Array]:
     """Return key → array of operations, for the Open of Qpid Dispatch. Left out: patterns with `*` for one word, and
-    those of which a part is denied, and names with a comma, at which Dispatch would split them."""
+    those of which a part is denied, names with a comma, at which Dispatch would split them, and `#` while there are
+    other address `spaces` than the default one: Dispatch would allow their addresses with it."""
     found: dict[str, list[Operation]] = {}
     for rule in rights.rules:
         permission = rule.permission
@@ -30,7 +34,7 @@ def address_authz(rights: Rights, user: str) -> dict[str, Array]:
             continue
         for pattern in permission.addresses:
             name = expanded(pattern, user)
-            for key in _keys(name):
+            for key in () if spaces and name == _ALL else _keys(name):
                 operations = found.setdefault(key, [])
                 operations += [
                     operation
@@ -62,7 +66,7 @@ def _arrays(found: dict[str, list[Operation]]) -> dict[str, Array]:
 
 
 def _keys(pattern: str) -> list[str]:
-    if pattern == "#":
+    if pattern == _ALL:
         return ["*"]
     if pattern.endswith(("/#", ".#")):
         return [pattern[:-2], f"{pattern[:-2]}/*", f"{pattern[:-2]}.*"]

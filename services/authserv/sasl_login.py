@@ -103,7 +103,8 @@ class SaslLogin(Handler):
         if principal.space != DEFAULT_SPACE:
             properties[Symbol("space")] = principal.space
         if AUTHZ in desired:
-            authz = address_authz(self._logins.rights(principal), principal.name)
+            spaces = self._logins.has_spaces
+            authz = address_authz(self._logins.rights(principal), principal.name, spaces=spaces)
             properties[Symbol("address-authz")] = authz
             c.open_fields.offered_capabilities = (Symbol(AUTHZ),)
         c.open_fields.properties = {**(c.open_fields.properties or {}), **properties}

@@ -40,6 +40,10 @@ DOUBLED, DOUBLED_WITHIN = 3, 30.0
 """Number of replaced connections of a router, and seconds, above which two routers are taken to share one id."""
 DOUBLED_TEXT = "several routers have this id and replace each other: give each an id of its own"
 FOREIGN_SHOWN = 5
+NOT_KEPT_APART = (
+    "Qpid Dispatch would let clients without credentials reach the addresses of every space: add users, and start "
+    "`enmasse up` again, or use the embedded router (docs/engines.md)"
+)
 NAME_IT = "; with a brokers.json, name it, or its flavor, there"
 _LOG = log.get()
 
@@ -85,6 +89,9 @@ class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, f
     know their credential themselves."""
     authenticate: bool = False
     """No client may skip SASL: Dispatch does not ask the service about one that does, and lets it in."""
+    spaces: bool = True
+    """Routers keep clients out of address spaces other than their own. False: routers of Dispatch whose clients need no
+    credentials, which get no addresses of spaces."""
     static: tuple[str, ...] = ("ragent",)
     """Names of entities in the routers' own configuration: they are not reported as foreign."""
 
@@ -115,6 +122,7 @@ class RouterAgent:
             authenticate=config.authenticate,
             broker_profile=config.broker_profile,
             router_secrets=config.router_secrets,
+            spaces=config.spaces,
         )
         self.routers: dict[str, ManagedRouter] = {}
         self.by_hand = ManualBrokers(config.name, self._contents_changed, self._restarted)
@@ -299,6 +307,8 @@ class RouterAgent:
 
     def _unroutable(self, name: AddressName, type_: AddressType, active: Collection[str]) -> str:
         """Return what prevents the address from working on every router; empty if nothing does."""
+        if not self.desired.may_have(name):
+            return NOT_KEPT_APART
         if not self.routers:
             return "no router is connected"
         entity = TYPES[type_].entity

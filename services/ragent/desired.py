@@ -13,7 +13,7 @@ import msgspec
 
 from enmasse.model import feeds
 from enmasse.model.address_types import AddressType
-from enmasse.model.names import AddressName
+from enmasse.model.names import SPACE, AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
 from services.ragent.entities import ClientListener, Entity, EntityKey, RouterLogin, RouterWork
@@ -35,6 +35,7 @@ class Desired:
         broker_profile: str | None = None,
         router_secrets: str | None = None,
         authenticate: bool = False,
+        spaces: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
@@ -49,6 +50,7 @@ class Desired:
         self._mqtt = mqtt
         self._sasl_plugin = sasl_plugin
         self._authenticate = authenticate
+        self._spaces = spaces
         self._types: dict[AddressName, AddressType] = {}
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
@@ -120,8 +122,14 @@ class Desired:
 
     # what one router is to have
 
+    def may_have(self, name: AddressName) -> bool:
+        """Return whether routers may have the address: they would not keep clients out of other spaces' otherwise."""
+        return self._spaces or not name.startswith(SPACE)
+
     def work(self, router: str, name: AddressName) -> RouterWork | None:
         """Return the work of a router for the address."""
+        if not self.may_have(name):
+            return None
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
         if type_ is None and name in self._invalid:  # an invalid entry: keep what the placements show
             type_ = next((p.type for p in placed if p.active), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,15 @@ def test_what_can_be_expressed_is_allowed() -> None:
     rights = Permissions({"alice": Granted(permissions=(permission,))}).rights(Principal("alice"))
     keys = {key: list(value.values) for key, value in address_authz(rights, "alice").items()}
     assert all(dispatch_allows(keys, "send", name) for name in ("a", "b", "b/x", "b.x", "b/x/y"))
+
+
+@pytest.mark.parametrize("spaces", [False, True])
+def test_every_address_is_not_those_of_address_spaces(spaces: bool) -> None:
+    permission = Permission(effect="allow", operations=("send", "recv"), addresses=("#", "a", "b/#"))
+    rights = Permissions({"alice": Granted(permissions=(permission,))}).rights(Principal("alice"))
+    keys = {key: list(value.values) for key, value in address_authz(rights, "alice", spaces=spaces).items()}
+    assert dispatch_allows(keys, "send", "!!one/a") is not spaces
+    assert all(dispatch_allows(keys, "recv", name) for name in ("a", "b", "b/x"))
 
 
 def test_a_name_with_a_comma_is_left_out() -> None:

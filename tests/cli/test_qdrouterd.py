@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,9 +13,11 @@ import pytest
 from enmasse.engines.choices import ROUTERS
 from enmasse.engines.engine import RouterEngine
 from enmasse.engines.program import Spec
+from enmasse.supervisor import start
+from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import InternalPorts
-from enmasse.supervisor.plan.services import Options, router
+from enmasse.supervisor.plan.services import Options, fixed_services, router
 from tests import one_program
 from tests.cli.running import Up, alive, enmasse, wait_for
 
@@ -49,6 +53,23 @@ def test_no_router_to_run(config: Path, tmp_path: Path, script: str | None, said
     assert said in line
     assert "Install Apache Qpid Dispatch Router 1.19" in line
     assert not (tmp_path / "data").exists()
+
+
+def test_address_spaces_need_users_behind_dispatch(config: Path, tmp_path: Path) -> None:
+    (config / "spaces.json").write_text('{"one": {}}')
+    found = []
+    for users in (False, True):
+        if users:
+            (config / "users.json").write_text(json.dumps({"alice": {"permissions": []}}))
+            (config / "users.json").chmod(0o600)
+        options = Options(config, tmp_path / "data", router="qdrouterd", users=users)
+        with contextlib.suppress(StartError) if users else pytest.raises(StartError, match="Add a user to users"):
+            start._check_separation(options)
+        ports = InternalPorts(tmp_path / f"ports-{users}", [])
+        settings = {each.kind: each.settings for each in fixed_services(options, DataDir(tmp_path), ports)}
+        ports.close()
+        found.append(settings["ragent"]["spaces"])
+    assert found == [False, True]
 
 
 OURS = ("management", "mode", "port", "access")

@@ -28,6 +28,7 @@ class World:
         self.health_port = free_port()
         self.listener_of: str | None = None
         self.mqtt = False
+        self.spaces = True
         self.detail = ""
         self._stop = asyncio.Event()
         self._agent: asyncio.Task[None] | None = None
@@ -53,6 +54,7 @@ class World:
             configserv=f"127.0.0.1:{self._configserv_port}",
             listeners=(ClientListener("amqp", "127.0.0.1", self.client_port, router=self.listener_of),),
             mqtt=self.mqtt,
+            spaces=self.spaces,
         )
 
     async def stop_agent(self) -> None:

@@ -77,6 +77,25 @@ def test_without_router_or_placement_nothing_is_ready(play: Play) -> None:
     play(scenario)
 
 
+def test_routers_that_keep_no_clients_apart_lose_the_addresses_of_spaces(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        tenant = {"!!one/q": ALL["q"], "!!one/any": ALL["any"]}
+        world.configserv.place(PLACED | {"!!one/q": PLACED["q"]})
+        world.configserv.addresses(ALL | tenant)
+        await world.ready(*ALL, *tenant)
+        assert world.router.names(AUTO_LINK) > names("in/b-0/q", "out/b-0/q")
+        await world.stop_agent()
+        world.spaces = False
+        await world.start_agent()
+        await world.reported("!!one/q", "Dispatch would let clients without credentials")
+        await world.reported("!!one/any", "add users")
+        await world.ready(*ALL)
+        await until(lambda: world.router.names(ADDRESS) == names("address/any", "address/multi", "address/q"))
+        assert world.router.names(AUTO_LINK) == names("in/b-0/q", "out/b-0/q")
+
+    play(scenario)
+
+
 def test_a_router_that_restarts_is_configured_again_with_its_listeners_last(play: Play) -> None:
     async def scenario(world: World) -> None:
         await begin(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from tests import one_program
 from tests.artemis import ENVIRONMENT
 from tests.spark import sinking
 from tests.system.amqp_users import PATIENCE, proton, send_one
+from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces
+from tests.system.mqtt_of_spaces import user as of_space
 from tests.system.users import allow, entry, write_users
 
 
@@ -72,6 +75,44 @@ def test_users_present_at_the_start_log_in_through_dispatch_and_the_sink_of_spar
             assert refused(connection.create_sender, address) and refused(connection.create_receiver, address), address
         check_sink(suite, tmp_path, *sunk)
         assert suite.down() == 0
+
+
+@pytest.mark.needs("qdrouterd")
+def test_address_spaces_behind_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MQTT clients of three spaces have equal names; AMQP clients are those of the default space, and stay there."""
+    monkeypatch.setenv("ENMASSE_ROUTER", "qdrouterd")
+    with suite_with_spaces(tmp_path) as suite:
+        for space in ALL[1:]:
+            tenant = proton(suite, of_space(space), PASSWORD)  # Dispatch heeds only the rights: none
+            for address in ("jobs", "news/a", f"!!{space}/jobs", "$management"):
+                assert refused(tenant.create_sender, address) and refused(tenant.create_receiver, address)
+        users = json.loads((suite.config / "users.json").read_text())
+        users["bob"] = entry("pw-b", allow("jobs", "news/#"))
+        (suite.config / "users.json").write_text(json.dumps(users))
+        wait_for("bob is known", lambda: logs_in(suite, "bob", "pw-b"))
+        everything, some = proton(suite, "alice", PASSWORD), proton(suite, "bob", "pw-b")
+        for name in ("jobs", "news/a", "cast"):
+            for address in (name, f"!!one/{name}", f"/!!two/{name}"):
+                assert refused(everything.create_sender, address) and refused(everything.create_receiver, address)
+                assert address == "jobs" or address == "news/a" or refused(some.create_receiver, address), address
+        receivers = {space: Device(suite, space, "receiver") for space in ALL}
+        for receiver in receivers.values():
+            receiver.subscribe("jobs/#")
+        send_one(some, "jobs", "of the default space")
+        for receiver in receivers.values():
+            receiver.publish("jobs", "end")
+        found = {space: [payload for _, payload in each.until("end")] for space, each in receivers.items()}
+        assert found == {"default": ["of the default space"], "one": [], "two": []}
+        for receiver in receivers.values():
+            receiver.close()
+
+
+def logs_in(suite: Suite, user: str, password: str) -> bool:
+    try:
+        proton(suite, user, password).close()
+    except ConnectionException:
+        return False
+    return True
 
 
 def check_sink(suite: Suite, folder: Path, queue: str, dead: str) -> None:

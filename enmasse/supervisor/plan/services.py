@@ -279,6 +279,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 mqtt=options.has_mqtt,
                 sasl_plugin=AUTHSERV if asks_for_users(options) else None,
                 authenticate=options.users and not knows_roles(options),
+                spaces=asks_for_users(options),
                 static=["ragent", *ROUTERS_LISTENERS],
             ),
         ),
