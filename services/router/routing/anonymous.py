@@ -275,15 +275,19 @@ class AnonymousInLink(InLink):
 
     def _broker(self, text: str) -> tuple[RouterConnection, str] | None:
         """Return the broker of an address that is reached by links to a broker, not by an address of the router, and
-        the address's full name; None for other addresses. Raises AmqpError if the broker is not connected, takes no
+        the broker's name for it; None for other addresses. Raises AmqpError if the broker is not connected, takes no
         such messages, or is internal."""
         parsed = parse(text, self._addresses.router_id, self._prefix)
         self._temporaries.check(self.connection, parsed.name, self._prefix)
         if parsed.kind != MOBILE:
             return None
         self.connection.check_name(parsed.name)
-        broker = self._temporaries.broker_of(parsed.name)
-        found = None if broker is not None else self._link_routes.find("in", parsed.name)
+        broker, name = self._temporaries.broker_of(parsed.name), parsed.name
+        found = None
+        if broker is not None:
+            name = self._temporaries.node_of(parsed.name)
+        else:
+            found = self._link_routes.find("in", parsed.name)
         if found is not None:
             route, broker = found
             if route.config.external(parsed.name) != parsed.name:
@@ -292,7 +296,7 @@ class AnonymousInLink(InLink):
             return None
         if not relays(broker):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
-        return broker, parsed.name
+        return broker, name
 
 
 def _delayed(head: bytes) -> bool:

@@ -139,8 +139,8 @@ class Relays:
         self._outs: dict[tuple[RouterConnection, str | None], RelayOut] = {}
 
     def to(self, broker: RouterConnection, name: str) -> RelayOut:
-        """Return the link to this broker for messages to the address of this full name. Raises AmqpError if it cannot
-        be opened."""
+        """Return the link to this broker for messages to the address that it calls `name`. Raises AmqpError if it
+        cannot be opened."""
         target = name if self._space and SPACES not in _offered(broker) else None
         out = self._outs.get((broker, target))
         if out is None or not out.usable:
