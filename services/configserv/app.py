@@ -17,6 +17,7 @@ from enmasse.process import settings
 from services.configserv import editing, space_users
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.loading import Loading
+from services.configserv.resources.endpoint_exports import EndpointExports
 from services.configserv.resources.object_status_writer import StatusWriter
 from services.configserv.resources.object_views import CustomResources
 from services.configserv.service import ConfigService, ConfigservSettings
@@ -122,12 +123,18 @@ async def _in_cluster(
 
     driver.on_orders = lambda orders: store.carry_out(orders, force)
 
-    writer = None if resources is None else StatusWriter(resources, service)
+    writer = exports = None
+    if resources is not None:
+        writer = StatusWriter(resources, service)
+        exports = EndpointExports(resources, place.namespace, place.release, writer.changed)
+        writer.problems = lambda: exports.problems
+        resources.on_spaces = lambda: show()
 
     def show() -> None:
         maps.changed()
-        if writer is not None:
+        if writer is not None and exports is not None:
             writer.changed()
+            exports.changed()
 
     def take(applied: Applied) -> None:
         service.take(applied)
@@ -144,6 +151,7 @@ async def _in_cluster(
     service.on_status = show
     await _serve(config, service, health, driver, loading, stop)
     maps.close()
-    if writer is not None:
+    if writer is not None and exports is not None:
         writer.close()
+        exports.close()
     await member.close()

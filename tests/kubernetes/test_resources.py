@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from enmasse.identity.proofs.passwords import proves
 from enmasse.testing import wait_for
@@ -21,6 +24,16 @@ ROOT = Path(__file__).parents[2]
 FLAVORS_OF_ALL = {**FLAVORS, "t": {"type": "topic", "templateName": "topic-persisted"}}
 ENMASSE, USERS, ADMIN = "enmasse.io/v1beta1", "user.enmasse.io/v1beta1", "admin.enmasse.io/v1beta2"
 WITHOUT_DEFINITIONS = ("--set=customResources.definitions=false",)
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----\n"
+AMQP = {"amqp": 5672, "amqps": 5671}
+ENDPOINTS = {
+    "messaging": {
+        "host": "enmasse-router.x.svc",
+        "ports": AMQP,
+        "external_host": "mq.example.com",
+        "external_ports": {"amqps": 443},
+    }
+}
 PASSWORD = "cGFzc3dvcmQ="
 """`password`, in base64."""
 
@@ -37,6 +50,7 @@ def pod(defined: Cluster, tmp_path: Path) -> Iterator[Pod]:
     """A configserv that reads them, with users and spaces; not started."""
     namespace = defined.namespace()
     options = ["--set=customResources.enabled=true", "--set=customResources.passwordSecrets={shop-stock}"]
+    (tmp_path / "ca.crt").write_bytes(CERTIFICATE)
     options.append("--set=users.enabled=true")
     user = grant(defined, namespace, "configserv", options=options)
     grant(defined, namespace, "authserv", "Secret", options=options)
@@ -49,7 +63,8 @@ def pod(defined: Cluster, tmp_path: Path) -> Iterator[Pod]:
     users.mkdir()
     with pods(tmp_path, defined, namespace, "one", user=user) as (one,):
         driver = {"kind": "kubernetes", "namespace": namespace, "users": str(users / "users.json")}
-        one.settings["driver"] = {**driver, "custom_resources": {}}
+        resources = {"endpoints": ENDPOINTS, "authority": str(tmp_path / "ca.crt"), "hosts": ["enmasse-router.x.svc"]}
+        one.settings["driver"] = {**driver, "custom_resources": resources}
         one.file.write_text(json.dumps(one.settings))
         yield one
 
@@ -326,6 +341,137 @@ def test_resources_of_the_default_space(pod: Pod) -> None:
     }
     wait_phases(pod, "messagingusers", default_bob="Active")
     assert list(pod.feed("permissions/changes")["users"]) == ["bob"]
+
+
+def exporting(name: str, *exports: tuple[str, str]) -> dict[str, Any]:
+    endpoint = {"name": "messaging", "service": "messaging"}
+    asked = [{"kind": kind, "name": name} for kind, name in exports]
+    mqtt = {"name": "mqtt", "service": "mqtt", "cert": {"provider": "selfsigned"}}
+    return space(name, endpoints=[{**endpoint, "exports": asked}, mqtt])
+
+
+def granted(cluster: Cluster, namespace: str, *names: str, account: str) -> None:
+    """Let an account export to these objects, as docs/custom-resources.md shows it."""
+    page = (ROOT / "docs" / "custom-resources.md").read_text()
+    (text,) = (block for block in page.split("\n\n") if block.startswith("    apiVersion: rbac"))
+    role, binding = yaml.safe_load_all(textwrap.dedent(text))
+    role["rules"][1]["resourceNames"] = list(names)
+    (subject,) = binding["subjects"]
+    assert subject["name"] == "enmasse-configserv"
+    subject["namespace"] = account
+    cluster.apply(role, binding, namespace=namespace)
+
+
+def test_endpoints_are_shown_and_exported_to_objects_of_the_namespace(pod: Pod) -> None:
+    cluster, namespace = pod.cluster, pod.namespace
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign"}, "data": {"of": "others"}}
+    exports = ("ConfigMap", "where"), ("Secret", "where"), ("Service", "where"), ("ConfigMap", "foreign")
+    cluster.apply(foreign, exporting("one", *exports, ("ConfigMap", "enmasse-addresses")), namespace=namespace)
+    pod.start()
+    pod.wait_ready()
+    shown = wait_phases(pod, "addressspaces", one="Active")["one"]
+    ports = [{"name": name, "port": port} for name, port in AMQP.items()]
+    messaging, mqtt = shown["endpointStatuses"]
+    certificate = base64.b64encode(CERTIFICATE).decode()
+    messages = messaging.pop("messages", [])
+    assert messaging == {
+        "name": "messaging",
+        "cert": certificate,
+        "serviceHost": "enmasse-router.x.svc",
+        "servicePorts": ports,
+        "externalHost": "mq.example.com",
+        "externalPorts": [{"name": "amqps", "port": 443}],
+    }
+    assert shown["caCert"] == certificate
+    assert mqtt["name"] == "mqtt" and "set the value mqtt.enabled" in mqtt["messages"][0]
+
+    def messages_of(endpoint: int) -> list[str]:
+        pod.again()
+        found: list[str] = statuses(pod, "addressspaces")["one"]["endpointStatuses"][endpoint].get("messages", [])
+        return found
+
+    # In the namespace of the release it may make ConfigMaps.
+    wait_for("rights are missing", lambda: len(messages_of(0)) == 4)
+    messages = messages_of(0)
+    for missing in messages[:2]:
+        assert "allow the service account enmasse-configserv of the namespace" in missing
+    assert "names of the release itself begin so" in messages[-1]
+    assert sum("spec.endpoints" in each for each in statuses(pod, "addressspaces")["one"]["messages"]) == 6
+
+    granted(cluster, namespace, "where", "foreign", account=namespace)
+    cluster.apply(exporting("one", *exports), namespace=namespace)
+    wait_for("one is left", lambda: len(messages_of(0)) == 1)
+    assert "'foreign': it is there already and not an export of this object" in messages_of(0)[0]
+    assert cluster.get("configmaps", "foreign", namespace=namespace)["data"] == {"of": "others"}
+    data = {
+        "service.host": "enmasse-router.x.svc",
+        "service.port.amqp": "5672",
+        "service.port.amqps": "5671",
+        "external.host": "mq.example.com",
+        "external.port.amqps": "443",
+        "ca.crt": CERTIFICATE.decode(),
+    }
+    made = cluster.get("configmaps", "where", namespace=namespace)
+    assert made["data"] == data and made["metadata"]["ownerReferences"][0]["kind"] == "AddressSpace"
+    secret = cluster.get("secrets", "where", namespace=namespace)["data"]
+    assert {key: base64.b64decode(value).decode() for key, value in secret.items()} == data
+    service = cluster.get("services", "where", namespace=namespace)["spec"]
+    assert service["externalName"] == "enmasse-router.x.svc.cluster.local"
+    assert [(each["name"], each["port"]) for each in service["ports"]] == list(AMQP.items())
+    assert pod.feed("permissions/changes")["spaces"]["one"]["hosts"] == [
+        f"where.{namespace}", f"where.{namespace}.svc", f"where.{namespace}.svc.cluster.local"
+    ]  # fmt: skip
+
+    cluster.kubectl("delete", "configmap", "foreign", "--namespace", namespace)
+    pod.kill()
+    resources = pod.settings["driver"]["custom_resources"]
+    resources["endpoints"] = {"messaging": {"host": "other.x.svc", "ports": {"amqps": 5671}}}
+    pod.file.write_text(json.dumps(pod.settings))
+    pod.start()
+    pod.wait_ready()
+    changed = {"service.host": "other.x.svc", "service.port.amqps": "5671", "ca.crt": CERTIFICATE.decode()}
+
+    def are_changed() -> bool:
+        found = {each["metadata"]["name"]: each.get("data") for each in objects(pod, "configmaps")}
+        return found.get("where") == found.get("foreign") == changed
+
+    wait_for("they are updated", are_changed)
+    wait_for("and shown", lambda: not messages_of(0))
+    assert "externalHost" not in statuses(pod, "addressspaces")["one"]["endpointStatuses"][0]
+    service = cluster.get("services", "where", namespace=namespace)["spec"]
+    assert service["externalName"] == "other.x.svc.cluster.local" and len(service["ports"]) == 1
+
+
+def test_a_tenant_takes_no_host_of_the_release_or_of_another_tenant(defined: Cluster, tmp_path: Path) -> None:
+    namespace, one, two = (defined.namespace() for _ in range(3))
+    assigned = {one: ["one"], two: ["two", "three"]}
+
+    def at(name: str, host: str) -> dict[str, Any]:
+        return space(name, endpoints=[{"name": "messaging", "service": "messaging", "host": host}])
+
+    defined.apply(
+        config_map("enmasse-flavors", "flavors", {"flavors.json": FLAVORS_OF_ALL}),
+        config_map("enmasse-addresses", "addresses", {}),
+        namespace=namespace,
+    )
+    defined.apply(at("two", "shop.example.com"), at("three", "MQ.example.com"), namespace=two)
+    made = defined.get("addressspaces", "two", namespace=two)["metadata"]["creationTimestamp"]
+    defined.apply(later := at("one", "shop.example.com"), namespace=one)
+    while defined.get("addressspaces", "one", namespace=one)["metadata"]["creationTimestamp"] == made:
+        defined.kubectl("delete", "addressspace", "one", "--namespace", one)
+        defined.apply(later, namespace=one)
+    with pods(tmp_path, defined, namespace, "one") as (pod,):
+        resources = {"namespaces": assigned, "hosts": ["mq.example.com"]}
+        pod.settings["driver"] = {"kind": "kubernetes", "namespace": namespace, "custom_resources": resources}
+        pod.file.write_text(json.dumps(pod.settings))
+        pod.start()
+        pod.wait_ready()
+        pod.namespace = two
+        found = wait_phases(pod, "addressspaces", two="Active", three="Failed")
+        assert "'mq.example.com' is a host of the release" in text(found["three"])
+        pod.namespace = one
+        found = wait_phases(pod, "addressspaces", one="Failed")
+        assert "is a host of the address space 'two'" in text(found["one"])
 
 
 def test_a_namespace_of_a_tenant_is_apart_from_others_and_can_be_deleted_at_any_time(

@@ -156,6 +156,9 @@ spec:
         {{- if .tls }}
         - {name: tls, mountPath: /etc/enmasse-tls, readOnly: true}
         {{- end }}
+        {{- if .authority }}
+        - {name: authority, mountPath: /etc/enmasse-authority, readOnly: true}
+        {{- end }}
         {{- if .users }}
         - {name: users, mountPath: /etc/enmasse-users, readOnly: true}
         {{- range .root.Values.users.secrets }}
@@ -182,6 +185,10 @@ spec:
       secret:
         secretName: {{ include "enmasse.tlsSecret" .root }}
         items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- end }}
+    {{- if .authority }}
+    - name: authority
+      secret: {secretName: {{ include "enmasse.tlsSecret" .root }}, optional: true, items: [{key: ca.crt, path: ca.crt}]}
     {{- end }}
     {{- if .users }}
     - name: users
@@ -373,6 +380,57 @@ has the name of another ConfigMap of the release.
 {{- $names := list "enmasse-configserv-state" }}
 {{- range until 16 }}{{ $names = append $names (printf "enmasse-configserv-state-users-%d" .) }}{{ end }}
 {{- toJson $names -}}
+{{- end }}
+
+{{/* Service of an endpoint of an AddressSpace → where clients reach it in the cluster and from outside, in JSON. */}}
+{{- define "enmasse.endpoints" -}}
+{{- $root := . }}
+{{- $found := dict }}
+{{- range $service, $given := dict
+  "messaging" (dict "component" "router" "outside" "amqps" "ports" (dict "amqp" 5672) "tls" (dict "amqps" 5671))
+  "mqtt" (dict "component" "mqtt-gateway" "outside" "mqtts" "ports" (dict "mqtt" 1883 "ws" 8083) "tls" (dict "secure-mqtt" 8883 "wss" 8084))
+  "console" (dict "component" "console" "outside" "https" "ports" dict "tls" (dict "https" 8443)) }}
+{{- $ports := $given.ports }}
+{{- if $root.Values.tls.enabled }}{{ $ports = merge (dict) $ports $given.tls }}{{ end }}
+{{- $runs := or (eq $service "messaging") (and (eq $service "mqtt") $root.Values.mqtt.enabled) (and (eq $service "console") $root.Values.console.enabled $root.Values.users.enabled) }}
+{{- if and $runs $ports }}
+{{- $endpoint := dict "host" (printf "%s-%s.%s.svc" $root.Release.Name $given.component $root.Release.Namespace) "ports" $ports }}
+{{- range $way := list "loadBalancer" "ingress" "routes" }}
+{{- $values := index $root.Values $way }}
+{{- if $values.enabled }}
+{{- if eq $way "loadBalancer" }}
+{{- with $values.hosts }}{{ $_ := set $endpoint "external_host" (first .) }}{{ $_ := set $endpoint "external_ports" $given.tls }}{{ end }}
+{{- else }}
+{{- with get $values.hosts $given.outside }}
+{{- $_ := set $endpoint "external_host" . }}
+{{- $_ := set $endpoint "external_ports" (dict (ternary "secure-mqtt" $given.outside (eq $service "mqtt")) 443) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $_ := set $found $service $endpoint }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
+{{/* Hosts of the Services for clients, as a list in JSON. */}}
+{{- define "enmasse.serviceHosts" -}}
+{{- $root := . }}
+{{- $names := list "localhost" }}
+{{- $services := list "router" "mqtt-gateway" }}
+{{- if .Values.console.enabled }}{{ $services = append $services "console" }}{{ end }}
+{{- range $service := $services }}
+{{- range $suffix := list "" (printf ".%s" $root.Release.Namespace) (printf ".%s.svc" $root.Release.Namespace) (printf ".%s.svc.cluster.local" $root.Release.Namespace) }}
+{{- $names = append $names (printf "%s-%s%s" $root.Release.Name $service $suffix) }}
+{{- end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
+{{/* Hosts by which the release is reached from outside, as a list in JSON. */}}
+{{- define "enmasse.exposedHosts" -}}
+{{- concat .Values.loadBalancer.hosts (values .Values.routes.hosts | sortAlpha) (values .Values.ingress.hosts | sortAlpha) | compact | toJson }}
 {{- end }}
 
 {{/* Rules for the custom resources of tenants, in a namespace. */}}

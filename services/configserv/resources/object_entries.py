@@ -17,6 +17,7 @@ from enmasse.model.jsonfile import shown
 from enmasse.model.tenants.plans import SPACE as OF_SPACE
 from enmasse.model.users import ANONYMOUS, pattern_error
 from enmasse.model.values import Wrong
+from services.configserv.resources.endpoints import service_names
 from services.configserv.resources.object_passwords import Hashed
 
 _WITH_USERS: Final = ("standard", "standard-authservice")
@@ -71,11 +72,12 @@ def space_entry(name: str, item: Object) -> tuple[ResourceEntry, dict[str, Any]]
     for endpoint in spec.get("endpoints") or ():
         host = (endpoint.get("expose") or {}).get("routeHost") or endpoint.get("host")
         hosts += [host.lower()] if isinstance(host, str) else []
-        if set(endpoint) & {"expose", "exports", "cert"}:
+        if set(endpoint) & {"expose", "cert"}:
             notes.append(
-                f"spec.endpoints: of {endpoint.get('name', '?')!r} only the host counts; the chart exposes all spaces "
-                "at once (its values routes, ingress, loadBalancer)"
+                f"spec.endpoints: of {endpoint.get('name', '?')!r} only host and exports count; the chart exposes all "
+                "spaces at once (its values routes, ingress, loadBalancer)"
             )
+    hosts += service_names(item)
     if spec.get("networkPolicy"):
         notes.append("spec.networkPolicy has no effect: the value networkPolicy of the chart is for all spaces")
     value: dict[str, Any] = {"hosts": list(dict.fromkeys(hosts))} if hosts else {}

@@ -73,14 +73,24 @@ class ResourceMapping:
 
     `namespace`: that of the release. `assigned`: address space → the only namespace that may have it, and the address
     spaces that other namespaces than the release's may have: a name takes stored messages and sessions with it, so it
-    must not go from one tenant to another. `users`: clients log in.
+    must not go from one tenant to another. `users`: clients log in. `hosts`: those of the release, by which clients of
+    all spaces come.
     """
 
-    def __init__(self, namespace: str, assigned: Mapping[str, str], passwords: UserPasswords, *, users: bool) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        assigned: Mapping[str, str],
+        passwords: UserPasswords,
+        *,
+        users: bool,
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self._namespace = namespace
         self._assigned = assigned
         self._passwords = passwords
         self._users = users
+        self._hosts = hosts
         self._known: dict[ResourceKey, tuple[Any, FilePart | None, Became]] = {}
         self._choices: dict[str, Choices] = {}
 
@@ -172,7 +182,7 @@ class _Round:
     def _map_spaces(self) -> dict[str, dict[str, _Space]]:
         """Map the AddressSpaces; return namespace → name → space."""
         found: dict[str, dict[str, _Space]] = {}
-        for key, item in self._of(ADDRESS_SPACE):
+        for key, item in sorted(self._of(ADDRESS_SPACE), key=_made):  # the first one that states a host has it
             reason = "" if self._is_default(key) else space_error(key.name) or ""
             if not reason and self._m._assigned.get(key.name, self._m._namespace) != key.namespace:
                 reason = (
@@ -191,6 +201,7 @@ class _Round:
         file = "" if self._is_default(key) else SPACES
         try:
             entry, users = space_entry(key.name, item)
+            self._check_hosts(key, entry)
         except Wrong as wrong:
             self._refuse(key, key.name, _text(wrong), file)
             return _text(wrong)
@@ -206,6 +217,12 @@ class _Round:
             part = FilePart(key.source(self._m._namespace), encoded(users))
             self._parts.setdefault(space_file(key.name, USERS), []).append(part)
         return ""
+
+    def _check_hosts(self, key: ResourceKey, entry: ResourceEntry) -> None:
+        """Raises Wrong if a tenant would catch the clients of others."""
+        taken = self._m._hosts.intersection(entry.value.get("hosts", ()))
+        if taken and key.namespace != self._m._namespace:
+            raise Wrong(f"{min(taken)!r} is a host of the release, by which clients of all spaces come", "endpoints")
 
     def _is_default(self, key: ResourceKey) -> bool:
         return key.name == DEFAULT_SPACE and key.namespace == self._m._namespace
@@ -318,6 +335,11 @@ class _Round:
 
 def _text(wrong: Wrong) -> str:
     return f"spec.{'.'.join(wrong.path)}: {wrong}" if wrong.path else str(wrong)
+
+
+def _made(each: tuple[ResourceKey, Object]) -> tuple[str, str, str]:
+    key, item = each
+    return str(item["metadata"].get("creationTimestamp")), key.namespace, key.name
 
 
 def _reads_secret(item: Object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -68,7 +69,20 @@ def facts_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> Fact
     )
 
 
-def status_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> dict[str, Any]:
+class Endpoints(NamedTuple):
+    """Endpoints of an AddressSpace: their statuses, the authority that clients trust, and problems by endpoint."""
+
+    statuses: Sequence[Mapping[str, Any]] = ()
+    authority: bytes = b""
+    problems: Mapping[str, tuple[str, ...]] = {}
+
+
+NO_ENDPOINTS: Final = Endpoints()
+
+
+def status_of(
+    key: ResourceKey, item: Object, became: Became, now: Shown, endpoints: Endpoints = NO_ENDPOINTS
+) -> dict[str, Any]:
     """Return the status that an object is to have; the times of conditions are those of `item` as long as a condition
     does not change, and empty otherwise."""
     if key.kind == ADDRESS:
@@ -76,8 +90,9 @@ def status_of(key: ResourceKey, item: Object, became: Became, now: Shown) -> dic
     reasons = [became.reason] if became.reason else list(now.errors.get(became.source, ()))
     phase = FAILED if reasons else ACTIVE
     if key.kind == ADDRESS_SPACE:
-        messages = [*reasons, *became.notes, *_leaving(became.space, now)]
-        return _status(item, phase, messages, {})
+        messages = [*reasons, *became.notes, *_of_endpoints(endpoints), *_leaving(became.space, now)]
+        more = _shown_endpoints(endpoints) if phase == ACTIVE else {}
+        return {**_status(item, phase, messages, {}), **more}
     text = "; ".join([*reasons, *became.notes])[:MAX_MESSAGE]
     found: dict[str, Any] = {"phase": phase, "message": text}
     if key.kind == USER:
@@ -127,6 +142,25 @@ def _applied(address: Address) -> dict[str, Any]:
         found["messageTtl"] = msgspec.to_builtins(address.message_ttl)
     if address.message_redelivery is not None:
         found["messageRedelivery"] = msgspec.to_builtins(address.message_redelivery)
+    return found
+
+
+def _of_endpoints(endpoints: Endpoints) -> list[str]:
+    own = [(each["name"], text) for each in endpoints.statuses for text in each.get("messages", ())]
+    own += [(name, text) for name, texts in endpoints.problems.items() for text in texts]
+    return [f"spec.endpoints: {name!r}: {text}" for name, text in own]
+
+
+def _shown_endpoints(endpoints: Endpoints) -> dict[str, Any]:
+    """Return what of endpoints the original shows."""
+    if not endpoints.statuses:
+        return {}
+    found: dict[str, Any] = {"endpointStatuses": []}
+    for each in endpoints.statuses:
+        messages = [*each.get("messages", ()), *endpoints.problems.get(each["name"], ())]
+        found["endpointStatuses"].append({**each, "messages": messages} if messages else dict(each))
+    if endpoints.authority:
+        found["caCert"] = base64.b64encode(endpoints.authority).decode()
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -13,8 +13,18 @@ from enmasse.model import feeds
 from enmasse.model.configuration import Applied
 from enmasse.model.names import AddressName
 from enmasse.process import runner
-from services.configserv.resources.object_kinds import ResourceKey
-from services.configserv.resources.object_status import Facts, facts_of, shown, status_of, urgency
+from services.configserv.resources.endpoint_exports import Problems
+from services.configserv.resources.endpoints import endpoint_statuses
+from services.configserv.resources.object_kinds import ADDRESS_SPACE, ResourceKey
+from services.configserv.resources.object_status import (
+    NO_ENDPOINTS,
+    Endpoints,
+    Facts,
+    facts_of,
+    shown,
+    status_of,
+    urgency,
+)
 from services.configserv.resources.object_views import CustomResources
 
 INTERVAL = 1.5
@@ -49,6 +59,8 @@ class StatusWriter:
     def __init__(self, resources: CustomResources, service: Service) -> None:
         self._resources = resources
         self._service = service
+        self.problems: Callable[[], Problems] = dict
+        """Gives what hinders exports of endpoints."""
         self._since: dict[ResourceKey, float] = {}
         """Object → since when its status is neither ready nor failed, and differs from the written one."""
         self._done: dict[ResourceKey, Facts] = {}
@@ -95,7 +107,7 @@ class StatusWriter:
             if facts is not None and self._done.get(key) == facts:
                 done[key] = facts
                 continue
-            status = status_of(key, item, became[key], now)
+            status = status_of(key, item, became[key], now, self._endpoints(key, item))
             when = urgency(item.get("status") or {}, status)
             if when == "never":
                 if facts is not None:
@@ -108,6 +120,13 @@ class StatusWriter:
                     later[key] = item, status
         self._since, self._done = since, done
         return {**found, **later}
+
+    def _endpoints(self, key: ResourceKey, item: Object) -> Endpoints:
+        services = self._resources.endpoints
+        if key.kind != ADDRESS_SPACE or not services:
+            return NO_ENDPOINTS
+        authority = self._resources.authority()
+        return Endpoints(endpoint_statuses(item, services, authority), authority, self.problems().get(key, {}))
 
     async def _write(self, due: Mapping[ResourceKey, tuple[Object, dict[str, Any]]]) -> None:
         """Write statuses in this order, until there is something newer."""

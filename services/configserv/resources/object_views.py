@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,7 +13,14 @@ from enmasse.kubernetes.api import Api, Object
 from enmasse.kubernetes.watch import View
 from enmasse.model.merged import Content, FilePart
 from enmasse.process import runner
-from services.configserv.resources.object_kinds import OF_OPERATORS, OF_TENANTS, ResourceKey
+from services.configserv.resources.endpoints import ServiceEndpoint
+from services.configserv.resources.object_kinds import (
+    ADDRESS_SPACE,
+    OF_OPERATORS,
+    OF_TENANTS,
+    ResourceKey,
+    generation,
+)
 from services.configserv.resources.object_mapping import Became, MappedResources, ResourceMapping, Unread
 from services.configserv.resources.object_passwords import Stored, UserPasswords
 
@@ -25,9 +34,14 @@ SECRETS = 60.0
 
 class ResourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`namespaces`: those whose objects are read, beside the release's own → names of the address spaces that each may
-    have, and no other."""
+    have, and no other. `endpoints`: service of an endpoint → where clients reach it. `authority`: file with the
+    certificate that they trust. `hosts`: those of the release, which an AddressSpace of another namespace cannot have.
+    """
 
     namespaces: dict[str, list[str]] = {}
+    endpoints: dict[str, ServiceEndpoint] = {}
+    authority: str | None = None
+    hosts: list[str] = []
 
 
 class CustomResources:
@@ -36,11 +50,18 @@ class CustomResources:
     def __init__(self, settings: ResourceSettings, api: Api, stored: Stored, *, users: bool) -> None:
         """`stored`: as of UserPasswords; `users`: as of ResourceMapping."""
         self.changed: Callable[[], None] = lambda: None
+        self.on_spaces: Callable[[], None] = lambda: None
+        """Called after an AddressSpace has changed, also in what is no part of a file."""
+        self._spaces: Mapping[ResourceKey, tuple[Any, int]] = {}
         self.mapped = MappedResources({}, {})
         self.ready = False
         """Whether `parts` can be used."""
         assigned = {space: name for name, own in settings.namespaces.items() for space in own}
-        self._mapping = ResourceMapping(api.namespace, assigned, UserPasswords(stored), users=users)
+        self.endpoints = settings.endpoints
+        self._authority = settings.authority
+        self._mapping = ResourceMapping(
+            api.namespace, assigned, UserPasswords(stored), users=users, hosts=frozenset(settings.hosts)
+        )
         names = dict.fromkeys([api.namespace, *settings.namespaces])
         self._apis = {name: api.of_namespace(name) for name in names}
         self._views = {
@@ -87,6 +108,13 @@ class CustomResources:
         """Return whether these contents were made with the present parts."""
         return self.ready and all(_ends_with(contents.get(file), parts) for file, parts in self.parts.items())
 
+    def authority(self) -> bytes:
+        """Return the certificate that clients trust, in PEM; empty without one."""
+        try:
+            return b"" if self._authority is None else Path(self._authority).read_bytes()
+        except OSError:
+            return b""
+
     def api(self, namespace: str) -> Api:
         """Return access to a namespace."""
         return self._apis[namespace]
@@ -130,6 +158,14 @@ class CustomResources:
         self.mapped, self.ready = found, True
         if different:
             self.changed()
+        spaces = {
+            key: (item["metadata"].get("uid"), generation(item))
+            for key, item in objects.items()
+            if key.kind == ADDRESS_SPACE
+        }
+        if spaces != self._spaces:
+            self._spaces = spaces
+            self.on_spaces()
 
     def _is_late(self) -> None:
         self._late = True
