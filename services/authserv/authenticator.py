@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 DELAY = 1.0
 """Seconds until a failure is answered whose address is not known, or has to wait."""
+MOST_DELAYS = 6
+"""Delays that a refusal waits at most whose time must not tell what was looked at: as long as an issuer may take."""
+REMEMBERED = 900.0
+"""Seconds for which such refusals wait as long as the slowest one."""
 AT_ONCE = 64
 """Attempts of a user at an address that may be under way, which bounds the guesses between two waits."""
 
@@ -47,6 +51,8 @@ class Authenticator:
         """Attempts without an outcome, by user and address."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._delays, self._delays_until = 1, 0.0
+        """Delays that the slowest refusal has waited, and the time until which all others wait as long."""
         self.unknown = UnknownUsers(USER_ITERATIONS)
         self.audit = LoginAudit(loop.time)
         self.users = Users(self._checks)
@@ -121,15 +127,24 @@ class Authenticator:
         self._counts[mechanism, "refused"] += 1
         known = who.full_name if self.users.knows(who) else None  # a name that is unknown may be a password
         log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism, space=who.space)
-        self.audit.note(known, address, mechanism, accepted=False, space=who.space)
+        # After the answer: whether a line is due, for a user that is known or for all others, must not delay it.
+        self.soon(lambda: self.audit.note(known, address, mechanism, accepted=False, space=who.space))
         if address is not None and checked:
             self._failures.failed(who.full_name, address)
             if took is None:
                 answer()
             else:
-                self._loop.call_later(DELAY - took % DELAY, answer)
+                self._loop.call_later(self._delay_after(took), answer)
         else:
             self._loop.call_later(DELAY, answer)
+
+    def _delay_after(self, took: float) -> float:
+        """Return the seconds for which a refusal waits whose time must not tell what was looked at: it takes a whole
+        number of DELAY, as many as the slowest one of late. Else a slow issuer would tell that it was asked."""
+        delays = int(took // DELAY) + 1
+        if min(delays, MOST_DELAYS) >= self._delays or self.now() >= self._delays_until:
+            self._delays, self._delays_until = min(delays, MOST_DELAYS), self.now() + REMEMBERED
+        return max(delays, self._delays) * DELAY - took
 
     def succeeded(self, mechanism: str, who: Principal, address: str | None) -> None:
         """Count a login."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -200,7 +201,36 @@ def test_a_refusal_costs_the_same_whether_or_not_there_is_a_space(
             computed, answers = checks.computed, len(later)
             assert login(service, PlainClient(name, f"a wrong one for {name}")) is None
             assert len(later) == answers + 1 if own else checks.computed == computed + 1, name
-        assert all(0 < seconds <= 0.05 for seconds in later)
+        assert all(0 < seconds <= authenticator.MOST_DELAYS * 0.05 for seconds in later)
+
+
+def test_a_slow_issuer_does_not_show_by_the_time_of_refusals_that_it_was_asked(
+    issuer: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the first slow answer each refusal takes as long."""
+    monkeypatch.setattr(authenticator, "DELAY", 0.2)
+
+    async def check_password(source: TokenSource, name: str, password: str) -> Proof | None:
+        await asyncio.sleep(0.25)
+        return None
+
+    monkeypatch.setattr(TokenSource, "check_password", check_password)
+    with Running(mechanisms=("PLAIN",)) as service:
+        service.replace(with_passwords(issuer, "one"))
+        logins = service.service.logins
+        waited: list[float] = []
+        delay_after = logins._delay_after
+
+        def noted(took: float) -> float:
+            waited.append(took + delay_after(took))
+            return waited[-1] - took
+
+        monkeypatch.setattr(logins, "_delay_after", noted)
+        for name in ("bob@one", "known@one", "bob@none", "bob@two", "bob@one"):
+            assert login(service, PlainClient(name, f"a wrong one for {name}")) is None
+    delays = [round(seconds / 0.2) for seconds in waited]
+    assert delays[0] >= 2 and len(delays) == 5
+    assert delays == sorted(delays), "each waits as long as the slowest before it"
 
 
 def test_a_token_that_is_refused_is_verified_as_often_for_each_space(
