@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo import faults, mqtt, semantics, telemetry
+from demo import faults, mqtt, semantics, telemetry, tenants
 from demo.report import Report
 from enmasse import testing
 
@@ -69,6 +69,7 @@ def run(folder: Path, out: Path, report: Report) -> None:
         faults.show(running, report)
         series, found = telemetry.show(running, report, folder)
         status = running.status()
+        tenants.show(running, report)
         report.check("EnMasse ended cleanly", running.down() == 0)
     from demo import pictures  # imported late: matplotlib takes a second
 

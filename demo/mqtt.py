@@ -30,7 +30,9 @@ class Device:
     `messages`: what it received. `present`: whether its session was there.
     """
 
-    def __init__(self, suite: Suite, name: str, *, clean: bool = True, inflight: int = 20) -> None:
+    def __init__(
+        self, suite: Suite, name: str, *, clean: bool = True, inflight: int = 20, user: str = "", password: str = ""
+    ) -> None:
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
         self.present = False
         self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5, reconnect_on_failure=False)
@@ -40,6 +42,8 @@ class Device:
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
         self.client.on_message = lambda client, data, message: self.messages.put(message)
+        if user:
+            self.client.username_pw_set(user, password)
         properties = make_properties(PacketTypes.CONNECT, SessionExpiryInterval=0 if clean else SESSION)
         self.client.connect("127.0.0.1", suite.mqtt_port, clean_start=clean, properties=properties)
         self.client.loop_start()

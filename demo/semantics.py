@@ -25,12 +25,12 @@ class Durable(ReceiverOption):
         receiver.source.capabilities.put_object(symbol("topic"))
 
 
-def connect(suite: Suite, container_id: str = "") -> Any:
+def connect(suite: Suite, container_id: str = "", user: str | None = None, password: str | None = None) -> Any:
     """Return a blocking connection with the suite."""
     container = Container()
     if container_id:
         container.container_id = container_id
-    return BlockingConnection(suite.url, timeout=PATIENCE, container=container)
+    return BlockingConnection(suite.url, timeout=PATIENCE, container=container, user=user, password=password)
 
 
 def accept(connection: Any, receiver: Any) -> None:
