@@ -99,13 +99,14 @@ class Gate:
             return await self._stated(request, stated, passwords=passwords)
         key = request.cookies.get(COOKIE)
         session = None if key is None else self.sessions.find(key)
-        if session is not None:
+        meant = self.space_of(request)
+        if session is not None and meant in (None, session.login.principal.space):
             await self._renewed(session)
             caller = self.of_session(session)
             if caller is not None:
                 return caller
             self.sessions.end(session.key)
-        space = self.space_of(request) or DEFAULT_SPACE
+        space = meant or DEFAULT_SPACE
         permissions = self._users.permissions_of(space)
         if permissions.anonymous:
             return Caller("anonymous")
