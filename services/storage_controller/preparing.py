@@ -47,9 +47,11 @@ class Preparations:
         """Topic → broker managed by hand that it has left, and the time until which it stays bound there."""
 
     def take(self, body: BoundChanges) -> set[AddressName]:
-        """Take what is bound. Return the addresses that this concerns."""
-        self.binders = body.binders
+        """Take what is bound. Return the addresses that this concerns: all that wait, if it was not known for whom."""
+        before, self.binders = self.binders, body.binders
         changed = {*body.addresses, *body.removed}
+        if self.binders != before:
+            changed.update(self._under_way)
         if body.full:
             changed.update(self._bound)
             self._bound.clear()

@@ -335,6 +335,15 @@ def test_another_epoch_is_not_bound_by_an_earlier_report() -> None:
     assert found.preparations.to_look == {}
 
 
+def test_who_is_waited_for_is_reported_when_it_becomes_known() -> None:
+    """A controller that starts may decide before it has read the feed, which changes nothing else."""
+    found = moving()
+    found.preparations.binders = ()
+    assert "waits until the configuration service has bound" in found.decide(X).message
+    assert X in found.preparations.take(BoundChanges(addresses={}, binders=["subserv"], full=True))
+    assert "waits until subserv has bound" in found.decide(X).message
+
+
 def test_a_topic_that_gets_a_durable_subscription_while_another_broker_is_prepared_stays() -> None:
     found = moving()
     bind(found, X)

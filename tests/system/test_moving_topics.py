@@ -55,6 +55,14 @@ def suite(running_suite: Suite) -> Iterator[Suite]:
         print(client.describe())  # shown where the test has failed
         client.abandon()
     MADE.clear()
+    for load in LOADS:
+        with contextlib.suppress(Exception):  # the suite may be what has failed
+            load.abandon()
+    LOADS.clear()
+
+
+LOADS: list[Load] = []
+"""Those of a test: what it has left behind would take the sessions of the next one's clients."""
 
 
 class Sensor:
@@ -100,9 +108,13 @@ class Sensor:
             self._texts[info.mid] = text
             self.sent += 1
 
-    def stop(self) -> None:
+    def halt(self) -> None:
+        """Publish nothing further."""
         self._stop.set()
         self._thread.join()
+
+    def stop(self) -> None:
+        self.halt()
         wait_for(f"answers to {self.name}", lambda: not self.settle(), PATIENCE)
 
 
@@ -190,6 +202,8 @@ class Load:
     `$subctrl`."""
 
     def __init__(self, suite: Suite, to: str = f"{TOPIC}/amqp") -> None:
+        LOADS.append(self)
+        self.ended = False
         self.controlled = Controlled(suite)
         self.controlled.start()
         self.reader, self.away = Device("reader", suite.mqtt_port), Device("away", suite.mqtt_port)
@@ -242,9 +256,21 @@ class Load:
         for device in (self.reader, self.away):  # AMQP is at least once
             doubles = {text for text, count in device.got.items() if count > 1 and text.startswith("qos2")}
             assert not doubles - set(but)
+        self.end()
+
+    def end(self) -> None:
+        """End every client and session."""
         self.controlled.end()
         for device in (self.reader, self.away, *(sensor.device for sensor in self.sensors)):
             device.end()
+        self.ended = True
+
+    def abandon(self) -> None:
+        """End what a test that has failed has left."""
+        if not self.ended:
+            for sensor in self.sensors:
+                sensor.halt()
+            self.end()
 
 
 def _came(each: Device | Controlled, sent: set[str]) -> None:
@@ -564,6 +590,4 @@ def test_an_address_that_becomes_a_queue_and_a_topic_again_loses_nothing(suite: 
     by_queue = {text: reader.got[text] - by_topic.get(text, 0) for text in reader.got if text.startswith("qos2")}
     assert set(by_queue.values()) <= {0, 1}
     consumer.stop()
-    load.controlled.end()
-    for device in (reader, away, *(sensor.device for sensor in load.sensors)):
-        device.end()
+    load.end()
