@@ -11,6 +11,7 @@ from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
+from enmasse.control.usage_reports import UsageReporter
 from enmasse.logs import log
 from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, FollowedFeed, PlacementChanges
 
@@ -33,12 +34,14 @@ class ConfigurationClient:
         ],
         readiness: ReadinessReporter,
         placements: PlacementsReporter | None = None,
+        usage: UsageReporter | None = None,
     ) -> None:
         self.connected = False
         """Whether a session is running."""
         self._feeds = feeds
         self._readiness = readiness
         self._reporters = (readiness, placements) if placements is not None else (readiness,)
+        self._usage = usage
         self._reports = asyncio.Event()
 
     def start_reporting(self) -> None:
@@ -53,6 +56,8 @@ class ConfigurationClient:
         for feed in self._feeds:
             self._follow(connection, feed).on_closed = lambda _: ended.set()
         reporting = [asyncio.ensure_future(self._report(reporter, connection)) for reporter in self._reporters]
+        if self._usage is not None:
+            reporting.append(asyncio.ensure_future(self._report_usage(self._usage, connection)))
         for task in reporting:
             task.add_done_callback(lambda _: ended.set())
         self.connected = True
@@ -75,6 +80,10 @@ class ConfigurationClient:
             self._readiness.saw(content, body.revision)
 
         return follow(connection, feed.name, received, feed.kind)
+
+    async def _report_usage(self, usage: UsageReporter, connection: ControlConnection) -> None:
+        await self._reports.wait()
+        await usage.run(connection)
 
     async def _report(self, reporter: ReadinessReporter | PlacementsReporter, connection: ControlConnection) -> None:
         await self._reports.wait()

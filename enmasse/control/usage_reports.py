@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from enmasse.control.connection import ControlConnection
 from enmasse.control.reports import deliver
-from enmasse.identity.space_plans import SpacePlans
 from enmasse.model.feeds import UsageReport
 from enmasse.model.tenants.shares import Use
 
@@ -17,22 +16,25 @@ INTERVAL: Final = 1.0
 
 
 class UsageReporter:
-    """Reporter of uses, without shares. `look()`: limit → space → what it uses."""
+    """Reporter of uses, without shares. `limited()`: the spaces that have limits; `look()`: limit → space → what it
+    uses."""
 
-    def __init__(self, plans: SpacePlans, look: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
-        self._plans = plans
+    def __init__(
+        self, limited: Callable[[], Collection[str]], look: Callable[[], Mapping[str, Mapping[str, int]]]
+    ) -> None:
+        self._limited = limited
         self._look = look
 
     async def run(self, connection: ControlConnection) -> None:
         """Report over this connection until it is lost; nothing is asked of the service, which may be older, while no
         space has limits. Raises LinkClosed, ConnectionLost."""
-        while not self._plans.limited:
+        while not self._limited():
             await asyncio.sleep(INTERVAL)
         sender = connection.sender("usage")
         await sender.opened()
         last, number = dict[str, int](), 0
         while True:
-            spaces = self._plans.all_limits()
+            spaces = self._limited()
             now = {
                 f"{name}/{space}": used
                 for name, uses in self._look().items()

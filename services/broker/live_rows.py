@@ -13,7 +13,7 @@ from enmasse.live_state import LivePublisher, Rows
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.limits.space_storage import UNLIMITED
 from services.broker.core.queues.queue import Queue
 
 MAX_TEXT: Final = 250

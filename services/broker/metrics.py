@@ -11,7 +11,7 @@ from enmasse.process.settings import METRICS_ADDRESSES
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.history import FIELDS, OF_ADDRESSES, OF_QUEUES
-from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.limits.space_storage import UNLIMITED
 from services.broker.core.queues.queue import Queue
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ class LastWillService:
             follow(connection, "permissions/changes", self._permissions, PermissionChanges),
         ):
             receiver.on_closed = lambda _: ended.set()
-        reporting = asyncio.ensure_future(UsageReporter(self._permits.plans, self._uses).run(connection))
+        reporting = asyncio.ensure_future(UsageReporter(self._permits.plans.all_limits, self._uses).run(connection))
         reporting.add_done_callback(lambda _: ended.set())
         try:
             await ended.wait()

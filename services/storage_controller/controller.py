@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from enmasse.control import keep_connected
 from enmasse.control.configserv_client import ConfigurationClient
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
+from enmasse.control.usage_reports import UsageReporter
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
@@ -30,6 +31,7 @@ from services.storage_controller.drivers import (
 from services.storage_controller.placement import PlacementDecision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
+from services.storage_controller.space_storage import Ask, SpaceStorage
 from services.storage_controller.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class StorageController:
             ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
         )
         self.placements = PlacementsReporter(ROLE, self._report_placements, self._placements_answered)
+        self.storage = SpaceStorage(self._sharing, lambda: {*self._conversations})
         self.configuration = ConfigurationClient(
             (
                 feeds.FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),
@@ -76,6 +79,7 @@ class StorageController:
             ),
             self.readiness,
             self.placements,
+            UsageReporter(lambda: self.storage.limits, self.storage.uses),
         )
         self._name = name
         self._credential = credential
@@ -123,7 +127,16 @@ class StorageController:
 
     async def run(self) -> None:
         """Create brokers and follow those that run, until cancelled."""
-        await self._provisioner.run()
+        await asyncio.gather(self._provisioner.run(), self.storage.run())
+
+    def _sharing(self) -> dict[str, Ask]:
+        """Return how the brokers that are connected are asked for the storage of address spaces."""
+        brokers = self.placer.inventory.brokers
+        return {
+            name: each.share_storage
+            for name, each in self._conversations.items()
+            if name in brokers and brokers[name].connected
+        }
 
     async def close(self) -> None:
         """End the conversations."""
@@ -135,6 +148,7 @@ class StorageController:
     # feeds
 
     def _on_addresses(self, body: feeds.AddressChanges) -> None:
+        self.storage.limits = body.limits or {}
         removed = None if body.full else body.removed
         self._want(self.placer.set_addresses(body.addresses, body.forced, body.invalid or (), removed))
 

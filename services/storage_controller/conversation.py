@@ -16,6 +16,7 @@ from services.storage_controller import policies
 from services.storage_controller.brokers.address_metrics import by_address
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import Holding, contents, share
+from services.storage_controller.brokers.storage_shares import Held, Shares
 from services.storage_controller.idle_check import IdleCheck
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
@@ -116,6 +117,10 @@ class BrokerConversation:
         nothing has changed."""
         self._to_look.update(names)
         self._reconciler.wake()
+
+    def share_storage(self, shares: Shares | None) -> Awaitable[dict[str, Held] | None]:
+        """As `BrokerManagement.share_storage`; the broker is connected."""
+        return self._management.share_storage(shares)
 
     async def _look_again(self) -> None:
         names, self._to_look = self._to_look, set()

@@ -7,12 +7,15 @@ import json
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
+import msgspec
+
 from enmasse.control import Artemis, ControlConnection, ControlError, RequestFailed
 from enmasse.control.listings import EVERYTHING, AddressRow, Listings, address_rows, read_listings
 from enmasse.engines import EMBEDDED
 from enmasse.model.names import AddressName, WireName, address_name, wire_name
 from enmasse.storage.decoding import decode_any
 from services.storage_controller.brokers.broker_contents import USER
+from services.storage_controller.brokers.storage_shares import Held, Shares
 
 EXISTS = ("AMQ229019", "AMQ229204")
 """Error codes for an object that exists already."""
@@ -110,6 +113,17 @@ class BrokerManagement:
         text = await self._node.invoke("broker", "getAddressSettingsAsJSON", _wire(name))
         read = decode_any(text) if isinstance(text, str) else {}
         return read if isinstance(read, dict) else {}
+
+    async def share_storage(self, shares: Shares | None) -> dict[str, Held] | None:
+        """Give the broker its shares in the storage of address spaces, None: leave them, and return what it holds;
+        None: it cannot share, as Artemis. Also raises ValueError."""
+        if not self._states_revision:
+            return None
+        text = await self._node.invoke("broker", "shareSpaceStorage", msgspec.json.encode(shares).decode())
+        try:
+            return msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Held])
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"the answer about the storage of address spaces: {error}") from None
 
     async def producers(self) -> set[AddressName]:
         """Return the addresses that have a producer."""

@@ -99,7 +99,7 @@ class SubscriptionService:
             self.retained,
             self.permits.plans,
         )
-        self.usage = UsageReporter(self.permits.plans, self._uses)
+        self.usage = UsageReporter(self.permits.plans.all_limits, self._uses)
         self.loaded = False
         self.unreadable = ""
         """Why the last attempt to read the store failed; empty while one is under way."""

@@ -102,7 +102,8 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     Listener.CONFIGSERV: {
         Role.AGENT: Access(send=("readiness",), recv=(_ADDRESSES, "flavors", _PLACEMENTS)),
         Role.STORAGE_CONTROLLER: Access(
-            send=("readiness", "placements"), recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound")
+            send=("readiness", "placements", _USAGE),
+            recv=(_ADDRESSES, "flavors", _PLACEMENTS, "bound"),
         ),
         Role.ROUTER: Access(send=(_USAGE,), recv=(*_PERMISSIONS, _USAGE)),
         **dict.fromkeys(GATEWAYS, Access(send=(_USAGE,), recv=(_ADDRESSES, *_PERMISSIONS, _USAGE))),

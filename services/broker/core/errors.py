@@ -115,6 +115,15 @@ def address_full(address: str) -> BrokerError:
     return BrokerError(f'AMQ229102: Address "{address}" is full.', "amqp:resource-limit-exceeded")
 
 
+def space_full(limit: int) -> BrokerError:
+    """Refusal: the address space has as many bytes stored at all brokers as its plan allows."""
+    return BrokerError(
+        f"the {limit} bytes of storage that the plan of the space allows are used: receive or delete messages, or ask "
+        "for another plan of the space",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def no_space() -> BrokerError:
     """Refusal: the disk has no more than the reserve left."""
     return BrokerError(

@@ -57,7 +57,7 @@ def publish(
     size = len(payload)
     ledger = broker.ledger
     if (
-        owner.size >= owner.limit
+        owner.size >= owner.careful
         or owner.count >= owner.limit_count
         or ledger.size >= ledger.size_limit
         or ledger.disk_limits
@@ -88,7 +88,7 @@ def publish(
             queue.add(message)
             if message.refs and (ledger.resident > ledger.memory_limit or owner.size > owner.limit):
                 broker.payloads.put_out(message)
-    if owner.size >= owner.limit or owner.count >= owner.limit_count:
+    if owner.size >= owner.careful or owner.count >= owner.limit_count:
         broker.admission.after(owner, front.durable)
     return verdict
 
@@ -99,7 +99,7 @@ def publish_moved(
     """`publish` of a copy from another broker; `key`: by which a repeated one is recognised. Other ids of the
     message are neither compared nor remembered, as with moves within a broker."""
     front = read_front(payload)
-    refusal = broker.admission.refusal(route.owner, front.durable, len(payload))
+    refusal = broker.admission.refusal(route.owner, front.durable, len(payload), moved=True)
     if refusal is not None:
         return refusal
     key = key_of(_MOVER, _MOVED + key)

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from enmasse.identity.owned import space_of_queue
 from services.broker.core.limits.settings import AddressSettings
-from services.broker.core.limits.usage import UNLIMITED, AddressTotals
+from services.broker.core.limits.space_storage import UNLIMITED, SpaceTotals
+from services.broker.core.limits.usage import AddressTotals
 
 
 class Producer(Protocol):
@@ -62,8 +63,9 @@ class BrokerAddress(AddressTotals):
         root: BrokerAddress | None = None,
         auto_created: bool = False,
         touched: set[Any] | None = None,
+        space: SpaceTotals | None = None,
     ) -> None:
-        super().__init__(touched)
+        super().__init__(touched, space)
         self.name = name
         self.tenant = space_of_queue(name)
         self.routing_types = routing_types

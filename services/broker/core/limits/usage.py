@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-UNLIMITED = 2**62
+from services.broker.core.limits.space_storage import UNLIMITED, SpaceStorage, SpaceTotals
+
 UNCOMMITTED = 32 << 20  # bytes that may wait for a commit before producers have to wait
 
 
@@ -153,18 +154,26 @@ class QueueTotals(Touched):
 class AddressTotals(Touched):
     """`size` and `count`: of the messages held, each counted once whatever the number of queues that hold it."""
 
-    __slots__ = ("bytes_routed", "count", "limit", "limit_count", "routed", "size", "unrouted")
+    __slots__ = ("bytes_routed", "careful", "count", "limit", "limit_count", "routed", "size", "space", "unrouted")
 
-    def __init__(self, touched: set[Any] | None = None) -> None:
+    def __init__(self, touched: set[Any] | None = None, space: SpaceTotals | None = None) -> None:
+        """`space`: totals of the address space; None: it is the default one."""
         super().__init__(touched)
         self.size = self.count = 0
         self.routed = self.unrouted = self.bytes_routed = 0
-        self.limit = self.limit_count = UNLIMITED
+        self.limit = self.limit_count = self.careful = UNLIMITED
+        self.space = space
 
     def limit_to(self, size: int, count: int) -> None:
         """-1 = no limit."""
         self.limit = size if size >= 0 else UNLIMITED
         self.limit_count = count if count >= 0 else UNLIMITED
+        self.look_closely()
+
+    def look_closely(self) -> None:
+        """Set `careful`: the size from which on each message is looked at closely. With a limit of the space that is
+        any."""
+        self.careful = self.limit if self.space is None or self.space.given is None else 0
 
     def count_unrouted(self) -> None:
         """Count a message that no queue took."""
@@ -173,7 +182,7 @@ class AddressTotals(Touched):
 
     @property
     def full(self) -> bool:
-        """Return True if a limit is reached."""
+        """Return True if a limit of its own is reached."""
         return self.size >= self.limit or self.count >= self.limit_count
 
     @property
@@ -197,6 +206,7 @@ class BrokerTotals:
         "resident",
         "size",
         "size_limit",
+        "spaces",
         "touched",
     )
 
@@ -205,6 +215,7 @@ class BrokerTotals:
         although they could be had from disk again."""
         self.touched: set[Any] = set()
         """Queues and addresses that have changed since a reader looked at them (`Touched`)."""
+        self.spaces = SpaceStorage()
         self.size = self.resident = 0
         self.global_max_size = global_max_size
         self.capacity = capacity if capacity >= 0 else UNLIMITED
@@ -218,6 +229,8 @@ class BrokerTotals:
     def add(self, owner: AddressTotals, count: int, size: int) -> None:
         """Messages have come, with their payloads."""
         owner.size += size
+        if owner.space is not None:
+            owner.space.size += size
         owner.count += count
         owner.routed += count
         owner.bytes_routed += size
@@ -229,12 +242,16 @@ class BrokerTotals:
     def restore(self, owner: AddressTotals, count: int, size: int) -> None:
         """Messages were found at the start; their payloads are on disk."""
         owner.size += size
+        if owner.space is not None:
+            owner.space.size += size
         owner.count += count
         self.size += size
 
     def remove(self, owner: AddressTotals, count: int, size: int, resident: int) -> None:
         """Subtract messages that no queue holds now; `resident` bytes of them were in memory."""
         owner.size -= size
+        if owner.space is not None:
+            owner.space.size -= size
         owner.count -= count
         self.size -= size
         self.resident -= resident
@@ -244,6 +261,8 @@ class BrokerTotals:
     def change(self, owner: AddressTotals, size: int, resident: int) -> None:
         """Add the growth of a message that is held (`size`), and of its part in memory (`resident`)."""
         owner.size += size
+        if owner.space is not None:
+            owner.space.size += size
         self.size += size
         self.resident += resident
 
@@ -282,6 +301,7 @@ class BrokerTotals:
             or owner.count + count >= owner.limit_count
             or self.size + size >= self.size_limit
             or self.disk_limits
+            or (owner.space is not None and owner.space.size + size > owner.space.most)
         )
 
     def is_full(self, owner: AddressTotals) -> bool:

@@ -6,6 +6,7 @@ from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
+from services.broker.core.limits.space_storage import SpaceTotals
 from services.broker.core.limits.usage import UNCOMMITTED, BrokerTotals
 from services.broker.core.persistence import MessageStore, PageStore
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
@@ -35,9 +36,12 @@ class Admission:
         self._late: set[BrokerAddress] = set()  # of these, because the disk is behind, or the choice of queues
 
     # -- one message ---------------------------------------------------------------------------------------------------
-    def refusal(self, owner: BrokerAddress, durable: bool, size: int) -> Verdict | None:
+    def refusal(self, owner: BrokerAddress, durable: bool, size: int, *, moved: bool = False) -> Verdict | None:
         """Return the verdict on a message of `size` bytes when a limit may be reached. None: it is taken; ACCEPT: it is
-        dropped. Raises BrokerError if it is rejected."""
+        dropped. `moved`: its space has it already, at another broker. Raises BrokerError if it is rejected."""
+        space = owner.space
+        if space is not None and space.size + size > space.most and not moved:
+            return self._beyond_share(owner, space, size)
         policy = self._policy(owner, durable, size)
         if not policy:
             return None
@@ -62,6 +66,16 @@ class Admission:
             return RELEASE
         return None
 
+    def _beyond_share(self, owner: BrokerAddress, space: SpaceTotals, size: int) -> Verdict:
+        """Return RELEASE for a message that does not fit into the share of its space: nothing is lost, and another
+        broker may have room to spare. Raises BrokerError if none has, unless producers of the address wait for room."""
+        space.want(size)
+        given = space.given
+        if given is not None and given.final and owner.settings.full_policy != "BLOCK":
+            raise errors.space_full(given.limit)
+        self.block(owner)
+        return RELEASE
+
     def full_policy(self, owner: BrokerAddress) -> str:
         """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
         DISK if the disk is full, LATE if it is behind; empty: the message is taken."""
@@ -71,6 +85,9 @@ class Admission:
         ledger = self._ledger
         if ledger.disk_full and durable:
             return "DISK"
+        space = owner.space
+        if space is not None and space.size + size > space.most:
+            return "BLOCK" if owner.settings.full_policy == "BLOCK" else "FAIL"
         late = "LATE" if ledger.disk_behind and durable else ""
         beyond = ledger.size + size > ledger.capacity
         if not beyond and not ledger.is_full(owner):
@@ -140,6 +157,9 @@ class Admission:
     def _has_room_again(self, address: BrokerAddress) -> bool:
         ledger = self._ledger
         if address in self._late:
+            return False
+        space = address.space
+        if space is not None and not space.has_room_again(blocks=address.settings.full_policy == "BLOCK"):
             return False
         if ledger.size > ledger.capacity * 9 // 10:
             return False

@@ -10,7 +10,7 @@ from typing import Generic
 from services.broker.core import jobs
 from services.broker.core.jobs import MANY, Work
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.limits.usage import UNLIMITED
+from services.broker.core.limits.space_storage import UNLIMITED
 from services.broker.core.messages.stored_message import STORED, StoredMessage
 from services.broker.core.queues.backlog import Slice
 from services.broker.core.queues.contents import C

@@ -13,6 +13,7 @@ from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.settings import SettingsRepository, Value
+from services.broker.core.limits.space_storage import StorageShare, space_of
 from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.limits.user_limits import UserLimits
 from services.broker.core.messages.condition import Condition
@@ -71,6 +72,7 @@ class Catalogue:
         self.user_limits = UserLimits(limits.max_subscriptions)
         self._broker = broker
         self._touched = broker.ledger.touched
+        self._spaces = broker.ledger.spaces
         self._store = store
         self._settings_ids: dict[str, int] = {}  # of the definitions in the store
         self._held: dict[str, dict[object, Callable[[], None]]] = {}
@@ -93,7 +95,9 @@ class Catalogue:
         check_name(name)
         if is_pattern(name):
             raise errors.bad_name(name)
-        address = existing or BrokerAddress(name, routing_types, self.settings.get(name), touched=self._touched)
+        address = existing or BrokerAddress(
+            name, routing_types, self.settings.get(name), touched=self._touched, space=self._spaces.of(name)
+        )
         if not routing_types <= address.routing_types:
             address.routing_types |= routing_types
         address.auto_created = auto_created
@@ -210,7 +214,13 @@ class Catalogue:
         check_name(name)
         settings = self.settings.get(root.name if root is not None else name)
         address = BrokerAddress(
-            name, _ONLY[routing_type], settings, root=root, auto_created=True, touched=self._touched
+            name,
+            _ONLY[routing_type],
+            settings,
+            root=root,
+            auto_created=True,
+            touched=self._touched,
+            space=self._spaces.of(name),
         )
         self._take_in(address)
         return address
@@ -467,6 +477,14 @@ class Catalogue:
                 self._let_go(name)
         self._broker.check_blocked()
 
+    def share_storage(self, shares: dict[str, StorageShare]) -> None:
+        """Put shares in the storage of address spaces in force, and no others."""
+        if changed := self._spaces.give(shares):
+            for name, address in self.addresses.items():
+                if address.space is not None and space_of(name) in changed:
+                    address.look_closely()
+        self._broker.check_blocked()
+
     # -- routes --------------------------------------------------------------------------------------------------------
     def route(self, name: str, routing_type: str | None) -> Route | None:
         """Find the queues for messages to `name` (an address, or `address::queue`); None: there is no such address."""
@@ -481,7 +499,13 @@ class Catalogue:
     def restore_address(self, id: int, name: str, routing_types: frozenset[str], *, auto_created: bool) -> None:
         """Enter an address found in the store at the start."""
         address = BrokerAddress(
-            name, routing_types, self.settings.get(name), id=id, explicit=True, touched=self._touched
+            name,
+            routing_types,
+            self.settings.get(name),
+            id=id,
+            explicit=True,
+            touched=self._touched,
+            space=self._spaces.of(name),
         )
         address.auto_created = auto_created
         self._take_in(address)
