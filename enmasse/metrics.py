@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -69,6 +71,24 @@ def largest(values: Mapping[str, T], most: int, size: Callable[[T], float]) -> l
     names = sorted(values, key=lambda name: (-size(values[name]), name))
     found = [(name, [values[name]]) for name in names[:most]]
     return [*found, (OTHERS, [values[name] for name in names[most:]])]
+
+
+def labelled(label: str, full: str) -> dict[str, str]:
+    """Return the label of something with a full name, as clients of its address space call it, and that of the space;
+    the default one has none."""
+    space, local = split_name(AddressName(full))
+    return {label: local, **of_space(space)}
+
+
+def of_space(space: str) -> dict[str, str]:
+    """Return the label of an address space; the default one has none."""
+    return {} if space == DEFAULT_SPACE else {"space": space}
+
+
+def by_space(total: float, of_spaces: Mapping[str, float]) -> Samples:
+    """Return the series of each address space. `total`: of all; `of_spaces`: without the default one."""
+    own = total - sum(of_spaces.values())
+    return [({}, own), *((of_space(space), value) for space, value in of_spaces.items())]
 
 
 def single(value: float) -> Samples:

@@ -172,3 +172,11 @@ def test_promtool_finds_no_fault_in_what_is_served(tmp_path: Path) -> None:
     text = metrics.text((*served, *common(Histogram((1.0,))), *of_addresses(load.router, 10)))
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_series_of_the_default_space_have_no_label_of_a_space() -> None:
+    assert metrics.labelled("address", "a/b") == {"address": "a/b"}
+    assert metrics.labelled("address", "!!one/a/b") == {"address": "a/b", "space": "one"}
+    assert metrics.labelled("address", metrics.OTHERS) == {"address": metrics.OTHERS}
+    assert metrics.by_space(3, {}) == [({}, 3)]
+    assert metrics.by_space(3, {"one": 2}) == [({}, 1), ({"space": "one"}, 2)]

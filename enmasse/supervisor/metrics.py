@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from enmasse.http.client import Client
 from enmasse.identity.processes.operator import BEARER
-from enmasse.metrics import counter, gauge, largest, single
+from enmasse.metrics import counter, gauge, labelled, largest, single
 from enmasse.model.feeds import PHASES
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.supervisor.error_lines import INSECURE
@@ -136,7 +136,10 @@ def _get(host: str, port: int, secret: str) -> bytes:
 def _by_address(addresses: list[dict[str, Any]], field: str, most: int) -> list[tuple[dict[str, str], float]]:
     types = {a["name"]: a["type"] or "" for a in addresses}
     known = {a["name"]: a[field] for a in addresses if a.get(field) is not None}
-    return [({"address": name, "type": types.get(name, "")}, sum(some)) for name, some in largest(known, most, float)]
+    return [
+        ({**labelled("address", name), "type": types.get(name, "")}, sum(some))
+        for name, some in largest(known, most, float)
+    ]
 
 
 def resident_bytes(pid: int | None) -> int:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from enmasse.metrics import counter, gauge, largest, single
+from enmasse.identity.owned import space_of_queue
+from enmasse.metrics import counter, gauge, labelled, largest, of_space, single
+from enmasse.model.names import DEFAULT_SPACE, in_space, space_prefix
 from enmasse.process.settings import METRICS_ADDRESSES
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
@@ -77,8 +79,10 @@ class _Address:
 
 
 def _shown(name: str) -> str:
-    """Return the name for the label of an address; one for all the queues of MQTT sessions, `$sub/…`."""
-    return name.partition("/")[0] if name.startswith("$") else name
+    """Return the name for the labels of an address; one for all the queues of MQTT sessions of a space, `$sub/…`."""
+    if not name.startswith("$"):
+        return name
+    return space_prefix(space_of_queue(name) or DEFAULT_SPACE) + name.partition("/")[0]
 
 
 def _addresses(broker: Broker, oldest: Callable[[Queue], float | None]) -> dict[str, _Address]:
@@ -114,7 +118,7 @@ def by_address(broker: Broker, oldest: Callable[[Queue], float | None], most: in
         row = _Address()
         for each in some:
             row.add(each)
-        rows.append(({"address": name}, row))
+        rows.append((labelled("address", name), row))
     for field, name, help_text in _COUNTERS:
         at = FIELDS.index(field)
         yield counter(f"enmasse_broker_{name}_total", help_text, [(labels, row.counted[at]) for labels, row in rows])
@@ -148,6 +152,12 @@ def of_process(broker: Broker) -> Iterator[Metric]:
         yield store.latency.family("enmasse_broker_sync_seconds", "Seconds in which batches were written and synced.")
 
 
+def _labels(broker: str, queue: Queue) -> dict[str, str]:
+    address, space = queue.address.name, queue.address.tenant or DEFAULT_SPACE
+    own = {"broker": broker, "address": in_space(space, address), "queue": in_space(space, queue.name)}
+    return {**own, **of_space(space)}
+
+
 def families(
     broker: Broker,
     clients: Connections,
@@ -171,7 +181,7 @@ def families(
         )
         yield gauge("artemis_lost_message_count", "Messages lost, until the report is deleted.", [(label, lost)])
     queues = [queue for queue in broker.catalogue.queues.values() if not queue.temporary]
-    labels = [{"broker": broker.name, "address": queue.address.name, "queue": queue.name} for queue in queues]
+    labels = [_labels(broker.name, queue) for queue in queues]
     for name, help_text, value in _QUEUE:
         yield gauge(f"artemis_{name}", help_text, zip(labels, map(value, queues), strict=True))
     yield from of_process(broker)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from enmasse.identity.owned import owner
-from enmasse.metrics import counter, gauge, largest, single
+from enmasse.metrics import counter, gauge, labelled, largest, single
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.protocol.server_state import ServerState
 
@@ -41,11 +40,11 @@ def families(front: ServerState) -> Iterator[Metric]:
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))
-    users = Counter(owner(client.client_id).principal.full_name for client in clients)
+    users = Counter(client.owner.principal.full_name for client in clients)
     yield gauge(
         "enmasse_connections",
         "Connections of clients, by protocol and user.",
-        [({"protocol": "mqtt", "user": user}, sum(n)) for user, n in largest(users, MAX_USERS, float)],
+        [({"protocol": "mqtt", **labelled("user", user)}, sum(n)) for user, n in largest(users, MAX_USERS, float)],
     )
     both = [client.in_flight for client in clients]
     yield gauge(

@@ -16,8 +16,9 @@ from enmasse.control.usage_reports import UsageReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
-from enmasse.metrics import counter, gauge, single
+from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMaps
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
@@ -157,14 +158,17 @@ class LastWillService:
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the service's metrics (docs/metrics.md)."""
-        states = Tally(will.state for will in self._life.book) if self._life is not None else Tally[State]()
+        book = self._life.book if self._life is not None else ()
+        states = Tally((will.state, will.author.space) for will in book)
+        spaces = sorted({DEFAULT_SPACE, *(space for _, space in states)})
         totals = self._totals + (self._life.totals() if self._life is not None else Tally[str]())
         yield gauge(
-            "lwt_wills", "Wills, by what has become of their clients.", [({"state": s.value}, states[s]) for s in State]
+            "lwt_wills",
+            "Wills, by what has become of their clients.",
+            [({"state": s.value, **of_space(space)}, states[s, space]) for space in spaces for s in State],
         )
-        yield gauge(
-            "lwt_wills_bytes", "Bytes of their messages.", single(self._life.book.bytes.used if self._life else 0)
-        )
+        sizes = by_space(self._life.book.bytes.used, self._life.book.bytes.of_spaces) if self._life else single(0)
+        yield gauge("lwt_wills_bytes", "Bytes of their messages.", sizes)
         yield gauge("lwt_links", "Links attached to $lwt.", single(self._counters.links))
         yield gauge("lwt_store_ready", "1 while the store can be used.", single(self._store.state.ready))
         yield gauge("lwt_store_waiting", "Writes that wait for the store.", single(self._store.waiting))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.metrics import counter, gauge, largest, single
+from enmasse.metrics import counter, gauge, labelled, largest, single
 from enmasse.process.settings import METRICS_ADDRESSES
 from services.router.routing.addresses.traffic import FIELDS
 from services.router.routing.router import Router
@@ -35,7 +35,7 @@ def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
     yield gauge(
         "enmasse_connections",
         "Connections of clients, by protocol and user.",
-        [({"protocol": "amqp", "user": user}, sum(n)) for user, n in largest(clients, MAX_USERS, float)],
+        [({"protocol": "amqp", **labelled("user", user)}, sum(n)) for user, n in largest(clients, MAX_USERS, float)],
     )
 
 
@@ -50,7 +50,7 @@ def by_address(router: Router, most: int) -> Iterator[Metric]:
     none = [0] * len(FIELDS)
     rows = {name: [*traffic.totals.get(name, none), *using.get(name, (0, 0))] for name in {*traffic.totals, *using}}
     shown = [
-        ({"address": name}, [sum(column) for column in zip(*some, strict=True)])
+        (labelled("address", name), [sum(column) for column in zip(*some, strict=True)])
         for name, some in largest(rows, most, lambda row: row[0] + row[8])
     ]
     for field, name, help_text in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,9 @@ from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
-from enmasse.metrics import counter, gauge, single
+from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model import feeds
-from enmasse.model.names import WireName, address_name
+from enmasse.model.names import DEFAULT_SPACE, WireName, address_name
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
@@ -474,13 +475,21 @@ class SubscriptionService:
 
     def metrics(self) -> Iterator[Metric]:
         """docs/metrics.md."""
-        sessions, connected = len(self.sessions.by_client), self.sessions.connected
-        pending = sum(broker.conversation.pending for broker in self.brokers)
-        states = [({"state": "connected"}, connected), ({"state": "offline"}, sessions - connected)]
-        yield gauge("subserv_sessions", "MQTT sessions by state.", states)
-        yield gauge(
-            "subserv_subscriptions", "Subscriptions of MQTT sessions.", single(self.sessions.subscriptions.used)
+        index = self.retained.index
+        sessions = Counter(
+            (each.space, "connected" if each.record.connected else "offline")
+            for each in self.sessions.by_client.values()
         )
+        spaces = sorted({DEFAULT_SPACE, *(space for space, _ in sessions)})
+        pending = sum(broker.conversation.pending for broker in self.brokers)
+        states = [
+            ({"state": state, **of_space(space)}, sessions[space, state])
+            for space in spaces
+            for state in ("connected", "offline")
+        ]
+        yield gauge("subserv_sessions", "MQTT sessions by state.", states)
+        used = self.sessions.subscriptions
+        yield gauge("subserv_subscriptions", "Subscriptions of MQTT sessions.", by_space(used.used, used.of_spaces))
         yield gauge("subserv_shared_subscriptions", "Shared subscriptions.", single(len(self.sessions.shares)))
         yield gauge("subserv_amqp_subscriptions", "Subscriptions over $subctrl.", single(len(self.amqp.by_id)))
         yield gauge("subserv_held_bytes", "Messages held for shared subscriptions.", single(self.sessions.given.bytes))
@@ -490,8 +499,12 @@ class SubscriptionService:
             single(len(self.sessions.given.ended)),
         )
         yield gauge("subserv_gateways", "Gateways that are attached.", single(len(self.gateways.by_gateway)))
-        yield gauge("subserv_retained_messages", "Retained messages.", single(self.retained.index.count))
-        yield gauge("subserv_retained_bytes", "Bytes of the retained messages.", single(self.retained.index.bytes.used))
+        yield gauge("subserv_retained_messages", "Retained messages.", by_space(index.count, index.room.of_spaces))
+        yield gauge(
+            "subserv_retained_bytes",
+            "Bytes of the retained messages.",
+            by_space(index.bytes.used, index.bytes.of_spaces),
+        )
         yield counter(
             "subserv_retained_refused_total", "Messages that were not retained.", single(self.retained.refused)
         )

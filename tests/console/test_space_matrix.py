@@ -8,6 +8,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,26 @@ def lines_of(suite: Suite) -> list[dict[str, Any]]:
     for file in (suite.data / "logs").rglob("*.log"):
         found += [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
     return found
+
+
+def test_series_by_address_and_user_have_the_space_and_its_names(suite: Suite, clients: None, log_in: Any) -> None:
+    def series(wanted: dict[str, str]) -> list[dict[str, str]]:
+        text = log_in("operator").at("GET", "/metrics").body
+        assert "!!" not in text
+        rows = [{"": line.partition("{")[0], **dict(_LABEL.findall(line))} for line in text.splitlines() if "{" in line]
+        return [row for row in rows if wanted.items() <= row.items()]
+
+    for space, mark in MARKS.items():
+        label = {} if space == "default" else {"space": space}
+        for name, more in (
+            ("enmasse_address_messages", {"address": f"{mark}-queue"}),
+            ("enmasse_broker_messages", {"address": f"{mark}-queue"}),
+            ("enmasse_router_producers", {"address": f"{mark}-queue"}),
+            ("enmasse_connections", {"user": f"{mark}-user"}),
+        ):
+            wanted = {"": name, **more}
+            rows = wait_for(partial(series, wanted), f"{wanted}")
+            assert {row.get("space") for row in rows} == {label.get("space")}, (wanted, rows)
+
+
+_LABEL = re.compile(r'(\w+)="([^"]*)"')

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import subprocess
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from prometheus_client.core import Metric
 from proton import Condition, Message
 
+from enmasse import metrics
 from enmasse.testing import Suite, wait_for
 from tests.kit.waiting import DEADLINE
 from tests.system import amqp_users
@@ -290,3 +294,40 @@ def test_kills_of_gateway_and_subscription_service(suite: Suite, name: str) -> N
             assert set(found) == expected[space] and len(found) == len(expected[space])
             clients[space].subscribe(f"{topic}/#")
             assert clients[space].receive() == (f"{topic}/kept", f"{space} 2")
+
+
+def test_metrics_of_services_count_each_space(suite: Suite) -> None:
+    def counted(process: str, name: str) -> dict[str | None, float]:
+        samples = [sample for family in scraped(suite, process) for sample in family.samples]
+        assert "!!" not in str(samples)
+        return {
+            each.labels.get("space"): each.value
+            for each in samples
+            if each.name == name and each.labels.get("state", "connected") == "connected"
+        }
+
+    spaces = {None, "one", "two"}
+    with everywhere(suite, "counted") as devices:
+        for space, device in devices.items():
+            device.subscribe("news/counted")
+            device.publish("news/counted", space, retain=True)
+        for process, name in (
+            ("subserv", "subserv_sessions"),
+            ("subserv", "subserv_subscriptions"),
+            ("subserv", "subserv_retained_messages"),
+            ("mqtt_gateway-0", "mqtt_sessions"),
+            ("mqtt_gateway-0", "enmasse_connections"),
+        ):
+            wait_for(name, partial(_are, spaces, partial(counted, process, name)))
+
+
+def _are(spaces: set[str | None], count: Callable[[], dict[str | None, float]]) -> bool:
+    return {space for space, number in count().items() if number} == spaces
+
+
+def scraped(suite: Suite, process: str) -> list[Metric]:
+    """Return the metrics of a process."""
+    health = json.loads((suite.data / "run" / f"{process}.json").read_text())["health"]
+    request = urllib.request.Request(f"http://{health}/metrics", headers=suite.operator_headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+        return metrics.parse(answer.read())

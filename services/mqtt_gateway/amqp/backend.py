@@ -26,7 +26,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
-from enmasse.metrics import counter, gauge, single
+from enmasse.metrics import counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
@@ -203,7 +203,7 @@ class AmqpBackend:
         yield gauge(
             "mqtt_sessions",
             "MQTT sessions that are open here.",
-            [(_in_space(space), open_sessions[space]) for space, _ in spaces],
+            [(of_space(space), open_sessions[space]) for space, _ in spaces],
         )
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [
@@ -214,7 +214,7 @@ class AmqpBackend:
         yield gauge(
             "mqtt_waiting_messages",
             "From clients, waiting for credit.",
-            [(_in_space(space), each.publishing.waiting) for space, each in spaces],
+            [(of_space(space), each.publishing.waiting) for space, each in spaces],
         )
         yield gauge(
             "mqtt_unanswered_requests",
@@ -230,13 +230,13 @@ class AmqpBackend:
         yield counter(
             "mqtt_delivered_total",
             "Messages for clients.",
-            [(_in_space(space), each.delivered) for space, each in spaces],
+            [(of_space(space), each.delivered) for space, each in spaces],
         )
         yield counter(
             "mqtt_not_delivered_total",
             "Messages that came and went to no client.",
             [
-                ({"why": why, **_in_space(space)}, count)
+                ({"why": why, **of_space(space)}, count)
                 for space, each in spaces
                 for why, count in (
                     ("expired", each.expired),
@@ -574,11 +574,6 @@ class AmqpBackend:
         session = self.sessions.get(client)
         if session is not None and session.epoch == epoch:
             session.failed(error)
-
-
-def _in_space(space: str) -> dict[str, str]:
-    """Return the label of an address space; none for the default one."""
-    return {} if space == DEFAULT_SPACE else {"space": space}
 
 
 def _reason(code: int) -> str:

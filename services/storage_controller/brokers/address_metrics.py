@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from enmasse.control.listings import AddressRow, QueueRow
-from enmasse.metrics import counter, gauge, largest
+from enmasse.metrics import counter, gauge, labelled, largest
 from enmasse.model.names import WireName, address_name
 from services.storage_controller.brokers.broker_contents import SESSIONS, root_of, topics_of
 
@@ -73,7 +73,7 @@ def families(brokers: Mapping[str, Mapping[str, Traffic]], most: int) -> Iterato
     """Yield the metrics of brokers by name, under the names of the embedded broker's (docs/metrics.md), with the label
     `broker`. `most`: addresses of a broker with series of their own."""
     rows = [
-        ({"address": name, "broker": broker}, Traffic(*map(sum, zip(*some, strict=True))))
+        ({**labelled("address", name), "broker": broker}, Traffic(*map(sum, zip(*some, strict=True))))
         for broker, traffic in brokers.items()
         for name, some in largest(traffic, most, lambda each: each.messages_in)
     ]
