@@ -15,6 +15,7 @@ import pytest
 
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
+from enmasse.amqp.termini import SPACE
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import (
@@ -29,6 +30,7 @@ from enmasse.mqtt.packets import (
     Publish,
     Will,
 )
+from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.network.listeners import ListenerSettings
 from tests.kit.running import Listening, server
@@ -43,10 +45,11 @@ BURSTS = 1500
 
 
 class World(NamedTuple):
-    """An installation, and the ports of its gateways."""
+    """An installation, and the ports and backends of its gateways."""
 
     installation: Installation
     ports: list[int]
+    backends: list[AmqpBackend]
 
     def client(self, gateway: int, space: str = "one", user: str = "alice", version: int = V5, **more: Any) -> Raw:
         """Connect a client; its CONNACK is still to be read."""
@@ -74,11 +77,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         stack.callback(router.kill)
         made = stack.enter_context(Installation(folder, {"news": {"type": "multicast"}}))
         ports: list[int] = []
+        backends: list[AmqpBackend] = []
 
         async def serve(listening: Listening) -> None:
             async with environment(router, made.configserv) as found, contextlib.AsyncExitStack() as ends:
                 for name in ("g1", "g2"):
                     backend = await found.backend(name, authserv=("127.0.0.1", made.authserv.port))
+                    backends.append(backend)
                     gateway = Gateway(Limits(), backend)
                     await gateway.listen([ListenerSettings(kind="mqtt", host="127.0.0.1", port=0)])
                     ends.push_async_callback(gateway.close)
@@ -91,7 +96,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 await listening(ports[0])
 
         stack.enter_context(server(serve))
-        yield World(made, ports)
+        yield World(made, ports, backends)
 
 
 async def _drain(receiver: Any) -> None:
@@ -107,6 +112,18 @@ def world(running: World) -> Iterator[World]:
         "the clients of the test before are gone",
     )
     yield running
+
+
+def test_messages_of_each_space_take_the_turns_of_its_own_connection_to_the_router(world: World) -> None:
+    """The default space has the one that is always there, which takes turns of its own."""
+    with contextlib.ExitStack() as stack:
+        for space in ("two", "three"):
+            stack.enter_context(world.connected(0, space))
+        tenants = world.backends[0]._hub.turns.tenants
+        assert {name: each.connections for name, each in tenants.items() if name != "one"} == {"two": 1, "three": 1}
+        opened = [each.open_fields for each in world.backends[0]._hub.connections]
+        stated = [(each.container_id, (each.properties or {}).get(SPACE)) for each in opened]
+        assert {("g1", None), ("g1@two", "two"), ("g1@three", "three")} <= set(stated)
 
 
 @pytest.mark.parametrize(("version", "code"), [(V5, reasons.QUOTA_EXCEEDED), (V311, 3)])

@@ -112,7 +112,14 @@ class AmqpBackend:
         self.wills = Wills()
         self._offering = Offering(name)
         self._hub = Hub()
-        self._data = Uplink(self._hub, *router, name, self._data_up, credential, followers, traces)
+
+        def uplink(shared: Shared, space: str) -> Uplink:
+            container = f"{name}@{space}" if space else name  # links of a container have different names
+            up = partial(self._data_up, shared)
+            return Uplink(self._hub, *router, container, up, credential, followers, traces, space)
+
+        self._uplink = uplink
+        self._data = uplink(self.shared, "")
         self._services = Uplink(self._hub, *router, name, self._services_up, credential, followers)
         passwords = None
         if logins is not None and credential is not None:
@@ -132,6 +139,7 @@ class AmqpBackend:
         self._complete = asyncio.Event()
         self._addressed = False
         self._running: list[asyncio.Task[Any]] = []
+        self._uplinks: dict[str, asyncio.Task[Any]] = {}  # those of address spaces but the default one
 
     # for the process
 
@@ -154,9 +162,10 @@ class AmqpBackend:
                     await asyncio.sleep(0.02)
         self.audit.write_repeated()
         self.shared.refusals.write_repeated()
-        for task in (*self._running, *self.shared.tasks):
+        running = (*self._running, *self._uplinks.values(), *self.shared.tasks)
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._running, *self.shared.tasks, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
     @property
     def _busy(self) -> bool:
@@ -173,7 +182,7 @@ class AmqpBackend:
         return ready, "; ".join(filter(None, (missing, self._hub.trouble)))
 
     def _missing(self) -> str:
-        for task in self._running:
+        for task in (*self._running, *self._uplinks.values()):
             if task.done():
                 return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
         if not self._complete.is_set():
@@ -285,14 +294,14 @@ class AmqpBackend:
         concerned = self.access.enforcer.take(body)
         if self._addressed:
             self._complete.set()
-        if concerned:
-            self.shared.spawn(self._review_all(concerned))
+        self.shared.spawn(self._review_all(concerned))
 
     async def _review_all(self, clients: Sequence[str]) -> None:
         for number, client_id in enumerate(clients, 1):
             self._review(client_id)
             if not number % SLICE:
                 await asyncio.sleep(0)
+        self._leave_spaces()
 
     def _review(self, client_id: str) -> None:
         """Apply the permissions that are in force now to a client whose session may be open."""
@@ -326,14 +335,11 @@ class AmqpBackend:
         if session.client is not None:
             session.client.disconnect(reasons.NOT_AUTHORIZED, reason)
 
-    def _data_up(self, connection: Connection) -> None:
-        self.shared.publishing.up(connection)
-        self.shared.receiving = receiving = connection.begin()
-        for shared in self.spaces.values():
-            if shared is not self.shared:
-                shared.receiving = receiving
-                shared.publishing.share(self.shared.publishing)
-        for session in list(self.sessions.values()):
+    def _data_up(self, shared: Shared, connection: Connection) -> None:
+        shared.publishing.up(connection)
+        shared.receiving = connection.begin()
+        shared.reached.set()
+        for session in [each for each in self.sessions.values() if each.login.principal.space == shared.space]:
             try:
                 session.attach()
             except Exception as error:
@@ -424,14 +430,27 @@ class AmqpBackend:
                 self.access.enforcer.leave(request.client_id, login)
 
     def _shared_in(self, space: str) -> Shared:
-        """Return the state of the sessions of an address space."""
+        """Return the state of the sessions of an address space, which has a connection to the router of its own."""
         found = self.spaces.get(space)
         if found is None:
             found = self.spaces[space] = self.shared.in_space(space, self._topics.of(space))
+            self._uplinks[space] = runner.spawn(self._uplink(found, space).run(), f"the connection for {space}")
         return found
+
+    def _leave_spaces(self) -> None:
+        """End the connections of address spaces that are gone."""
+        used = {session.login.principal.space for session in self.sessions.values()}
+        for space in [each for each in self._uplinks if each not in used and not self.access.users.has_space(each)]:
+            self._uplinks.pop(space).cancel()
+            del self.spaces[space]
 
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
         shared = self._shared_in(login.principal.space)
+        try:
+            async with asyncio.timeout(OPENING):
+                await shared.reached.wait()
+        except TimeoutError:
+            raise Refused(reasons.SERVER_UNAVAILABLE, "the router is not reached") from None
         will, will_to = None, ""
         if request.will is not None:
             self._check_will_size(request.will, login.principal.space)

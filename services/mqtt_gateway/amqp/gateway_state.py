@@ -44,6 +44,8 @@ class Shared:
         self.reader = MessageReader(self.topics)
         self.publishing = Publishing(self.topics, counters)
         self.receiving: AmqpSession | None = None
+        self.reached = asyncio.Event()
+        """The router was reached once."""
         self.rejected = 0
         """Messages that MQTT cannot hold."""
         self.expired = 0
@@ -53,7 +55,7 @@ class Shared:
         self.tasks: set[asyncio.Future[Any]] = set()
 
     def in_space(self, space: str, topics: TopicMap) -> Shared:
-        """Return the state of the sessions of another address space, over the same connections."""
+        """Return the state of the sessions of another address space."""
         found = Shared(
             self.control,
             self.access,
@@ -64,8 +66,6 @@ class Shared:
         )
         found.tasks = self.tasks
         found.set_topics(topics)
-        found.receiving = self.receiving
-        found.publishing.share(self.publishing)
         return found
 
     def set_topics(self, topics: TopicMap) -> None:

@@ -107,14 +107,7 @@ class Publishing:
     def up(self, connection: Connection) -> None:
         """There is a new connection: attaches what is used."""
         offered = connection.remote_open.offered_capabilities if connection.remote_open is not None else None
-        self._use(connection.begin(), RELAYS_TO_TOPICS in (offered or ()))
-
-    def share(self, other: Publishing) -> None:
-        """Use the connection of another address space."""
-        if other._session is not None and not other._session.ended:
-            self._use(other._session, other._relays)
-
-    def _use(self, session: AmqpSession, relays: bool) -> None:
+        session, relays = connection.begin(), RELAYS_TO_TOPICS in (offered or ())
         self._session = session
         if relays != self._relays:  # another router: what waits keeps its link
             self._relays = relays

@@ -15,6 +15,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
+from enmasse.amqp.termini import SPACE
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.processes.scram import of_process
 from enmasse.logs import log
@@ -133,7 +134,8 @@ class Uplink:
     """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
     counts the exceptions of its handlers, over all connections. `credential`: that of this process; None: the router
     takes anonymous peers. `followers`: those of the gateway's live state, whose links come here; None: it offers
-    none. `traces`: of messages; None: they are not traced."""
+    none. `traces`: of messages; None: they are not traced. `space`: address space that it carries messages of, by which
+    both ends take turns; empty: of none, or of the default one."""
 
     def __init__(
         self,
@@ -145,8 +147,10 @@ class Uplink:
         credential: AnyCredential | None = None,
         followers: set[LiveLink] | None = None,
         traces: Tracing | None = None,
+        space: str = "",
     ) -> None:
         self.connected = False
+        self._space = space
         self._hub = hub
         self._host = host
         self._port = port
@@ -185,7 +189,9 @@ class Uplink:
             sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], self._host),
             idle_timeout_ms=int(IDLE * 1000),
             limits=INNER_LIMITS,
+            properties={SPACE: self._space} if self._space else None,
         )
+        connection.tenant = self._space
         if self._traces is not None:
             connection.session_type = self._traces.session
         try:

@@ -354,6 +354,12 @@ class RouterConnection:
         acts = self.rights is not None and self.rights.for_clients
         return str(stated) if acts and isinstance(stated, str) and space_error(stated) is None else self.space
 
+    def take_turns(self) -> None:
+        """Share the turns of an address space, if the peer is a process that acts for the clients of one."""
+        stated = self.properties.get(SPACE_OF_LINK)
+        if self.rights is not None and self.rights.for_clients and isinstance(stated, str):
+            self.amqp.tenant = stated if space_error(stated) is None else ""
+
     @property
     def is_bound_to_space(self) -> bool:
         """Return whether the peer reaches what is of one address space only: a client, or a process that acts for

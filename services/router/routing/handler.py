@@ -43,6 +43,7 @@ class RouterHandler(Handler):
                     raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "connection disallowed by local policy")
                 if connection.admit is not None:
                     connection.rights = connection.admit(c.user or "")
+                    connection.take_turns()
                 if wants_sole(remote) and self.router.is_known(connection.known_as):
                     raise refuse_second(c, remote)
             except AmqpError as error:
