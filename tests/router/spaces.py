@@ -43,9 +43,9 @@ class Client(Handler):
         self.states: dict[int, Any] = {}
         self.record = RouterConnection(world.router, name=None, role="normal", direction="in", host="1:1", capacity=250)
         self.record.management = False
-        self.record.enter(Principal("alice", space=space))
         far = Connection(RouterHandler(world.router), container_id="r", is_client=False)
         far.context, self.record.amqp = self.record, far
+        self.record.enter(Principal("alice", space=space))
         self.connection = Connection(self, container_id=container, is_client=True)
         self.wire = Wire(self.connection, far)
         world.wires.append(self.wire)
