@@ -104,7 +104,8 @@ class Address:
 
     def deliver(self, count: int) -> None:
         group = []
-        for _ in range(min(count, len(self.waiting))):
+        under_way = self.next - min(self.sent, default=self.next)
+        for _ in range(min(count, len(self.waiting), UNSURE - under_way)):  # the intake remembers no more
             payload = self.waiting.pop(0)
             self.sent[self.next] = payload
             group.append(Arrived(self.next, payload, self.told))
