@@ -37,6 +37,8 @@ Mask = npt.NDArray[np.bool_]
 
 NO_BODY = b"\x00\x53\x77\x40"
 """A body of null, to make a message of some sections that stand before it."""
+LONGEST_KEPT, MOST_KEPT = 1024, 4096
+"""Bytes of a piece that is remembered with what it holds, and number of these: a sender cannot fill the executor."""
 NULL, SMALL_ULONG, ULONG_ZERO, ULONG = 0x40, 0x53, 0x44, 0x80
 VAR8, VAR32, UNUSUAL = 1000, 2000, -1
 """In a table of sizes, beside the numbers of bytes that follow a constructor."""
@@ -72,9 +74,12 @@ _SECTION = _sizes(x45=0, xC0=VAR8, xC1=VAR8, xD0=VAR32, xD1=VAR32)
 _BODY = _sizes(xA0=VAR8, xB0=VAR32, xA1=VAR8, xB1=VAR32)
 
 
-@lru_cache(maxsize=4096)
 def front(encoded: bytes) -> tuple[bool, int, int] | None:
     """Return durable, priority and delivery-count of the sections before the properties; None if they are malformed."""
+    return kept_front(encoded) if len(encoded) <= LONGEST_KEPT else _front(encoded)
+
+
+def _front(encoded: bytes) -> tuple[bool, int, int] | None:
     try:
         sections = Sections(encoded + NO_BODY)
         sections.check()
@@ -85,15 +90,22 @@ def front(encoded: bytes) -> tuple[bool, int, int] | None:
     return bool(header.durable), header.priority, header.delivery_count
 
 
-@lru_cache(maxsize=4096)
 def application_properties(encoded: bytes) -> list[tuple[str, str]] | None:
     """Return the application properties in a section (or in none) as texts; None if they are malformed."""
+    return kept_properties(encoded) if len(encoded) <= LONGEST_KEPT else _application_properties(encoded)
+
+
+def _application_properties(encoded: bytes) -> list[tuple[str, str]] | None:
     try:
         sections = Sections(encoded + NO_BODY)
         sections.check()
         return texts(sections.application_properties)
     except AmqpError:
         return None
+
+
+kept_front = lru_cache(maxsize=MOST_KEPT)(_front)
+kept_properties = lru_cache(maxsize=MOST_KEPT)(_application_properties)
 
 
 class Span:

@@ -26,6 +26,8 @@ from enmasse.spark.errors import QueryError
 NULL = b"\x40"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 """Application property by which brokers recognise a repeated message (docs/contracts.md)."""
+LONGEST_KEPT = 1024
+"""Characters of the properties that are remembered with their encoded form."""
 KEY = "enmasse_key"
 """Column that `enmasse.spark.repeatable` adds: rows that have the same are in one partition."""
 STRINGS = ("message_id", "address", "subject", "reply_to", "correlation_id", "content_type")
@@ -131,11 +133,16 @@ def _header(priority: int, ttl: int | None) -> bytes:
     return encode_header(Header(durable=True, priority=priority, ttl=ttl))
 
 
-@lru_cache(maxsize=1024)
-def _properties(
+def _properties(*values: str | None) -> tuple[bytes, ...]:
+    """Return the encoded fields of the properties section behind the message-id (3.2.4): `to`, `subject`, `reply_to`,
+    `correlation_id`, `content_type`."""
+    short = sum(len(value) for value in values if value is not None) <= LONGEST_KEPT
+    return (kept_properties if short else _encoded_properties)(*values)
+
+
+def _encoded_properties(
     to: str | None, subject: str | None, reply_to: str | None, correlation_id: str | None, content_type: str | None
 ) -> tuple[bytes, ...]:
-    """Return the encoded fields of the properties section behind the message-id (3.2.4)."""
     fields = [
         NULL if value is None else encode_string(value) for value in (None, to, subject, reply_to, correlation_id)
     ]
@@ -143,6 +150,9 @@ def _properties(
     while fields and fields[-1] is NULL:
         fields.pop()
     return tuple(fields)
+
+
+kept_properties = lru_cache(maxsize=1024)(_encoded_properties)
 
 
 def _application_properties(pairs: list[tuple[str, Any]]) -> bytes:
@@ -208,7 +218,7 @@ def _message(
         for name, value in (("priority", priority), ("ttl", ttl)):
             if value is not None and not 0 <= value <= NUMBERS[name]:
                 raise RowError(f'column "{name}" must be from 0 to {NUMBERS[name]}, not {value}')
-    if pairs and duplicate_id:
+    if pairs:  # the id of a sender whose message became the row: here it would count for the job's user
         pairs = [pair for pair in pairs if pair[0] != DUPLICATE_ID]
     properties = _application_properties(pairs) if pairs else b""
     data = b"\x00\x53\x75" + encode_binary(body.encode() if isinstance(body, str) else body)
