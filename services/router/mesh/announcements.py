@@ -15,8 +15,8 @@ class OwnAddresses:
     """Addresses with receivers at this router. Changes are collected, and announced together by an update with the next
     number, `seq`."""
 
-    def __init__(self) -> None:
-        self.seq = 0
+    def __init__(self, first: int = 0) -> None:
+        self.seq = first
         self._present: dict[str, Treatment] = {}
         self._announced: dict[str, Treatment] = {}
         self._changed: dict[str, None] = {}

@@ -13,6 +13,9 @@ LINK_STATE_SECONDS: Final = 60.0
 """Age of a link state without an advertisement of its router after which it no longer counts."""
 RESTART_SECONDS: Final = 3.0
 """Time over which a router states older numbers only, after which it counts as restarted."""
+REQUEST_SECONDS: Final = 1.0
+MOST_REQUEST_SECONDS: Final = 8.0
+"""Time after which a request without an answer is repeated, at first and at most."""
 _ABSENT: Final = -1
 """Number of a link state that has not arrived."""
 
@@ -25,29 +28,56 @@ class News(Enum):
     RESTARTED = 3
 
 
+class Requests:
+    """Times of requests for one thing. The time between two that are not answered doubles."""
+
+    __slots__ = ("_again", "_pause")
+
+    def __init__(self) -> None:
+        self.answered()
+
+    def answered(self) -> None:
+        """Allow a request at once."""
+        self._again = float("-inf")
+        self._pause = REQUEST_SECONDS
+
+    def due(self, now: float) -> bool:
+        """Return True if a request shall be made now."""
+        if now < self._again:
+            return False
+        self._again = now + self._pause
+        self._pause = min(2 * self._pause, MOST_REQUEST_SECONDS)
+        return True
+
+
 class KnownRouter:
     """Another router. `peers` is its link state as of `ls_seq`; `advertised_ls`, `advertised_mobile`: newest numbers
-    that it has advertised. `asked_ls`, `asked_mobile`: times of the last requests."""
+    that it has advertised. `requests_ls`, `requests_mobile`: requests for them. `passed_on`: the numbers of its
+    last advertisement that was passed on, at the time `passed_on_at`; `toward`: the connection by which it arrived."""
 
     __slots__ = (
         "_older",
         "addresses",
         "advertised_ls",
         "advertised_mobile",
-        "asked_ls",
-        "asked_mobile",
         "heard",
         "id",
         "instance",
         "ls_seq",
         "passed_on",
+        "passed_on_at",
         "peers",
+        "requests_ls",
+        "requests_mobile",
+        "toward",
     )
 
     def __init__(self, router: str, now: float) -> None:
         self.id = router
         self.instance = 0
-        self.passed_on: tuple[Advertisement, float] | None = None
+        self.passed_on = (_ABSENT, _ABSENT, _ABSENT)
+        self.passed_on_at = float("-inf")
+        self.toward: int | None = None
         self.reset(now)
 
     def reset(self, now: float) -> None:
@@ -57,7 +87,7 @@ class KnownRouter:
         self.peers: Mapping[str, int] = {}
         self.addresses = RemoteAddresses()
         self.advertised_ls = self.advertised_mobile = 0
-        self.asked_ls = self.asked_mobile = float("-inf")
+        self.requests_ls, self.requests_mobile = Requests(), Requests()
         self._older: tuple[int, float] | None = None
 
     @property
@@ -137,6 +167,7 @@ class KnownRouters:
         if news is News.OLD or (news is News.CURRENT and message.ls_seq <= known.ls_seq):
             return None
         known.heard = now
+        known.requests_ls.answered()
         known.ls_seq = message.ls_seq
         known.peers = message.peers
         for peer in message.peers:
