@@ -38,6 +38,16 @@ class _Changes(msgspec.Struct):
     errors: list[dict[str, Any]] = []
 
 
+class _Space(msgspec.Struct):
+    gateways: int = 0
+
+
+class _Spaces(msgspec.Struct):
+    """Message of the feed `spaces`, of which the suite needs the processes."""
+
+    spaces: dict[str, _Space] = {}
+
+
 class AddressTexts:
     """The status of each address, decoded while it is iterated over: as JSON it takes a quarter of the memory."""
 
@@ -59,6 +69,7 @@ class StatusFeed:
     def __init__(self, address: str, credential: Credential | None = None) -> None:
         self.body: dict[str, Any] | None = None
         self.attached = False
+        self.gateways: dict[str, int] | None = None
         self._addresses: dict[str, bytes] = {}
         self._unready: dict[str, bytes] = {}
         self._host, self._port = host_port(address)
@@ -84,6 +95,7 @@ class StatusFeed:
             follow(connection, "status/changes", self._taken, _Changes).on_closed = lambda _: (
                 connection.close()
             )  # then start over
+            follow(connection, "spaces", self._spaces_taken, _Spaces)
             await connection.wait_closed()
         finally:
             self._connection, self.attached = None, False
@@ -113,6 +125,10 @@ class StatusFeed:
             "unready": AddressTexts(self._unready.values()),
         }
         self.attached = True
+        self._changed()
+
+    def _spaces_taken(self, body: _Spaces) -> None:
+        self.gateways = {name: space.gateways for name, space in body.spaces.items() if space.gateways}
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:

@@ -25,6 +25,7 @@ from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import STOP_WITHIN
 from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
+from enmasse.supervisor.children.space_gateways import SpaceGateways
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
 from enmasse.supervisor.plan import listening, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
@@ -75,6 +76,8 @@ class StatusSource(Protocol):
 
     body: dict[str, Any] | None
     """The newest state, kept while the feed is lost: `config` and `errors`, `addresses` and, of these, `unready`."""
+    gateways: dict[str, int] | None
+    """Address space → its number of gateways of its own, as last known; None: not known yet."""
     attached: bool
     """True if `body` is current: set with the first snapshot after an attach."""
 
@@ -115,6 +118,9 @@ class Supervisor:
         )  # fmt: skip
         self._gateways = Replicas(
             GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
+        )
+        self._own_gateways = SpaceGateways(
+            GATEWAY, self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once
         )
         self._authserv: Child | None = None
         self._has_users = options.users
@@ -331,17 +337,29 @@ class Supervisor:
         mqtt.forget_ports(self._ports, name)
         self._withdraw(name)
 
+    def _own_gateway(self, name: str, space: str) -> Child:
+        return self._child(mqtt.gateway_of(self.options, self.data, self._ports, name, space))
+
+    def _forget_own_gateway(self, name: str, space: str | None) -> None:
+        mqtt.forget_ports(self._ports, name)
+        if space is not None:
+            mqtt.forget_ports_of(self._ports, space)
+        self._withdraw(name)
+
     def _children(self) -> list[Child]:
         own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
-        return [*own, *self._routers.children, *self._gateways.children, *self._brokers.children]
+        gateways = [*self._gateways.children, *self._own_gateways.children]
+        return [*own, *self._routers.children, *gateways, *self._brokers.children]
 
     def _leaving(self) -> list[Child]:
-        return [*self._routers.leaving, *self._gateways.leaving, *self._brokers.leaving]
+        groups = self._routers, self._gateways, self._own_gateways, self._brokers
+        return [child for group in groups for child in group.leaving]
 
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        await asyncio.gather(self._routers.all_left(), self._gateways.all_left(), self._brokers.all_left())
+        groups = self._routers, self._gateways, self._own_gateways, self._brokers
+        await asyncio.gather(*(group.all_left() for group in groups))
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -362,7 +380,7 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it no service manages such brokers
-            counted = (*self._routers.children, *self._gateways.children)
+            counted = (*self._routers.children, *self._gateways.children, *self._own_gateways.children)
             self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
     # Files and lines for users and the storage controller
@@ -381,6 +399,8 @@ class Supervisor:
                 if component["ready"] and component["name"] not in self._shown_ready:
                     self._shown_ready.add(component["name"])
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
+            if self._feed and self._feed.gateways is not None and self.options.has_mqtt:
+                self._own_gateways.want(self._feed.gateways)
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
                 if any(file in self._feed.body.get("config", {}) for file in LOGINS):

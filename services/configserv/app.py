@@ -107,7 +107,7 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health, config.binders)
+    service = ConfigService(store, config.reporters, health, config.binders, in_cluster=True)
     resources = None
     if place.custom_resources is not None:
         resources = CustomResources(

@@ -67,11 +67,13 @@ class ConfigService:
         reporters: tuple[str, ...],
         health: Health,
         binders: tuple[str, ...] = (),
+        *,
+        in_cluster: bool = False,
     ) -> None:
         self.on_status: Callable[[], None] = lambda: None
         """Called when the status has changed; `status` gives it."""
         self._health = health
-        self._applied = AppliedConfiguration(store)
+        self._applied = AppliedConfiguration(store, in_cluster=in_cluster)
         self._problems = StandingProblems()
         self._merger = Merger(reporters)
         self._revisions = self._merger.revisions

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from enmasse import __version__
+from services.mqtt_gateway.settings import GatewaySettings
 from services.storage_controller.drivers.objects import read_templates
 from spark import pods as spark_pods
 from tests.kubernetes.binaries import binary
@@ -82,6 +83,38 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     if values not in (EVERYTHING, BY_HAND):
         wanted.remove("console")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
+
+
+def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -> None:
+    with_users = {**EVERYTHING, "tls": {"enabled": True}}
+    before = rendered(cluster, with_users)
+    spaces = {"one": {"replicas": 3}, "two": None}
+    found = rendered(cluster, {**with_users, "mqttGateway": {**with_users.get("mqttGateway", {}), "spaces": spaces}})
+    deployments, services = objects(found, "Deployment"), objects(found, "Service")
+    for space, replicas in (("one", 3), ("two", 2)):
+        name = f"enmasse-mqtt-gateway-{space}"
+        assert deployments[name]["spec"]["replicas"] == replicas
+        (container,) = deployments[name]["spec"]["template"]["spec"]["containers"]
+        assert container["image"].endswith("/mqtt-gateway:1.2.3")
+        text = objects(found, "ConfigMap")[name]["data"]["settings.json"]
+        listeners = msgspec.json.decode(text, type=GatewaySettings).listeners
+        assert {(each.kind, each.space) for each in listeners} == {
+            (kind, space) for kind in ("mqtt", "mqtts", "ws", "wss")
+        }
+        for service in (services[name], services[f"{name}-external"]):
+            assert service["spec"]["selector"]["app.kubernetes.io/component"] == f"mqtt-gateway-{space}"
+        subject = objects(found, "Secret")[f"{name}-identity"]["metadata"]["annotations"]["enmasse.io/subject"]
+        assert subject.startswith(f"mqtt_gateway/{name} ")
+        policies = objects(found, "NetworkPolicy")
+        for policy in ("to-router-5674", "to-configserv-5672", "to-authserv-5671", "to-authserv-5673", "out"):
+            assert f"{name}-{policy}" in policies
+        for who in ("plain", "tls"):
+            assert f"enmasse-{who}-clients-to-mqtt-gateway-{space}" in policies
+    for kind in ("Deployment", "Service", "ConfigMap"):
+        name = "enmasse-mqtt-gateway"
+        assert objects(found, kind)[name] == objects(before, kind)[name], "those of all stay as they are"
+    with pytest.raises(Refused, match="longer than 63"):
+        rendered(cluster, {"mqttGateway": {"spaces": {"s" * 60: None}}})
 
 
 @values

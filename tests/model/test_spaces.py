@@ -118,13 +118,18 @@ def test_illegal_names_of_plans(name: str) -> None:
 def test_address_spaces() -> None:
     good, problems = spaces(
         {
-            "team-a": {"type": "standard", "plan": "basic", "hosts": ["a.example.com", "localhost", "team-a"]},
+            "team-a": {
+                "type": "standard",
+                "plan": "basic",
+                "hosts": ["a.example.com", "localhost", "team-a"],
+                "gateways": 2,
+            },
             "team-b": {},
         }
     )
     assert not problems
     assert good == {
-        "team-a": Space(plan="basic", hosts=("a.example.com", "localhost", "team-a")),
+        "team-a": Space(plan="basic", hosts=("a.example.com", "localhost", "team-a"), gateways=2),
         "team-b": Space(),
     }
     assert hosts_of(good) == {
@@ -145,7 +150,10 @@ def test_address_spaces() -> None:
         ({"hosts": ["a..b"]}, "b.hosts: 'a..b' is not the name of a host"),
         ({"hosts": ["shared.example"]}, "b.hosts: 'shared.example' is a host of the address space 'a'"),
         ({"hosts": ["a"]}, "b.hosts: 'a' is a host of the address space 'a'"),
-        ({"host": []}, "b.host: unknown key; known are type, plan, hosts (did you mean"),
+        ({"host": []}, "b.host: unknown key; known are type, plan, hosts, gateways (did you mean"),
+        ({"gateways": 0}, "b.gateways: "),
+        ({"gateways": 65}, "b.gateways: "),
+        ({"gateways": True}, "b.gateways: "),
     ],
 )
 def test_an_invalid_space_is_reported_with_its_place(entry: Any, expected: str) -> None:

@@ -78,6 +78,7 @@ class Device:
     def __init__(
         self, suite: Suite, space: str, client_id: str = "device", *, clean: bool = True, expiry: int = 0,
         will: tuple[str, str, int, bool] | None = None, transport: str = "tcp",
+        port: int | None = None,
     ) -> None:  # fmt: skip
         self.space = space
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
@@ -86,7 +87,8 @@ class Device:
         self._answered = threading.Condition()
         self._connected: queue.Queue[tuple[int, bool]] = queue.Queue()
         self._client = client = Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, transport=transport
+            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, transport=transport,
+            reconnect_on_failure=False,  # it would take over the client that has taken it over
         )  # fmt: skip
         client.username_pw_set(user(space), PASSWORD)
         client.on_message = lambda c, data, message: self.messages.put(message)
@@ -100,7 +102,8 @@ class Device:
             client.will_set(topic, payload, qos, retain)
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = expiry
-        port = suite.mqtt_port if transport == "tcp" else 8083 + suite.offset
+        if port is None:
+            port = suite.mqtt_port if transport == "tcp" else 8083 + suite.offset
         if transport != "tcp":
             client.ws_set_options("/mqtt")
         client.connect("127.0.0.1", port, 60, clean_start=clean, properties=properties)

@@ -9,6 +9,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from prometheus_client.core import Metric
@@ -269,6 +270,45 @@ def test_wills_and_subscriptions_of_amqp_clients(suite: Suite, space: str, name:
                 bodies.append(bytes(message.body))
                 queues[each].accept()
             assert bodies == [b"bye"] * (each == space) + [f"end of {each}".encode()]
+
+
+def test_gateways_of_a_spaces_own(suite: Suite, name: str) -> None:
+    """They come and go with an edit; whoever connects to one is in the space, whatever else the name says."""
+    file = suite.config / "spaces.json"
+    before = file.read_text()
+    topic = f"news/{name}"
+
+    def own() -> dict[str, Any]:
+        found = {one["name"]: one for one in suite.status()["components"] if one["name"].startswith("mqtt_gateway-one")}
+        return found if all(one["ready"] for one in found.values()) else {}
+
+    file.write_text(json.dumps({"one": {"gateways": 2}, "two": {}}))
+    wait_for("two gateways", lambda: len(own()) == 2)
+    places = {one["endpoints"]["mqtt"] for one in own().values()}
+    assert len(places) == 1, "they share the ports"
+    port = int(places.pop().rpartition(":")[2])
+    with everywhere(suite, f"kept-{name}", expiry=600) as clients, everywhere(suite, "sender") as senders:
+        for each in clients.values():
+            each.subscribe(topic)
+        options: dict[str, Any] = {"clean": False, "expiry": 600, "port": port}
+        with Device(suite, "default", f"kept-{name}", **options) as client:  # no @one: the port says it
+            assert client.present and clients["one"].gone.wait(DEADLINE)
+            only("one", senders, {**clients, "one": client}, topic, [])
+            for each in senders.values():
+                each.publish(topic, "again")
+            assert client.receive() == (topic, "again")
+            assert not clients["default"].gone.is_set() and not clients["two"].gone.is_set()
+    with pytest.raises(AssertionError):
+        Device(suite, "two", "stranger", port=port)
+    victim = own()["mqtt_gateway-one-0"]
+    suite.kill(victim)
+    wait_for("it is back", lambda: own().get("mqtt_gateway-one-0", victim)["pid"] != victim["pid"])
+    with Device(suite, "default", f"kept-{name}", **options) as client:
+        assert client.present
+    file.write_text(json.dumps({"one": {"gateways": 1}, "two": {}}))
+    wait_for("one is left", lambda: set(own()) == {"mqtt_gateway-one-0"})
+    file.write_text(before)
+    wait_for("none is left", lambda: not any("gateway-one" in one["name"] for one in suite.status()["components"]))
 
 
 def test_kills_of_gateway_and_subscription_service(suite: Suite, name: str) -> None:

@@ -310,9 +310,23 @@ spec:
 {{- if .Values.users.enabled }}{{ $_ := set $roles "authserv" "authserv" }}{{ end }}
 {{- if .Values.console.enabled }}{{ $_ := set $roles "console" "console" }}{{ end }}
 {{- if .Values.mqtt.enabled }}
-{{- $roles = merge $roles (dict "mqtt-gateway" "mqtt_gateway" "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
+{{- $roles = merge $roles (dict "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
+{{- range $component, $_ := include "enmasse.gateways" . | fromJson }}{{ $_ := set $roles $component "mqtt_gateway" }}{{ end }}
 {{- end }}
 {{- toYaml $roles }}
+{{- end }}
+
+{{/* Component of MQTT gateways → the address space whose own they are, empty for those of all, in JSON. */}}
+{{- define "enmasse.gateways" -}}
+{{- $found := dict "mqtt-gateway" "" }}
+{{- range $space, $_ := .Values.mqttGateway.spaces }}
+{{- $component := printf "mqtt-gateway-%s" $space }}
+{{- if gt (len (printf "%s-%s" $.Release.Name $component)) 63 }}
+{{- fail (printf "mqttGateway.spaces: a Service cannot have the name %s-%s, for it is longer than 63 characters" $.Release.Name $component) }}
+{{- end }}
+{{- $_ := set $found $component $space }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 
 {{/* Secret with the certificate of a component's processes. Arguments: root, component. */}}
@@ -419,6 +433,7 @@ has the name of another ConfigMap of the release.
 {{- $root := . }}
 {{- $names := list "localhost" }}
 {{- $services := list "router" "mqtt-gateway" }}
+{{- range $component, $space := include "enmasse.gateways" . | fromJson }}{{ if $space }}{{ $services = append $services $component }}{{ end }}{{ end }}
 {{- if .Values.console.enabled }}{{ $services = append $services "console" }}{{ end }}
 {{- range $service := $services }}
 {{- range $suffix := list "" (printf ".%s" $root.Release.Namespace) (printf ".%s.svc" $root.Release.Namespace) (printf ".%s.svc.cluster.local" $root.Release.Namespace) }}

@@ -110,7 +110,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
         Role.SUBSERV: Access(send=("bound", _USAGE), recv=(_ADDRESSES, _PLACEMENTS, *_PERMISSIONS)),
         Role.LWT: Access(send=(_USAGE,), recv=(_ADDRESSES, *_PERMISSIONS)),
         Role.AUTHSERV: Access(recv=("users",)),
-        Role.SUPERVISOR: Access(send=("force",), recv=("status/changes",)),
+        Role.SUPERVISOR: Access(send=("force",), recv=("status/changes", "spaces")),
         Role.CONSOLE: Access(
             send=("force", "configure"),
             recv=(_ADDRESSES, "flavors", "spaces", _PLACEMENTS, "status/changes", *_PERMISSIONS, "configure"),

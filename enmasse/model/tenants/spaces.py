@@ -20,6 +20,7 @@ from enmasse.model.values import Wrong
 SpaceType = Literal["standard"]
 MAX_SPACES: Final = 10_000
 MAX_HOSTS: Final = 100
+MAX_GATEWAYS: Final = 64
 """Hosts of a space."""
 FOLDER: Final = "spaces"
 """Folder of the folders of spaces."""
@@ -37,6 +38,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     type: SpaceType = "standard"
     plan: str | None = None
     hosts: tuple[str, ...] = ()
+    gateways: int = 0
 
 
 def parse_spaces(document: Document, plans: Mapping[str, SpacePlan]) -> tuple[dict[str, Space], list[Problem]]:
@@ -93,6 +95,7 @@ def _space(entry: Any, plans: Mapping[str, SpacePlan]) -> Space:
         "type": _type,
         "plan": lambda value: _plan(value, plans),
         "hosts": _hosts,
+        "gateways": lambda value: values.whole(value, 1, MAX_GATEWAYS),
     }
     return Space(**values.members(entry, checks))
 

@@ -44,21 +44,45 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
         for each in options.at(options.mqtt_ports())
     ]
     listeners.append({"kind": "mqtt", "host": LOOPBACK, "port": ports.get(f"{name}/own"), "shared": False})
-    return Spec(
+    return _gateway(settings, name, listeners, frozenset(each.at for each in options.at(options.mqtt_ports())))
+
+
+def gateway_of(options: Options, data: DataDir, ports: InternalPorts, name: str, space: str) -> Spec:
+    """Return a gateway of an address space, which listens on ports that the gateways of the space share. Reserves its
+    ports."""
+    settings, tls = SettingsMaker(options, data, ports), tls_files(options)
+    listeners = [
+        {
+            "kind": protocol,
+            "host": LOOPBACK,
+            "port": ports.get(f"{GATEWAY}-{space}/{protocol}"),
+            "shared": True,
+            "space": space,
+            **(tls if protocol in _SECURE else {}),
+        }
+        for protocol in options.mqtt_ports()
+    ]
+    return _gateway(settings, name, listeners, frozenset(f"{each['host']}:{each['port']}" for each in listeners))
+
+
+def _gateway(settings: SettingsMaker, name: str, listeners: list[dict[str, Any]], listening: frozenset[str]) -> Spec:
+    made = settings.routed(
         name,
         GATEWAY,
-        settings.routed(
-            name,
-            GATEWAY,
-            listeners=listeners,
-            allowed_origins=list(options.allowed_origins),
-            limits=to_builtins(options.mqtt_limits),
-            authserv=settings.address(f"{AUTHSERV}/amqp"),
-            logins=settings.address(f"{AUTHSERV}/logins"),
-            **options.traced,
-        ),
-        frozenset(each.at for each in options.at(options.mqtt_ports())),
+        listeners=listeners,
+        allowed_origins=list(settings.options.allowed_origins),
+        limits=to_builtins(settings.options.mqtt_limits),
+        authserv=settings.address(f"{AUTHSERV}/amqp"),
+        logins=settings.address(f"{AUTHSERV}/logins"),
+        **settings.options.traced,
     )
+    return Spec(name, GATEWAY, made, listening)
+
+
+def forget_ports_of(ports: InternalPorts, space: str) -> None:
+    """Release the ports of an address space that has no gateways of its own any longer."""
+    for protocol in ("mqtt", "ws", *_SECURE):
+        ports.release(f"{GATEWAY}-{space}/{protocol}")
 
 
 def forget_ports(ports: InternalPorts, name: str) -> None:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Final
 
 import msgspec
 
-from enmasse.model.configuration import Applied, AppliedState, apply
+from enmasse.model.configuration import SPACES, Applied, AppliedState, apply
 from enmasse.model.jsonfile import Problem
 from enmasse.model.merged import Content
 from enmasse.model.users import Known
 from services.configserv.state.store import Store
 
+BY_CHART: Final = "has no effect in a cluster: name the space in the value mqttGateway.spaces of the chart"
+
 
 class AppliedConfiguration:
     """The configuration in force (`now`), and the problems of the data directory (`disk_problems`)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, in_cluster: bool = False) -> None:
+        """`in_cluster`: processes are those of the chart."""
         state = store.configuration()
         self.now = Applied(state=state, changed=list(state.addresses))
         self.disk_problems: list[Problem] = store.problems()
@@ -25,6 +29,7 @@ class AppliedConfiguration:
         self._saved = self.now.state
         self._saving = asyncio.Lock()
         self._known_users: Known = {}
+        self._in_cluster = in_cluster
 
     @property
     def state(self) -> AppliedState:
@@ -39,6 +44,14 @@ class AppliedConfiguration:
     def compute(self, contents: dict[str, Content]) -> Applied:
         """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
         applied = apply(contents, self.now, self._known_users)
+        if self._in_cluster and applied.state.tenants is not msgspec.UNSET:
+            spaces = applied.state.tenants.spaces.items()
+            without = [
+                Problem(file=SPACES, entry=name, field="gateways", reason=BY_CHART, applies=True)
+                for name, each in spaces
+                if each.space.gateways
+            ]
+            applied = msgspec.structs.replace(applied, problems=[*applied.problems, *without])
         if (applied.state.anonymous and not applied.judged) or applied.state.salt_key:
             return applied
         state = msgspec.structs.replace(applied.state, salt_key=secrets.token_bytes(32))

@@ -25,6 +25,7 @@ class FileFeed:
         self.text = ""
         self.body: dict[str, Any] | None = None
         self.attached = False
+        self.gateways: dict[str, int] | None = None
 
     async def run(self, changed: Callable[[], None]) -> None:
         while True:
