@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enmasse.cli.commands.suite import manifest
+from enmasse.cli.backups import manifest
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
 from tests.kit.waiting import DEADLINE
 

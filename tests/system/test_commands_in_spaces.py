@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.cli.contexts.contexts import WITH_SPACE, WITHOUT_SPACE
+from enmasse.cli.contexts.contexts import OF_ONE_SPACE, WITH_SPACE, WITHOUT_SPACE
 from enmasse.cli.registry import COMMANDS
 from enmasse.testing import Suite
 from tests.kit.waiting import wait_for
@@ -52,7 +52,7 @@ def done(suite: Suite, *arguments: str, status: int = 0) -> str:
 
 
 def test_each_command_takes_a_space_or_says_why_not(suite: Suite) -> None:
-    assert WITH_SPACE | WITHOUT_SPACE.keys() == COMMANDS.keys()
+    assert WITH_SPACE | OF_ONE_SPACE | WITHOUT_SPACE.keys() == COMMANDS.keys()
     assert not WITH_SPACE & WITHOUT_SPACE.keys()
     group = ("space", "flavor", "config", "spark", "context")
     for command, why in WITHOUT_SPACE.items():

@@ -37,6 +37,8 @@ WITH_SPACE = frozenset(
 )  # fmt: skip
 """Commands that work on what one address space has."""
 _OF_MACHINE = "it works on the files and processes of this machine, which are those of all address spaces"
+OF_ONE_SPACE = frozenset({"backup", "restore"})
+"""Commands with an option --space of their own."""
 WITHOUT_SPACE = {
     "init": _OF_MACHINE,
     "up": _OF_MACHINE,
@@ -48,8 +50,6 @@ WITHOUT_SPACE = {
     "space": "it names the address space itself",
     "config": "it checks the folders of all address spaces",
     "spark": "the source and sink of a job have the option `space`",
-    "backup": "a backup has all address spaces",
-    "restore": "a backup has all address spaces",
     "deploy": "an installation serves all address spaces",
     "context": "only `context add` takes one, for the commands that work on the context",
     "version": _OF_MACHINE,

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-import shutil
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from enmasse.cli.commands.suite.manifest import copy_file, copy_folder, files_below, seal
+from enmasse.cli.backups.copies import COPY, CopyFailed, alone, copy_broker, copy_made
+from enmasse.cli.backups.manifest import copy_file, copy_folder, files_below, seal
 from enmasse.cli.common import end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.process.service_table import SERVICES
@@ -26,12 +21,6 @@ SPARK = "spark"
 PLAIN = ("format.json", "scale.json", "scale-router.json", "configserv", "desired", "tls")
 """Files and folders of the data folder that may be copied while the suite runs: each file is replaced whole."""
 LEFT_OUT = frozenset({"run", "logs", "lock"})
-COPY = "backup"
-POLL_SECONDS, PATIENCE = 0.05, 300.0
-
-
-class CopyFailed(Exception):
-    """A part cannot be copied; the text has the reason."""
 
 
 @click.command(name="backup", short_help="Copy configuration and stored data, while the suite runs.")
@@ -40,12 +29,18 @@ class CopyFailed(Exception):
               help="Configuration folder of a suite that does not run.")  # fmt: skip
 @click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
               help="Data folder of a suite that does not run.")  # fmt: skip
+@click.option("--space", metavar="NAME", help="Copy this address space of the running suite only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @port_offset
-def command(folder: Path, config: Path | None, data: Path | None, as_json: bool, offset: int) -> None:
+def command(
+    folder: Path, config: Path | None, data: Path | None, space: str | None, as_json: bool, offset: int
+) -> None:
     """Copy the configuration with users, all messages, queues and subscriptions, MQTT sessions, retained messages and
     wills into DIR, which must be empty or missing. The suite may run: then DIR has everything that was accepted before
     the command began, but not the spool and checkpoint of the Spark pipeline.
+
+    With --space: the files of the address space, with users, and the messages of its queues. Durable subscriptions,
+    MQTT sessions, retained messages and wills are not in it.
 
     The backup is complete when DIR/manifest.json is there, with the SHA-256 of each file; `enmasse restore` checks it.
 
@@ -67,15 +62,22 @@ def command(folder: Path, config: Path | None, data: Path | None, as_json: bool,
     except OSError as error:
         end("backup.data.failed", f"{folder}: cannot be made: {error.strerror}. Name a folder where you may write.")
     try:
-        if running is not None:
-            with _alone(data):
+        if space is not None:
+            if running is None:
+                raise CopyFailed("--space is for a running suite: start it, and leave --config and --data out.")
+            from enmasse.cli.backups.space_backup import back_up
+
+            back_up(space, folder, config, data, offset)
+        elif running is not None:
+            with alone(data):
                 _copy_running(data, folder / "data", offset)
         else:
             _copy_stopped(data, folder / "data")
-        for path in files_below(config):
+        for path in files_below(config) if space is None else ():
             if not path.parts[0].startswith(".") and not (config / path).resolve().is_relative_to(data.resolve()):
                 copy_file(config / path, folder / "config" / path)
-        manifest = seal(folder, {"version": __version__, "started": started, "running": running is not None})
+        facts = {"version": __version__, "started": started, "running": running is not None}
+        manifest = seal(folder, facts | ({} if space is None else {"space": space}))
     except CopyFailed as error:
         end("backup.data.failed", f"{error} {folder} is incomplete: delete it, and repeat the command.")
     except OSError as error:
@@ -99,19 +101,6 @@ def _running(offset: int) -> tuple[Path, Path] | None:
     return Path(info["config_dir"]), Path(info["data_dir"])
 
 
-@contextlib.contextmanager
-def _alone(data: Path) -> Iterator[None]:
-    """Keep other backups of this data folder away. Raises Failed, OSError."""
-    descriptor = os.open(data / "run", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise CopyFailed("another backup of this suite is being made.") from None
-    finally:
-        os.close(descriptor)
-
-
 def _copy_running(data: Path, target: Path, offset: int) -> None:
     """Copy the data of a running suite: brokers first, so that no queue of a session is in the copy without the
     session. Raises Failed, OSError."""
@@ -124,21 +113,14 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
     if any(each["engine"] == "artemis" for each in components if each["kind"] == "broker"):
         raise CopyFailed("brokers of Artemis make no copies while they run: stop the suite, and repeat the command.")
     for lock in sorted((data / "brokers").glob("*/LOCK")):
-        folder, to = lock.parent, target / "brokers" / lock.parent.name
-        with _locked(lock) as unused:
-            if unused:  # of a broker that there is no longer, say
-                for path in files_below(folder):
-                    if COPY not in path.parts[:-1]:
-                        copy_file(folder / path, to / path)
-        if not unused:
-            _copy_made(folder, "FORMAT", to, offset)
+        copy_broker(lock.parent, target / "brokers" / lock.parent.name, offset)
     running = {each["kind"] for each in components}
     for store in STORES:
         if store not in running:
             if (data / store).is_dir():
                 copy_folder(data / store, target / store)
         elif (data / store / "store.db").exists():
-            _copy_made(data / store, "store.db", target / store, offset)
+            copy_made(data / store, "store.db", target / store, offset)
         else:
             report(f"warning: {store} keeps its data in Redis, which this backup does not have.")
     if SPARK in running or (data / SPARK).exists():
@@ -152,54 +134,6 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
             copy_folder(data / name, target / name, live=True)
         elif (data / name).exists():
             copy_file(data / name, target / name)
-
-
-@contextlib.contextmanager
-def _locked(lock: Path) -> Iterator[bool]:
-    """Keep brokers from a data folder, and yield True; False if one uses it. Raises OSError."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
-
-
-def _copy_made(folder: Path, last: str, target: Path, offset: int) -> None:
-    """Have a process make a consistent copy of its folder, and take that. `last`: the file that is written last.
-    Raises Failed, OSError."""
-    made = folder / COPY
-    if made.exists():  # of a backup that was killed
-        _wait(made / last, offset)
-        shutil.rmtree(made)
-    made.mkdir(mode=0o700)
-    try:
-        _wait(made / last, offset)
-        copy_folder(made, target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def _wait(file: Path, offset: int) -> None:
-    from enmasse.cli.contexts.http import NotRunning, suite_info
-
-    began = time.monotonic()
-    checked = began
-    while not file.exists():
-        now = time.monotonic()
-        if now - checked > 1:
-            checked = now
-            try:
-                suite_info(offset)
-            except NotRunning:
-                raise CopyFailed("the suite has ended before its data was copied.") from None
-        if now - began > PATIENCE:
-            raise CopyFailed(f"{file.parent}: no copy within {PATIENCE:g} s; `enmasse logs` shows why.")
-        time.sleep(POLL_SECONDS)
 
 
 def _copy_stopped(data: Path, target: Path) -> None:

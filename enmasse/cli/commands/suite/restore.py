@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from enmasse.cli.commands.suite.manifest import Damaged, checked, copy_folder, facts_of, files_below, sync_folders
+from enmasse.cli.backups.manifest import Damaged, checked, copy_folder, facts_of, files_below, sync_folders
 from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.text import counted, offset_option
@@ -22,17 +22,26 @@ UNFINISHED = ".restoring"
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
               help="Configuration folder to make.")  # fmt: skip
 @click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR", help="Data folder to make.")
+@click.option("--space", metavar="NAME", help="Make this address space of the running suite from the backup of one.")
 @port_offset
-def command(folder: Path, config: Path | None, data: Path | None, offset: int) -> None:
+def command(folder: Path, config: Path | None, data: Path | None, space: str | None, offset: int) -> None:
     """Make the configuration and the data folder (by default those of `enmasse up`) from the backup DIR. Both must be
     empty or missing. All files of the backup are checked first; interrupted, the command leaves no data folder, and may
     be repeated.
 
+    With --space the backup of an address space becomes the space NAME of the running suite, which must not be there. It
+    lets no client in before everything is restored. Interrupted, it stays closed; repeat the command.
+
     Exit status 0: restored. 1: not, with the reason on stderr.
     """
+    if space is not None:
+        _restore_space(folder, space, config, data, offset)
+        return
     config, data = config or config_folder(offset), data or data_folder(offset)
     try:
         manifest = checked(folder)
+        if "space" in manifest:
+            end("backup.files.damaged", f"{folder}: is the backup of one address space: name a space with --space.")
         if _holds(data):
             _in_use(data)
         # After an interrupted restore the configuration may be there, and the data folder may be inside it.
@@ -50,6 +59,33 @@ def command(folder: Path, config: Path | None, data: Path | None, offset: int) -
     usual = config == config_folder(offset) and data == data_folder(offset)
     options = "" if usual else f" --config {config} --data {data}"
     say(f"start it: enmasse up{options}{offset_option(offset)}")
+
+
+def _restore_space(folder: Path, space: str, config: Path | None, data: Path | None, offset: int) -> None:
+    from enmasse.cli.backups.copies import CopyFailed
+    from enmasse.cli.backups.space_restore import RestoreFailed, restore
+    from enmasse.cli.contexts.http import NotRunning, suite_info
+    from enmasse.model.names import space_error
+
+    if config is not None or data is not None:
+        raise click.UsageError("--space is for the running suite: leave --config and --data out")
+    if fault := space_error(space):
+        raise click.BadParameter(f"{space!r}: {fault}", param_hint="--space")
+    try:
+        manifest = checked(folder)
+        if "space" not in manifest:
+            end("backup.files.damaged", f"{folder}: is the backup of a whole suite: leave --space out.")
+        count = restore(folder, space, Path(suite_info(offset)["config_dir"]), offset)
+    except Damaged as error:
+        end("backup.files.damaged", f"{error}; nothing was restored.")
+    except RestoreFailed as error:
+        end(error.id, str(error))
+    except (CopyFailed, NotRunning) as error:
+        end("backup.restore.failed", str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        end("backup.restore.failed", f"{where}{error.strerror}. Repeat the command.")
+    say(f"restored {counted(count, 'message')} of {manifest['space']}, {manifest['started']}, to the space {space}")
 
 
 def _holds(folder: Path) -> bool:

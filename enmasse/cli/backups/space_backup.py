@@ -1,0 +1,94 @@
+"""The backup of one address space of the running suite: its files, and the messages of its queues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from enmasse.aio.client import connect
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.cli.backups import space_messages
+from enmasse.cli.backups.copies import CopyFailed, alone, copy_broker
+from enmasse.cli.backups.manifest import copy_file
+from enmasse.cli.backups.private_broker import broker_on
+from enmasse.cli.contexts.http import NotRunning, get_status
+from enmasse.cli.contexts.target_server import LOCAL
+from enmasse.model.names import AddressName, split_name
+from enmasse.model.tenants.spaces import OWN_FILES, space_file
+from enmasse.storage.files import write_json
+
+FORM, FILES, MESSAGES = "space.json", "files", "messages"
+"""In a backup: the entry of the space and its queues; its files; a file for each queue."""
+COPIES = "copies"
+
+
+def back_up(space: str, folder: Path, config: Path, data: Path, offset: int) -> None:
+    """Copy an address space into a folder. Raises CopyFailed, OSError."""
+    entry = entry_of(config, space)
+    if entry is None:
+        raise CopyFailed(f"there is no address space {space!r} in {config / 'spaces.json'}.")
+    try:
+        status = get_status(offset)
+    except NotRunning as error:
+        raise CopyFailed(str(error)) from None
+    brokers = _brokers(status, space)
+    if any(each["engine"] == "artemis" for each in status["components"] if each["name"] in brokers):
+        raise CopyFailed("brokers of Artemis make no copies while they run: make a backup of the stopped suite.")
+    for own in OWN_FILES:
+        file = config / space_file(space, own)
+        if file.exists():
+            copy_file(file, folder / FILES / own)
+    (folder / MESSAGES).mkdir(mode=0o700)
+    queues: list[dict[str, Any]] = []
+    with alone(data):
+        for broker, names in sorted(brokers.items()):
+            copy = folder / COPIES / broker
+            copy_broker(data / "brokers" / broker, copy, offset)
+            try:
+                queues += asyncio.run(_messages(copy, names, folder / MESSAGES, len(queues)))
+            except (AmqpError, TimeoutError) as error:
+                raise CopyFailed(f"{broker}: its copy cannot be read: {error}.") from None
+            shutil.rmtree(folder / COPIES)
+    write_json(folder / FORM, {"space": space, "entry": entry, "queues": queues})
+
+
+def entry_of(config: Path, space: str) -> dict[str, Any] | None:
+    """Return the entry of an address space in spaces.json, None without one. Raises CopyFailed, OSError."""
+    try:
+        found = json.loads((config / "spaces.json").read_bytes()).get(space)
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError):
+        raise CopyFailed(f"{config / 'spaces.json'}: cannot be parsed; `enmasse config check` says why.") from None
+    return found if isinstance(found, dict) else None
+
+
+def queues_of(status: dict[str, Any], space: str) -> dict[AddressName, str]:
+    """Return the queues of an address space, and the broker that has each."""
+    brokers = {each["name"] for each in status["components"] if each["kind"] == "broker"}
+    found: dict[AddressName, str] = {}
+    for row in status["addresses"]:
+        if row["type"] == "queue" and split_name(AddressName(row["name"])).space == space:
+            found |= {AddressName(row["name"]): each for each in row["components"] if each in brokers}
+    return found
+
+
+def _brokers(status: dict[str, Any], space: str) -> dict[str, list[AddressName]]:
+    found: dict[str, list[AddressName]] = {}
+    for name, broker in queues_of(status, space).items():
+        found.setdefault(broker, []).append(name)
+    return found
+
+
+async def _messages(copy: Path, names: list[AddressName], to: Path, first: int) -> list[dict[str, Any]]:
+    """Write the messages of queues of a broker's copy; return what each file has. Raises CopyFailed, AmqpError."""
+    queues: list[dict[str, Any]] = []
+    with broker_on(copy) as (port, credential):
+        async with connect(host=LOCAL, port=port, credential=credential) as client:
+            for number, name in enumerate(names, first):
+                count = await space_messages.browse(client, name, to / str(number))
+                queues.append({"address": split_name(name).local, "file": str(number), "messages": count})
+    return queues

@@ -1,0 +1,122 @@
+"""An address space of the running suite from the backup of one.
+
+The space has no users until everything else is there: so no client finds a part of it. A mark in its folder says that
+it is being restored; a command that finds it begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from enmasse.aio.client import connect
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.cli.backups import space_messages
+from enmasse.cli.backups.space_backup import FILES, FORM, MESSAGES, entry_of, queues_of
+from enmasse.cli.common import end
+from enmasse.cli.contexts.console import API, LocalConsole, path
+from enmasse.cli.contexts.http import get_status, operator_credential
+from enmasse.model.names import AddressName, LocalName, full_name, split_name
+from enmasse.model.tenants.spaces import FOLDER, space_file
+from enmasse.storage.files import write_json, write_text
+
+MARK = ".restoring"
+LOGINS = ("issuers.json", "users.json")
+"""Files that let clients in, the last ones to be written."""
+READY_SECONDS, POLL_SECONDS = 300.0, 0.1
+
+
+class RestoreFailed(Exception):
+    """The space cannot be restored; the text has the reason. `id`: of the error."""
+
+    def __init__(self, text: str, id: str = "backup.restore.failed") -> None:
+        super().__init__(text)
+        self.id = id
+
+
+def restore(folder: Path, space: str, config: Path, offset: int) -> int:
+    """Restore the backup of a space as `space`; return how many messages there are. Ends the command if the suite
+    refuses it. Raises RestoreFailed, OSError."""
+    made = json.loads((folder / FORM).read_bytes())
+    mark = config / FOLDER / space / MARK
+    present = entry_of(config, space)
+    if present is not None and not mark.exists():
+        text = f"there is an address space {space!r}; nothing was restored. Give another name, or remove it."
+        raise RestoreFailed(text, "space.name.in-use")
+    if present is None and any(queues_of(get_status(offset), space)):
+        text = f"the queues of the removed address space {space!r} hold messages. Consume them, or discard them: "
+        raise RestoreFailed(f"{text}`enmasse space remove {space} --force`; then repeat the command.")
+    mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(mark, {"of": made["space"]}, durable=True)
+    console = LocalConsole(offset)
+    if present is None:
+        _done(console, "PUT", path("spaces", space), made["entry"])
+    for own in sorted((folder / FILES).iterdir()):
+        if own.name not in LOGINS:
+            _put(own, config / space_file(space, own.name))
+    wanted = {full_name(space, LocalName(each["address"])): each for each in made["queues"]}
+    brokers = _ready(space, wanted, folder, offset)
+    for name in wanted:  # of a restore that was killed
+        _done(console, "POST", f"{path('spaces', space, 'addresses', split_name(name).local)}/purge", {})
+    try:
+        count = asyncio.run(_send(brokers, wanted, folder, (made["space"], space), offset))
+    except (AmqpError, TimeoutError, EOFError) as error:
+        raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
+    for name_of_file in LOGINS:
+        if (folder / FILES / name_of_file).exists():
+            _put(folder / FILES / name_of_file, config / space_file(space, name_of_file))
+    mark.unlink()
+    return count
+
+
+def _put(file: Path, to: Path) -> None:
+    write_text(to, file.read_text(), mode=file.stat().st_mode & 0o777, durable=True)
+
+
+def _done(console: LocalConsole, method: str, where: str, body: Any) -> None:
+    status, answer = console.request(method, API + where, body)
+    if status >= 400:
+        text = answer.get("detail") or answer.get("title") if isinstance(answer, dict) else str(status)
+        end("backup.restore.failed", f"the suite refuses {where}: {text}")
+    while isinstance(answer, dict) and answer.get("state") in ("waiting", "running"):  # a job
+        time.sleep(POLL_SECONDS)
+        _, answer = console.request("GET", f"{API}jobs/{answer['id']}")
+
+
+def _ready(space: str, wanted: dict[AddressName, dict[str, Any]], folder: Path, offset: int) -> dict[AddressName, str]:
+    """Wait until the queues are there; return the endpoint of the broker of each. Raises RestoreFailed."""
+    names = json.loads((folder / FILES / "addresses.json").read_bytes()) if wanted else {}
+    until = time.monotonic() + READY_SECONDS
+    while True:
+        status = get_status(offset)
+        rows = {row["name"]: row for row in status["addresses"]}
+        for local in names:
+            row = rows.get(full_name(space, LocalName(local)))
+            if row is not None and row["phase"] == "Failed":
+                raise RestoreFailed(f"{local}: {row['message']}. The space lets no client in: repeat the command.")
+        endpoints = {each["name"]: each["endpoints"].get("amqp") for each in status["components"]}
+        found = {
+            name: endpoints.get(broker) for name, broker in queues_of(status, space).items() if rows[name]["ready"]
+        }
+        if all(found.get(name) for name in wanted):
+            return {name: str(found[name]) for name in wanted}
+        if time.monotonic() > until:
+            late = ", ".join(split_name(name).local for name in wanted if not found.get(name))
+            raise RestoreFailed(f"not ready within {READY_SECONDS:g} s: {late}. Repeat the command.")
+        time.sleep(POLL_SECONDS)
+
+
+async def _send(
+    brokers: dict[AddressName, str], wanted: dict[AddressName, dict[str, Any]], folder: Path, names: tuple[str, str],
+    offset: int,
+) -> int:  # fmt: skip
+    count = 0
+    credential = await asyncio.to_thread(operator_credential, offset)
+    for name, made in wanted.items():
+        host, _, port = brokers[name].rpartition(":")
+        async with connect(host=host, port=int(port), credential=credential) as client:
+            count += await space_messages.send(client, name, folder / MESSAGES / made["file"], names)
+    return count

@@ -1,0 +1,143 @@
+"""`enmasse backup --space` and `restore --space`, with kills in their middle, beside another space that is served."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enmasse.testing import PROGRAM, Suite
+from tests.kit.spaces import running_with_spaces
+from tests.kit.waiting import wait_for
+from tests.system.users import allow, entry
+
+QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
+ADDRESSES = {"orders": {**QUEUE, "deadletter": "dead"}, "dead": QUEUE, "cast": {"type": "anycast"}}
+PASSWORD = "the same"
+COUNT = 5000
+"""Messages that wait: so many that a restore is killed between them."""
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    users = {"alice": entry(PASSWORD, allow("#"))}
+    files: dict[str, Any] = {"spaces.json": {"one": {}, "two": {}}, "users.json": users}
+    for space in ("one", "two"):
+        files |= {f"spaces/{space}/addresses.json": ADDRESSES, f"spaces/{space}/users.json": users}
+    with running_with_spaces(tmp_path_factory.mktemp("spaces"), files, addresses=ADDRESSES) as suite:
+        suite.up()
+        run(suite, "send", "orders", "--count", str(COUNT), "--space", "one")
+        run(suite, "send", "orders", "refused", "--space", "two")
+        run(suite, "receive", "orders", "--reject", "--count", "1", "--space", "two")
+        run(suite, "send", "orders", "of two", "--space", "two")
+        yield suite
+        assert suite.down() == 0
+
+
+@pytest.fixture(scope="module")
+def made(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "one"
+    run(suite, "backup", str(folder), "--space", "one")
+    return folder
+
+
+@pytest.fixture
+def alice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "alice.pw"
+    file.write_text(PASSWORD)
+    monkeypatch.setenv("ENMASSE_USER", "alice")
+    monkeypatch.setenv("ENMASSE_PASSWORD_FILE", str(file))
+
+
+def run(suite: Suite, *arguments: str, status: int = 0) -> str:
+    done = suite.command(*arguments, "--port-offset", str(suite.offset))
+    assert done.returncode == status, (arguments, done.stdout[-500:], done.stderr)
+    return done.stdout + done.stderr
+
+
+def numbers(suite: Suite, space: str) -> list[int]:
+    lines = run(suite, "receive", "orders", "--browse", "--json", "--space", space).splitlines()
+    return [json.loads(line)["body"]["sequence"] for line in lines]
+
+
+def two_is_untouched(suite: Suite) -> None:
+    assert run(suite, "receive", "orders", "--browse", "--space", "two") == "of two\n"
+    assert run(suite, "receive", "dead", "--browse", "--space", "two") == "refused\n"
+
+
+def killed_when(suite: Suite, reached: Callable[[], object], *arguments: str) -> None:
+    """Start a command, and kill it with SIGKILL as soon as that is so."""
+    command = [str(PROGRAM), *arguments, "--port-offset", str(suite.offset)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        wait_for(lambda: reached() or process.poll() is not None, "the middle of the command")
+    finally:
+        process.kill()
+    output, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL, output
+
+
+def begun(suite: Suite) -> bool:
+    return (suite.config / "spaces/killed/.restoring").exists()
+
+
+def sending(suite: Suite) -> bool:
+    """Return whether the queue is there, to which the command then sends."""
+    rows = {row["name"]: row for row in suite.status()["addresses"]}
+    return "!!killed/orders" in rows and bool(rows["!!killed/orders"]["ready"])
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_space_comes_back_under_another_name(suite: Suite, made: Path) -> None:
+    run(suite, "send", "orders", "later", "--space", "one")
+    done = run(suite, "restore", str(made), "--space", "again")
+    assert f"restored {COUNT} messages of one" in done
+    assert numbers(suite, "again") == list(range(1, COUNT + 1))
+    assert run(suite, "receive", "orders", "--browse", "--space", "one").endswith("later\n")
+    two_is_untouched(suite)
+    text = (made / "space.json").read_text() + "".join(file.read_text() for file in (made / "files").iterdir())
+    assert "two" not in text and not list(made.glob("copies*"))
+    assert run(suite, "restore", str(made), "--space", "again", status=1).endswith("[space.name.in-use]\n")
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_dead_letter_says_where_it_came_from_by_the_name_there(suite: Suite, tmp_path: Path) -> None:
+    run(suite, "backup", str(tmp_path / "two"), "--space", "two")
+    run(suite, "restore", str(tmp_path / "two"), "--space", "second")
+    (line,) = run(suite, "receive", "dead", "--browse", "--json", "--space", "second").splitlines()
+    assert "!!" not in line and json.loads(line)["annotations"]["x-opt-ORIG-ADDRESS"] == "orders"
+    two_is_untouched(suite)
+
+
+@pytest.mark.usefixtures("alice")
+def test_a_restore_that_is_killed_lets_no_client_in_and_is_repeated(suite: Suite, made: Path) -> None:
+    for middle in (begun, sending):
+        killed_when(suite, partial(middle, suite), "restore", str(made), "--space", "killed")
+        text = run(suite, "receive", "orders", "--browse", "--space", "killed", status=4)
+        assert "[server.login.refused]" in text
+        two_is_untouched(suite)
+    run(suite, "restore", str(made), "--space", "killed")
+    assert numbers(suite, "killed") == list(range(1, COUNT + 1))
+    two_is_untouched(suite)
+
+
+def test_a_backup_that_is_killed_is_refused(suite: Suite, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    killed_when(suite, lambda: (folder / "copies").exists(), "backup", str(folder), "--space", "one")
+    text = run(suite, "restore", str(folder), "--space", "never", status=1)
+    assert text.endswith("[backup.files.damaged]\n")
+    assert "never" not in json.loads((suite.config / "spaces.json").read_text())
+    run(suite, "backup", str(tmp_path / "again"), "--space", "one")
+
+
+def test_what_cannot_be_is_named(suite: Suite, made: Path, tmp_path: Path) -> None:
+    text = run(suite, "backup", str(tmp_path / "x"), "--space", "none", status=1)
+    assert "there is no address space 'none'" in text
+    text = run(suite, "restore", str(made), "--config", str(tmp_path / "c"), "--data", str(tmp_path / "d"), status=1)
+    assert "is the backup of one address space" in text
