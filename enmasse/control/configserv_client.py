@@ -10,8 +10,8 @@ from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
+from enmasse.control.local_usage import UsageReporter
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.control.usage_reports import UsageReporter
 from enmasse.logs import log
 from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, FollowedFeed, PlacementChanges
 

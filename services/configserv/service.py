@@ -17,6 +17,7 @@ from enmasse.metrics import gauge, single
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied, AppliedState, differing
 from enmasse.model.names import AddressName, by_space
+from enmasse.model.tenants.shares import COUNTED
 from enmasse.process import runner, settings
 from enmasse.text import counted
 from services.configserv import space_users
@@ -193,7 +194,7 @@ class ConfigService:
         used = [
             ({"space": space, "limit": limit}, number)
             for space, each in spaces.items()
-            for limit, number in each.used.items()
+            for limit, number in (dict.fromkeys(limits_of(each.limits).keys() & {*COUNTED}, 0) | each.used).items()
         ]
         limits = [
             ({"space": space, "limit": limit}, number)

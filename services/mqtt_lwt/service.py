@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import follow
-from enmasse.control.usage_reports import UsageReporter
+from enmasse.control.local_usage import UsageReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log

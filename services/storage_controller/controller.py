@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from enmasse.control import keep_connected
 from enmasse.control.configserv_client import ConfigurationClient
+from enmasse.control.local_usage import UsageReporter
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
-from enmasse.control.usage_reports import UsageReporter
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
@@ -31,7 +31,7 @@ from services.storage_controller.drivers import (
 from services.storage_controller.placement import PlacementDecision, Placer
 from services.storage_controller.provisioner import Provisioner
 from services.storage_controller.reported import ReportedPlacements
-from services.storage_controller.space_storage import Ask, SpaceStorage
+from services.storage_controller.storage_limits import Ask, StorageLimits
 from services.storage_controller.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class StorageController:
             ROLE, name, self.book, feeds=FEEDS, pending=self._pending, begin=self._may_report
         )
         self.placements = PlacementsReporter(ROLE, self._report_placements, self._placements_answered)
-        self.storage = SpaceStorage(self._sharing, lambda: {*self._conversations})
+        self.storage = StorageLimits(self._sharing, lambda: {*self._conversations})
         self.configuration = ConfigurationClient(
             (
                 feeds.FollowedFeed("placements/changes", feeds.PlacementChanges, self._on_placements),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
-from enmasse.control.usage_reports import UsageReporter
+from enmasse.control.local_usage import UsageReporter
 from enmasse.identity.authors import Author
 from enmasse.identity.mqtt_permissions import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription

@@ -242,6 +242,39 @@ def test_a_space_is_made_with_a_plan_and_removed_with_its_messages(client: Clien
     assert client("GET", "config").body["errors"] == []
 
 
+def test_a_space_shows_what_it_uses_of_its_plan_and_is_refused_beyond(client: Client, suite: Suite) -> None:
+    limits = {"storage": 20_000, "sessions": 5, "connections": 7, "maxMessageSize": 5000}
+    assert client("PUT", "plans/metered", {"kind": "space", "limits": limits}).status == 201
+    assert client("PUT", "spaces/metered", {"plan": "metered"}).status == 201
+    for name in ("a", "b"):
+        assert client("PUT", f"spaces/metered/addresses/{name}", QUEUE).status == 201
+    ready(client, "spaces/metered/", "a", "b")
+
+    def put(at: str, name: str) -> tuple[int, str]:
+        answer = client("POST", f"{at}addresses/{name}/messages", {"body": "x" * 1000})
+        return answer.status, json.dumps(answer.body)
+
+    def refused() -> bool:
+        found = [put("spaces/metered/", name) for name in "ab"]
+        return all("the 20000 bytes of storage that the plan of the space allows are used" in text for _, text in found)
+
+    wait_for(refused, "the storage of the space is used up")
+    assert put("", "orders")[0] == put("spaces/one/", "orders")[0] == 204
+    used = wait_for(
+        lambda: (found := client("GET", "spaces/metered").body["used"])["storage"] > 18_000 and found, "it is shown"
+    )
+    assert used["storage"] <= 20_000 and used["sessions"] == used["connections"] == 0
+    shown = run(suite, "space", "show", "metered")
+    for line in (f"storage: {used['storage']} of 20000", "sessions: 0 of 5", "maxMessageSize: at most 5000"):
+        assert line in shown
+    for at, names_ in (("spaces/metered/", "ab"), ("spaces/one/", ("orders",)), ("", ("orders",))):
+        for name in names_:
+            assert client("POST", f"{at}addresses/{name}/purge", {}).status in (200, 202)
+    assert client("DELETE", "spaces/metered?force=true", If_Match="*").status == 204
+    wait_for(lambda: client("GET", "spaces/metered").status == 404, "it is gone")
+    assert client("DELETE", "plans/metered", If_Match="*").status == 204
+
+
 def run(suite: Suite, *arguments: str, status: int = 0) -> str:
     done = suite.command(*arguments, "--port-offset", str(suite.offset))
     assert done.returncode == status, done

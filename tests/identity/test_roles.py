@@ -66,7 +66,7 @@ SOURCES: dict[Role, tuple[str, ...]] = {
 SHARED = (
     "enmasse/control/reports.py",
     "enmasse/control/configserv_client.py",
-    "enmasse/control/usage_reports.py",
+    "enmasse/control/local_usage.py",
     "enmasse/aio/usage_reports.py",
 )
 

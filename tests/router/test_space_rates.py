@@ -11,7 +11,7 @@ from enmasse.identity.allowances import Allowances
 from enmasse.identity.space_rates import BURST, TICK
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.tenants.plans import SpaceLimits
-from services.router.routing.space_rates import ConnectionRates
+from services.router.routing.connection_rates import ConnectionRates
 
 RATE = 1000
 

@@ -15,6 +15,8 @@ CONNECTIONS: Final = "connections"
 MESSAGES: Final = "messagesPerSecond"
 BYTES: Final = "bytesPerSecond"
 RATES: Final = (MESSAGES, BYTES)
+COUNTED: Final = (CONNECTIONS, *RATES, "storage", "sessions", "retained", "wills")
+"""Limits of which processes report the use, unless it is 0."""
 P = TypeVar("P", bound=Hashable)
 """A process."""
 

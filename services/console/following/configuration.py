@@ -24,6 +24,7 @@ from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
 from enmasse.model.names import DEFAULT_SPACE, MAX_ADDRESS, SPACE, AddressName, in_space, space_prefix, split_name
 from enmasse.model.tenants.plans import Plans
+from enmasse.model.tenants.shares import COUNTED
 from enmasse.model.tenants.spaces import Space as SpaceEntry
 from enmasse.model.tenants.tenancy import outside
 from enmasse.model.users import GROUP
@@ -73,6 +74,8 @@ class Configuration:
         self._entries: dict[AddressName, AddressEntry] = {}
         self._forced: frozenset[str] = frozenset()
         self._status: dict[str, feeds.AddressStatus] = {}
+        self._uses: dict[str, dict[str, int]] = {}
+        """Space → what processes have reported of its limits."""
         self._placements: dict[AddressName, list[feeds.Placement]] = {}
         self._flavors: dict[str, FlavorEntry] = {}
         self._used: dict[str, int] = {}
@@ -257,6 +260,10 @@ class Configuration:
             self._owners.clear()
         self.errors = [msgspec.convert(each, Fault, from_attributes=True) for each in body.errors]
         self.files = body.config
+        uses = {name: each.used for name, each in body.spaces.items()} if body.spaces else {}
+        others = {name for name in uses.keys() | self._uses.keys() if uses.get(name) != self._uses.get(name)}
+        self._uses = uses
+        self.space_rows.changed(others, other_keys=False)
         self.addresses.changed(changed, other_keys=other)
         self._spaces_changed(changed)
 
@@ -372,14 +379,16 @@ class Configuration:
         if entry is None and not addresses:
             return None
         plan = None if entry is None or entry.plan is None else self.plans.spaces.get(entry.plan)
+        limits = {} if plan is None else msgspec.to_builtins(plan.limits)
+        uses = dict.fromkeys((limit for limit in COUNTED if limit in limits), 0) | self._uses.get(name, {})
         return Space(
             name=name,
             plan=None if entry is None else entry.plan,
             hosts=[] if entry is None else list(entry.hosts),
             ready=entry is not None and phases["Active"] == len(addresses),
             phases={str(phase): count for phase, count in phases.items()},
-            used={"addresses": sum(by_type.values()), "addressesByType": by_type},
-            limits={} if plan is None else msgspec.to_builtins(plan.limits),
+            used={"addresses": sum(by_type.values()), "addressesByType": by_type, **uses},
+            limits=limits,
             entry=None if entry is None else msgspec.to_builtins(entry),
             etag=None if entry is None else etag(entry),
         )

@@ -46,11 +46,11 @@ from enmasse.process import runner
 from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
 from services.mqtt_gateway.amqp.authentication import Authentication
+from services.mqtt_gateway.amqp.client_rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
 from services.mqtt_gateway.amqp.offering import Offering
 from services.mqtt_gateway.amqp.password_link import PasswordLink
-from services.mqtt_gateway.amqp.rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
 from services.mqtt_gateway.amqp.uplink import Uplink

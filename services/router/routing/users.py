@@ -28,7 +28,7 @@ from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, p
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
-from services.router.routing.space_rates import ConnectionRates
+from services.router.routing.connection_rates import ConnectionRates
 
 if TYPE_CHECKING:
     from enmasse.model import feeds

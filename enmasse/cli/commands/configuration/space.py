@@ -80,7 +80,9 @@ def show(name: str, offset: int, as_json: bool) -> None:
 
 
 def _of(used: Any, most: Any) -> str:
-    return " of ".join(str(each) for each in ("?" if used is None else used, most) if each is not None)
+    if used is None:
+        return f"at most {most}"
+    return " of ".join(str(each) for each in (used, most) if each is not None)
 
 
 @command.command("add")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from enmasse.control import Outcome
 from enmasse.model.tenants.plans import SpaceLimits
 from services.storage_controller.brokers.storage_shares import Held, Shares
-from services.storage_controller.space_storage import SpaceStorage
+from services.storage_controller.storage_limits import StorageLimits
 from tests.ragent.doubles import until
 from tests.storage_controller.conftest import World
 from tests.storage_controller.test_controller import Play
@@ -50,7 +50,7 @@ class Broker:
 
 def test_one_broker_after_the_other_fills_what_the_plan_allows() -> None:
     brokers = {name: Broker() for name in ("a", "b", "c")}
-    storage = SpaceStorage(lambda: {name: each.ask for name, each in brokers.items()}, lambda: {*brokers})
+    storage = StorageLimits(lambda: {name: each.ask for name, each in brokers.items()}, lambda: {*brokers})
 
     async def run() -> None:
         storage.limits = {"one": SpaceLimits(storage=1000)}
@@ -78,7 +78,7 @@ _STEP = st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "take", "away"
 @given(st.lists(_STEP, max_size=60))
 def test_brokers_never_hold_more_than_the_plan_allows(steps: list[tuple[str, str]]) -> None:
     brokers = {name: Broker() for name in ("a", "b", "c")}
-    storage = SpaceStorage(lambda: {name: each.ask for name, each in brokers.items()}, lambda: {*brokers})
+    storage = StorageLimits(lambda: {name: each.ask for name, each in brokers.items()}, lambda: {*brokers})
 
     async def run() -> None:
         storage.limits = {"one": SpaceLimits(storage=100)}
@@ -164,4 +164,4 @@ async def _fill(world: World, name: str) -> str:
                 assert outcome.condition == "amqp:resource-limit-exceeded"
                 return str(outcome.description)
             if not outcome.accepted:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # limit: between two messages, not to flood

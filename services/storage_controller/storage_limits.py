@@ -63,7 +63,7 @@ class _Space:
         return Given(0 if part is None else part.given, limit, bool(short) and free < short)
 
 
-class SpaceStorage:
+class StorageLimits:
     """Limits of all spaces. `brokers()`: broker → how it is asked, of those that are connected; `known()`: all."""
 
     def __init__(self, brokers: Callable[[], Mapping[str, Ask]], known: Callable[[], set[str]]) -> None:
