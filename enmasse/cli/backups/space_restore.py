@@ -30,11 +30,11 @@ READY_SECONDS, POLL_SECONDS = 300.0, 0.1
 
 
 class RestoreFailed(Exception):
-    """The space cannot be restored; the text has the reason. `id`: of the error."""
+    """The space cannot be restored; the text has the reason."""
 
-    def __init__(self, text: str, id: str = "backup.restore.failed") -> None:
-        super().__init__(text)
-        self.id = id
+
+class SpaceInUse(RestoreFailed):
+    """There is a space of this name."""
 
 
 def restore(folder: Path, space: str, config: Path, offset: int) -> int:
@@ -45,7 +45,7 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
     present = entry_of(config, space)
     if present is not None and not mark.exists():
         text = f"there is an address space {space!r}; nothing was restored. Give another name, or remove it."
-        raise RestoreFailed(text, "space.name.in-use")
+        raise SpaceInUse(text)
     if present is None and any(queues_of(get_status(offset), space)):
         text = f"the queues of the removed address space {space!r} hold messages. Consume them, or discard them: "
         raise RestoreFailed(f"{text}`enmasse space remove {space} --force`; then repeat the command.")

@@ -63,7 +63,7 @@ def command(folder: Path, config: Path | None, data: Path | None, space: str | N
 
 def _restore_space(folder: Path, space: str, config: Path | None, data: Path | None, offset: int) -> None:
     from enmasse.cli.backups.copies import CopyFailed
-    from enmasse.cli.backups.space_restore import RestoreFailed, restore
+    from enmasse.cli.backups.space_restore import RestoreFailed, SpaceInUse, restore
     from enmasse.cli.contexts.http import NotRunning, suite_info
     from enmasse.model.names import space_error
 
@@ -78,9 +78,9 @@ def _restore_space(folder: Path, space: str, config: Path | None, data: Path | N
         count = restore(folder, space, Path(suite_info(offset)["config_dir"]), offset)
     except Damaged as error:
         end("backup.files.damaged", f"{error}; nothing was restored.")
-    except RestoreFailed as error:
-        end(error.id, str(error))
-    except (CopyFailed, NotRunning) as error:
+    except SpaceInUse as error:
+        end("space.name.in-use", str(error))
+    except (RestoreFailed, CopyFailed, NotRunning) as error:
         end("backup.restore.failed", str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
