@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from enmasse import __version__
+from services.configserv.service import ConfigservSettings
 from services.mqtt_gateway.settings import GatewaySettings
 from services.storage_controller.drivers.objects import read_templates
 from spark import pods as spark_pods
@@ -110,6 +111,13 @@ def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) 
             assert f"{name}-{policy}" in policies
         for who in ("plain", "tls"):
             assert f"enmasse-{who}-clients-to-mqtt-gateway-{space}" in policies
+    resources = {"customResources": {"enabled": True}, "mqttGateway": {"spaces": spaces}}
+    text = objects(rendered(cluster, resources), "ConfigMap")["enmasse-configserv"]["data"]["settings.json"]
+    driver = msgspec.json.decode(text, type=ConfigservSettings).driver
+    assert driver is not None and driver.custom_resources is not None
+    own = driver.custom_resources.own["one"]["mqtt"]
+    assert own.host.startswith("enmasse-mqtt-gateway-one.") and own.ports["secure-mqtt"] == 8883
+    assert driver.custom_resources.endpoints["messaging"].ports == {"amqp": 5672, "amqps": 5671}
     for kind in ("Deployment", "Service", "ConfigMap"):
         name = "enmasse-mqtt-gateway"
         assert objects(found, kind)[name] == objects(before, kind)[name], "those of all stay as they are"

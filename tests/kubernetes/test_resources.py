@@ -442,6 +442,19 @@ def test_endpoints_are_shown_and_exported_to_objects_of_the_namespace(pod: Pod) 
     assert service["externalName"] == "other.x.svc.cluster.local" and len(service["ports"]) == 1
 
 
+def test_a_space_with_gateways_of_its_own_shows_them(pod: Pod) -> None:
+    own = {"one": {"mqtt": {"host": "own.x.svc", "ports": {"mqtt": 1883}}}}
+    pod.settings["driver"]["custom_resources"]["own"] = own
+    pod.file.write_text(json.dumps(pod.settings))
+    pod.cluster.apply(exporting("one"), exporting("two"), namespace=pod.namespace)
+    pod.start()
+    pod.wait_ready()
+    found = wait_phases(pod, "addressspaces", one="Active", two="Active")
+    shown = found["one"]["endpointStatuses"][1]
+    assert shown["serviceHost"] == "own.x.svc" and shown["servicePorts"] == [{"name": "mqtt", "port": 1883}]
+    assert "serviceHost" not in found["two"]["endpointStatuses"][1]
+
+
 def test_a_tenant_takes_no_host_of_the_release_or_of_another_tenant(defined: Cluster, tmp_path: Path) -> None:
     namespace, one, two = (defined.namespace() for _ in range(3))
     assigned = {one: ["one"], two: ["two", "three"]}

@@ -428,6 +428,19 @@ has the name of another ConfigMap of the release.
 {{- toJson $found }}
 {{- end }}
 
+{{/* Address space → service of an endpoint → where clients reach what the space has of its own, in JSON. */}}
+{{- define "enmasse.ownEndpoints" -}}
+{{- $found := dict }}
+{{- $mqtt := (include "enmasse.endpoints" . | fromJson).mqtt }}
+{{- range $component, $space := include "enmasse.gateways" . | fromJson }}
+{{- if and $space $mqtt }}
+{{- $host := printf "%s-%s.%s.svc" $.Release.Name $component $.Release.Namespace }}
+{{- $_ := set $found $space (dict "mqtt" (dict "host" $host "ports" $mqtt.ports)) }}
+{{- end }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
 {{/* Hosts of the Services for clients, as a list in JSON. */}}
 {{- define "enmasse.serviceHosts" -}}
 {{- $root := . }}

@@ -65,14 +65,14 @@ class EndpointExports:
             await asyncio.sleep(INTERVAL)
 
     async def _export(self) -> None:
-        services, authority = self._resources.endpoints, self._resources.authority()
+        authority = self._resources.authority()
         done: dict[ResourceKey, list[Export]] = {}
         problems: dict[ResourceKey, Mapping[str, tuple[str, ...]]] = {}
         for key, item in self._resources.objects().items():
             became = self._resources.became.get(key)
             if key.kind != ADDRESS_SPACE or became is None or became.reason:
                 continue
-            exports = exports_of(item, services, authority)
+            exports = exports_of(item, self._resources.endpoints_of(key.name), authority)
             if not exports:
                 continue
             if self._done.get(key) == exports:

@@ -122,7 +122,7 @@ class StatusWriter:
         return {**found, **later}
 
     def _endpoints(self, key: ResourceKey, item: Object) -> Endpoints:
-        services = self._resources.endpoints
+        services = self._resources.endpoints_of(key.name)
         if key.kind != ADDRESS_SPACE or not services:
             return NO_ENDPOINTS
         authority = self._resources.authority()

@@ -34,12 +34,14 @@ SECRETS = 60.0
 
 class ResourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`namespaces`: those whose objects are read, beside the release's own → names of the address spaces that each may
-    have, and no other. `endpoints`: service of an endpoint → where clients reach it. `authority`: file with the
-    certificate that they trust. `hosts`: those of the release, which an AddressSpace of another namespace cannot have.
+    have, and no other. `endpoints`: service of an endpoint → where clients reach it; `own`: the same for what an
+    address space has of its own. `authority`: file with the certificate that they trust. `hosts`: those of the release,
+    which an AddressSpace of another namespace cannot have.
     """
 
     namespaces: dict[str, list[str]] = {}
     endpoints: dict[str, ServiceEndpoint] = {}
+    own: dict[str, dict[str, ServiceEndpoint]] = {}
     authority: str | None = None
     hosts: list[str] = []
 
@@ -57,7 +59,7 @@ class CustomResources:
         self.ready = False
         """Whether `parts` can be used."""
         assigned = {space: name for name, own in settings.namespaces.items() for space in own}
-        self.endpoints = settings.endpoints
+        self._endpoints, self._own = settings.endpoints, settings.own
         self._authority = settings.authority
         self._mapping = ResourceMapping(
             api.namespace, assigned, UserPasswords(stored), users=users, hosts=frozenset(settings.hosts)
@@ -107,6 +109,10 @@ class CustomResources:
     def are_in(self, contents: Mapping[str, Content]) -> bool:
         """Return whether these contents were made with the present parts."""
         return self.ready and all(_ends_with(contents.get(file), parts) for file, parts in self.parts.items())
+
+    def endpoints_of(self, space: str) -> dict[str, ServiceEndpoint]:
+        """Return where clients of an address space reach each service."""
+        return {**self._endpoints, **self._own.get(space, {})}
 
     def authority(self) -> bytes:
         """Return the certificate that clients trust, in PEM; empty without one."""
