@@ -223,7 +223,7 @@ class StorageController:
             placer.patient = False
             self.evaluate(list(placer.desired.addresses))
             self.placements.changed()
-        if ended := placer.preparations.end_lingering():
+        if ended := placer.preparations.end_lingering(self._reported.is_unknown):
             self.evaluate(ended)
         if placer.complete:
             self._upkeep.tidy(now=True)

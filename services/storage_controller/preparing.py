@@ -7,7 +7,7 @@ there, and nothing has to be remembered (docs/decisions/0046).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -81,12 +81,16 @@ class Preparations:
         no such broker. Its publishers are unknown."""
         return self._left.get(name, (NOWHERE, 0.0))[0]
 
-    def end_lingering(self) -> list[AddressName]:
-        """Return the topics that have left such a broker for good."""
-        now = time.monotonic()
-        ended = [name for name, (_, until) in self._left.items() if until <= now] if self._left else []
-        for name in ended:
-            del self._left[name]
+    def end_lingering(self, is_unknown: Callable[[AddressName], bool]) -> list[AddressName]:
+        """Return the topics that have left such a broker for good. `is_unknown(name)`: the placement of this topic has
+        not reached configserv yet, so no router can have left the broker: its time begins when it has."""
+        now, ended = time.monotonic(), []
+        for name, (broker, until) in list(self._left.items()):
+            if is_unknown(name):
+                self._left[name] = broker, now + LINGER
+            elif until <= now:
+                del self._left[name]
+                ended.append(name)
         return ended
 
     def close(self, name: AddressName, *, is_gone: bool) -> None:

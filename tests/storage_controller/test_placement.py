@@ -12,6 +12,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
+from services.storage_controller import preparing
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
 from services.storage_controller.placement import PlacementDecision, Placer
@@ -539,6 +540,26 @@ def test_from_a_made_broker_to_one_managed_by_hand_and_back() -> None:
     assert home in ("f-0", "f-1")
     made(found, home, A, MINE)
     assert states(found.decide(A)) == [(home, "active", "queue")], "what lies on the other stays there"
+
+
+def test_a_topic_stays_bound_at_a_broker_managed_by_hand_until_routers_can_know_that_it_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While configserv is away they send there, for however long that is."""
+    monkeypatch.setattr(preparing, "LINGER", 0.0)
+    found = placer({T: Address(type="topic", flavor="y")})
+    bind(found, T)
+    found.decide(T)
+    found.set_addresses({T: TOPIC}, ())
+    bind(found, T)
+    (home,) = found.decide(T).keep
+    made(found, home, T, EMPTY)
+    there = [(home, "active", "topic"), (HAND, "draining", "topic")]
+    assert states(found.decide(T)) == there
+    assert found.preparations.end_lingering(lambda name: True) == []
+    assert states(found.decide(T)) == there
+    assert found.preparations.end_lingering(lambda name: False) == [T]
+    assert states(found.decide(T)) == there[:1]
 
 
 def test_a_topic_with_subscriptions_does_not_move_to_a_broker_managed_by_hand() -> None:
