@@ -148,7 +148,7 @@ class StorageController:
     # feeds
 
     def _on_addresses(self, body: feeds.AddressChanges) -> None:
-        self.storage.limits = body.limits or {}
+        self.storage.configure(body.limits or {})
         removed = None if body.full else body.removed
         self._want(self.placer.set_addresses(body.addresses, body.forced, body.invalid or (), removed))
 

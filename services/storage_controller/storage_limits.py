@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -69,6 +70,7 @@ class StorageLimits:
     def __init__(self, brokers: Callable[[], Mapping[str, Ask]], known: Callable[[], set[str]]) -> None:
         self.limits: Mapping[str, SpaceLimits] = {}
         """Limits of the spaces that have some of what brokers store."""
+        self._wake = asyncio.Event()
         self._brokers = brokers
         self._known = known
         self._spaces: dict[str, _Space] = {}
@@ -81,10 +83,18 @@ class StorageLimits:
         """Return what is used: name of the limit → space → bytes at all brokers."""
         return {"storage": {space: used_in_all(each.parts.values()) for space, each in self._spaces.items()}}
 
+    def configure(self, limits: Mapping[str, SpaceLimits]) -> None:
+        """Take other limits, and share at once."""
+        if limits != self.limits:
+            self.limits = limits
+            self._wake.set()
+
     async def run(self) -> None:
         """Share until cancelled."""
         while True:
-            await asyncio.sleep(INTERVAL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), INTERVAL)
+            self._wake.clear()
             for _ in range(_ROUNDS):
                 if not (self.limits or self._told) or not await self.round():
                     break

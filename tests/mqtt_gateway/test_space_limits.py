@@ -247,7 +247,7 @@ async def _watched(world: World, floods: list[Flood], silent: Raw, other: Raw, r
                 for delivery in receiver.receive_all(1000):
                     at_router += 1
                     await delivery.accept()
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # limit: lets the other tasks run
 
     router = asyncio.ensure_future(flood())
 
