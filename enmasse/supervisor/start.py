@@ -31,6 +31,7 @@ from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, listening
 from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.plan.services import (
+    AMQP_PROTOCOLS,
     ISSUERS,
     OPERATORS,
     SPARK,
@@ -42,6 +43,7 @@ from enmasse.supervisor.plan.services import (
     embedded_kinds,
     has_users,
     kept_users,
+    knows_roles,
 )
 from enmasse.supervisor.suite import StatusSource, Supervisor
 from enmasse.tracing.setup import EXPORTER, INSTALL, PACKAGE
@@ -226,6 +228,17 @@ def check_exposure(options: Options) -> None:
             raise StartError(
                 "start.listen.not-served", f"--listen {each.text}: {each.protocol} needs {needs}, which is not there."
             )
+        if each.space is not None and each.protocol in AMQP_PROTOCOLS and not knows_roles(options):
+            raise StartError(
+                "start.listen.not-served",
+                f"--listen {each.text}: {options.router} has no listeners of one address space. Name a protocol of "
+                "MQTT, or leave the space out.",
+            )
+    if (wrong := listening.contradiction(served, options.listeners(), options.listen)) is not None:
+        raise StartError(
+            "start.listen.not-served",
+            f"--listen {wrong.text}: port {wrong.port} is that of another listener. Choose another port.",
+        )
     outside = [each for each in options.listen if not each.is_local]
     if not outside:
         return

@@ -66,6 +66,8 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls: Tls | None = None
     router: str | None = None
     """Id of the router that has the listener; absent: every router has it."""
+    space: str | None = None
+    """Address space of all of its clients; absent: each means its own."""
 
 
 class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +114,7 @@ class RouterAgent:
         """True if this instance manages the routers and reports: only one may (docs/contracts.md, "Roles and
         instances")."""
         listeners = (
-            entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router)
+            entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router, each.space)
             for each in config.listeners
         )
         self.desired = Desired(

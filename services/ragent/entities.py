@@ -103,13 +103,15 @@ class TlsFiles(NamedTuple):
 
 
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, its TLS, and the router that has it (None: every router has one)."""
+    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router has one), and the
+    address space of its clients (None: each means its own)."""
 
     name: str
     host: str
     port: int
     tls: TlsFiles | None = None
     router: str | None = None
+    space: str | None = None
 
 
 class RouterWork(NamedTuple):
@@ -263,11 +265,13 @@ def listeners(
     """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask;
     `authenticate`: no client may skip SASL."""
     entities = []
-    for name, host, port, tls, _ in wanted:
+    for name, host, port, tls, _, space in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal"}
         attributes |= {"authenticatePeer": authenticate, "management": False}
         if sasl_plugin is not None:
             attributes["saslPlugin"] = sasl_plugin
+        if space is not None:
+            attributes["space"] = space
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
             files = {"certFile": tls.cert, "privateKeyFile": tls.key}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan.listening import Listen, listeners, names, parse
+from enmasse.supervisor.plan.listening import Listen, contradiction, listeners, names, parse
 from enmasse.supervisor.plan.services import Options, kept_users
 from enmasse.supervisor.start import check_exposure
 from enmasse.testing import free_offset
@@ -37,10 +37,11 @@ needs_own = pytest.mark.skipif(not OWN, reason="this machine has no address but 
         ("amqps=mq.example:443", "mq.example", "amqps", 443),
         ("mqtt=[::1]:1883", "::1", "mqtt", 1883),
         ("wss=2001:db8::1", "2001:db8::1", "wss", None),
+        ("mqtts=[::]:8885@team-a", "::", "mqtts", 8885),
     ],
 )
 def test_forms_of_an_address(text: str, host: str, protocol: str | None, port: int | None) -> None:
-    assert parse(text) == Listen(text, host, protocol, port)
+    assert parse(text) == Listen(text, host, protocol, port, text.partition("@")[2] or None)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,10 @@ def test_forms_of_an_address(text: str, host: str, protocol: str | None, port: i
         ("1:2:3", "no IPv6 address"),
         ("amqp://192.0.2.1", "expected"),
         ("a b", "expected"),
+        ("mqtt=192.0.2.1:1884@", "PROTOCOL=HOST:PORT@SPACE"),
+        ("mqtt=192.0.2.1:1884@A", "PROTOCOL=HOST:PORT@SPACE"),
+        ("mqtt=192.0.2.1@team-a", "a port of its own"),
+        ("192.0.2.1@team-a", "a port of its own"),
     ],
 )
 def test_text_that_is_no_address(text: str, said: str) -> None:
@@ -297,3 +302,20 @@ def test_a_port_in_use_is_named_with_its_address(tmp_path: Path) -> None:
         assert done.returncode == 2 and f"port {5671 + offset} of {OWN} (AMQPS) is in use by" in done.stderr
     done = enmasse("up", *folders, *given, "--listen", f"amqps=127.0.0.1:{5672 + offset}")  # AMQP is there
     assert done.returncode == 2 and f"port {5672 + offset} (AMQPS) is in use" in done.stderr
+
+
+def test_a_listener_of_one_space_has_a_port_that_no_other_has() -> None:
+    found = [
+        (each.name, each.port, each.space)
+        for each in listeners(PORTS, [parse("mqtts=127.0.0.1:8885@a")], plaintext=False)
+    ]
+    assert ("mqtts", 8883, None) in found and ("mqtts-2", 8885, "a") in found
+    for wanted in (
+        ["mqtts=127.0.0.1:8883@a"], ["mqtts=0.0.0.0:8883@a"], ["mqtts=[::]:8885", "mqtts=[::1]:8885@a"],
+        ["mqtts=192.0.2.1:8885@a", "mqtts=192.0.2.1:8885@b"], ["mqtts=192.0.2.1:8885@a", "amqps=192.0.2.1:8885@a"],
+    ):  # fmt: skip
+        wrong = contradiction(PORTS, listeners(PORTS, map(parse, wanted), plaintext=False), map(parse, wanted))
+        assert wrong is not None and wrong.space is not None, wanted
+    for wanted in (["mqtts=192.0.2.1:8885@a", "mqtts=192.0.2.2:8885@b"], ["mqtts=0.0.0.0:8885@a"]):
+        found_ = listeners(PORTS, map(parse, wanted), plaintext=False)
+        assert contradiction(PORTS, found_, map(parse, wanted)) is None, wanted

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +19,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from enmasse.testing import Suite, wait_for
+from enmasse.testing import Suite, free_port, wait_for
 from tests.kit.spaces import running_with_spaces
 from tests.kit.waiting import DEADLINE
 from tests.system.conftest import QUEUE, TOPIC
@@ -32,6 +34,22 @@ ADDRESSES = {
     "direct": {"type": "anycast"},
     "cast": {"type": "multicast"},
 }
+
+
+LISTENERS = (("amqp", "one"), ("mqtt", "one"), ("mqtts", "two"), ("ws", "two"), ("wss", "one"))
+"""Protocols and spaces of the listeners that have clients of one space alone."""
+PORTS: dict[str, int] = {}
+"""PROTOCOL@SPACE → port of such a listener."""
+
+
+class Named(ssl.SSLContext):
+    """Client's TLS that names a host (SNI)."""
+
+    host = "localhost"
+
+    def wrap_socket(self, sock: socket.socket, *arguments: Any, **more: Any) -> ssl.SSLSocket:
+        """Begin TLS, with this host."""
+        return super().wrap_socket(sock, *arguments, **{**more, "server_hostname": self.host})
 
 
 def user(space: str, name: str = "alice") -> str:
@@ -52,7 +70,10 @@ def write_spaces(config: Path, users: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def suite_with_spaces(folder: Path) -> Iterator[Suite]:
     """Run a suite whose spaces have equal addresses and users, as long as the block."""
-    with running_with_spaces(folder, {}, addresses=ADDRESSES, options=()) as suite:
+    ports = {f"{protocol}@{space}": free_port() for protocol, space in LISTENERS}
+    listen = [f"--listen={each.replace('@', f'=127.0.0.1:{port}@')}" for each, port in ports.items()]
+    with running_with_spaces(folder, {}, addresses=ADDRESSES, options=("--tls", "auto", *listen)) as suite:
+        PORTS.update(ports)
         write_spaces(suite.config, {"alice": entry(PASSWORD, allow("#", "$SYS/#", "$subctrl", "$lwt", "$sub/#"))})
         try:
             suite.up()
@@ -77,8 +98,8 @@ class Device:
 
     def __init__(
         self, suite: Suite, space: str, client_id: str = "device", *, clean: bool = True, expiry: int = 0,
-        will: tuple[str, str, int, bool] | None = None, transport: str = "tcp",
-        port: int | None = None,
+        will: tuple[str, str, int, bool] | None = None, transport: str = "tcp", name: str | None = None,
+        port: int | None = None, host: str | None = None,
     ) -> None:  # fmt: skip
         self.space = space
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
@@ -90,7 +111,12 @@ class Device:
             CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5, transport=transport,
             reconnect_on_failure=False,  # it would take over the client that has taken it over
         )  # fmt: skip
-        client.username_pw_set(user(space), PASSWORD)
+        client.username_pw_set(user(space) if name is None else name, PASSWORD)
+        if host is not None:  # named by TLS
+            tls = Named(ssl.PROTOCOL_TLS_CLIENT)
+            tls.check_hostname, tls.host = False, host
+            tls.load_verify_locations(suite.data / "tls" / "ca.crt")
+            client.tls_set_context(tls)
         client.on_message = lambda c, data, message: self.messages.put(message)
         client.on_connect = lambda c, data, flags, reason, given: self._connected.put(
             (reason.value, flags.session_present)

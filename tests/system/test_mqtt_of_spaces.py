@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from prometheus_client.core import Metric
 from proton import Condition, Message
+from proton.utils import BlockingConnection
 
 from enmasse import metrics
 from enmasse.testing import Suite, wait_for
 from tests.kit.waiting import DEADLINE
 from tests.system import amqp_users
-from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces, user
+from tests.system.mqtt_of_spaces import ALL, LISTENERS, PASSWORD, PORTS, Device, suite_with_spaces, user
 
 _numbers = itertools.count()
 
@@ -371,3 +372,54 @@ def scraped(suite: Suite, process: str) -> list[Metric]:
     request = urllib.request.Request(f"http://{health}/metrics", headers=suite.operator_headers)
     with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
         return metrics.parse(answer.read())
+
+
+@pytest.mark.parametrize("space", ALL)
+@pytest.mark.parametrize("way", ["mqtts", "wss"])
+def test_the_host_that_a_client_names_by_tls_is_its_space(suite: Suite, way: str, space: str) -> None:
+    port = {"mqtts": 8883, "wss": 8084}[way] + suite.offset
+    host = "localhost" if space == "default" else space
+    check(suite, space, way, port, host)
+    if space != "default":
+        other = {"one": "two", "two": "one"}[space]
+        with pytest.raises(AssertionError, match="134"):  # 0x86
+            connected(suite, way, port, host, f"alice@{other}")
+
+
+@pytest.mark.parametrize(("way", "space"), [each for each in LISTENERS if each[0] != "amqp"])
+def test_a_listener_of_one_space_has_its_clients_alone(suite: Suite, way: str, space: str) -> None:
+    port, tls = PORTS[f"{way}@{space}"], way in ("mqtts", "wss")
+    check(suite, space, way, port, "localhost" if tls else None)
+    other = {"one": "two", "two": "one"}[space]
+    if tls:  # the listener counts, not the host
+        check(suite, space, way, port, other)
+    with pytest.raises(AssertionError, match="134"):  # 0x86
+        connected(suite, way, port, "localhost" if tls else None, f"alice@{other}")
+
+
+def test_a_listener_of_the_router_has_clients_of_its_space_alone(suite: Suite) -> None:
+    at = BlockingConnection(
+        f"amqp://127.0.0.1:{PORTS['amqp@one']}", timeout=DEADLINE, user="alice", password=PASSWORD,
+        allowed_mechs="PLAIN", allow_insecure_mechs=True,
+    )  # fmt: skip
+    with (
+        contextlib.closing(at) as client,
+        Device(suite, "one", "reader") as reader,
+    ):
+        reader.subscribe("news/listener")
+        client.create_sender("news/listener").send(Message("by the listener"))
+        assert reader.receive() == ("news/listener", "by the listener")
+
+
+def connected(suite: Suite, way: str, port: int, host: str | None, name: str = "alice") -> Device:
+    transport = "websockets" if way in ("ws", "wss") else "tcp"
+    return Device(suite, "", "named", transport=transport, name=name, port=port, host=host)
+
+
+def check(suite: Suite, space: str, way: str, port: int, host: str | None) -> None:
+    """Check that alice, who states no space, is a client of this one."""
+    with everywhere(suite, "reader") as readers, connected(suite, way, port, host) as device:
+        for reader in readers.values():
+            reader.subscribe("news/named")
+        device.publish("news/named", "x")
+        only(space, readers, readers, "news/named", ["x"])

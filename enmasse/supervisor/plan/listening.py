@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enmasse.model.loopback import is_loopback
+from enmasse.model.names import space_error
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.text import endpoint
 
@@ -26,12 +27,14 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """One `--listen`. `protocol`: None: all. `port`: None: that of the protocol, with the offset."""
+    """One `--listen`. `protocol`: None: all. `port`: None: that of the protocol, with the offset. `space`: address
+    space of all of its clients; None: each means its own."""
 
     text: str
     host: str
     protocol: str | None = None
     port: int | None = None
+    space: str | None = None
 
     @property
     def hosts(self) -> list[str]:
@@ -47,12 +50,14 @@ class Listen:
 
 
 class Listener(NamedTuple):
-    """A listener for clients. `name`: its protocol; of a second one of a protocol with a number behind it."""
+    """A listener for clients. `name`: its protocol; of a second one of a protocol with a number behind it. `space`: as
+    of `Listen`."""
 
     name: str
     protocol: str
     host: str
     port: int
+    space: str | None = None
 
     @property
     def at(self) -> str:
@@ -61,18 +66,22 @@ class Listener(NamedTuple):
 
 
 def parse(text: str) -> Listen:
-    """Return the meaning of `[PROTOCOL=]HOST[:PORT]`; an IPv6 address with a port stands in brackets. Raises
-    ValueError, which names what is wrong."""
-    head, equals, rest = text.rpartition("=")
+    """Return the meaning of `[PROTOCOL=]HOST[:PORT]`, or of `PROTOCOL=HOST:PORT@SPACE`; an IPv6 address with a port
+    stands in brackets. Raises ValueError, which names what is wrong."""
+    place, at, space = text.partition("@")
+    head, equals, rest = place.rpartition("=")
     if equals and head not in PLAIN | TLS:
         raise ValueError(f"there is no protocol {head!r}; known are {', '.join(sorted(PLAIN | TLS))}")
     if (
         not rest
         or (rest.startswith(":") and rest[:2] != "::")
         or not text.isprintable()
-        or any(c in text for c in " /@")
+        or any(c in text for c in " /")
+        or (at and space_error(space) is not None)
     ):
-        raise ValueError("expected [PROTOCOL=]HOST[:PORT], such as 192.0.2.1 or mqtts=[::]:8883")
+        raise ValueError(
+            "expected [PROTOCOL=]HOST[:PORT], such as 192.0.2.1 or mqtts=[::]:8883, or PROTOCOL=HOST:PORT@SPACE"
+        )
     host, port = rest, ""
     if rest.startswith("["):
         host, bracket, after = rest[1:].partition("]")
@@ -91,7 +100,11 @@ def parse(text: str) -> Listen:
         raise ValueError(f"a port belongs to one protocol: write for example amqps={rest}")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("the port must be a number from 1 to 65535")
-    return Listen(text, host, head or None, int(port) if port else None)
+    if at and not port:
+        raise ValueError(
+            f"a listener of one address space has a port of its own: write for example mqtts={rest}:8885{at}{space}"
+        )
+    return Listen(text, host, head or None, int(port) if port else None, space or None)
 
 
 def listeners(ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: bool) -> list[Listener]:
@@ -99,15 +112,31 @@ def listeners(ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: 
     TLS are opened beyond loopback too."""
     wanted, found = list(wanted), []
     for protocol, port in ports.items():
-        places = {(LOOPBACK, port): None}
+        places: dict[tuple[str, int], str | None] = {(LOOPBACK, port): None}
         for each in wanted:
             if each.protocol in (None, protocol) and (plaintext or protocol in TLS or each.is_local):
-                places.update(dict.fromkeys((host, each.port or port) for host in each.hosts))
+                for host in each.hosts:
+                    places.setdefault((host, each.port or port), each.space)
         # A socket on all addresses of a family has those of loopback too.
-        places = {place: None for place in places if not _is_covered(*place, places)}
-        for number, (host, at) in enumerate(places, 1):
-            found.append(Listener(protocol if number == 1 else f"{protocol}-{number}", protocol, host, at))
+        places = {place: space for place, space in places.items() if not _is_covered(*place, places)}
+        for number, ((host, at), space) in enumerate(places.items(), 1):
+            found.append(Listener(protocol if number == 1 else f"{protocol}-{number}", protocol, host, at, space))
     return found
+
+
+def contradiction(ports: Mapping[str, int], found: Iterable[Listener], wanted: Iterable[Listen]) -> Listen | None:
+    """Return a wanted listener of an address space whose place another one has; None: no such listener.
+    `ports`: of the protocols."""
+    opened = list(found)
+    for each in wanted:
+        if each.space is not None and each.port in ports.values():
+            return each
+        hosts = set(each.hosts if each.space is not None else ())
+        for one in opened:
+            is_there = one.port == each.port and (one.host in hosts or (hosts and one.host in _EVERYWHERE))
+            if is_there and (one.space, one.protocol) != (each.space, each.protocol):
+                return each
+    return None
 
 
 def names(wanted: Iterable[Listen]) -> list[str]:

@@ -40,6 +40,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             "port": each.port,
             "shared": True,
             **(tls if each.protocol in _SECURE else {}),
+            **({} if each.space is None else {"space": each.space}),
         }
         for each in options.at(options.mqtt_ports())
     ]

@@ -248,6 +248,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             "port": each.port,
             "tls": tls if each.protocol == "amqps" else None,
             "router": router,
+            **({} if each.space is None else {"space": each.space}),
         }
         for router in (router_name(number) for number in range(options.most_routers))
         for each in router_listeners(options, ports, router)
