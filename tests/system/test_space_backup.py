@@ -18,7 +18,10 @@ from tests.kit.waiting import wait_for
 from tests.system.users import allow, entry
 
 QUEUE = {"type": "queue", "flavor": "small-persisted-queue"}
-ADDRESSES = {"orders": {**QUEUE, "deadletter": "dead"}, "dead": QUEUE, "cast": {"type": "anycast"}}
+TOPIC = {"type": "topic", "flavor": "small-persisted-topic"}
+ADDRESSES = {"orders": {**QUEUE, "deadletter": "dead"}, "dead": QUEUE, "cast": {"type": "anycast"}, "news": TOPIC}
+SUBSCRIPTION = ("receive", "news/day", "--durable", "kept", "--container", "reader")
+NEWS = ["news 1", "news 2", "news 3"]
 PASSWORD = "the same"
 COUNT = 5000
 """Messages that wait: so many that a restore is killed between them."""
@@ -104,6 +107,21 @@ def test_a_space_comes_back_under_another_name(suite: Suite, made: Path) -> None
     text = (made / "space.json").read_text() + "".join(file.read_text() for file in (made / "files").iterdir())
     assert "two" not in text and not list(made.glob("copies*"))
     assert run(suite, "restore", str(made), "--space", "again", status=1).endswith("[space.name.in-use]\n")
+
+
+@pytest.mark.usefixtures("alice")
+def test_durable_subscriptions_come_with_their_messages(suite: Suite, tmp_path: Path) -> None:
+    for space in ("one", "two"):
+        run(suite, *SUBSCRIPTION, "--timeout", "0.5", "--space", space)
+        for body in NEWS if space == "one" else ["of two"]:
+            run(suite, "send", "news/day", body, "--space", space)
+    run(suite, "backup", str(tmp_path / "made"), "--space", "one")
+    run(suite, "restore", str(tmp_path / "made"), "--space", "followed")
+    for space in ("followed", "one"):
+        run(suite, "send", "news/day", "last", "--space", space)
+        lines = run(suite, *SUBSCRIPTION, "--count", str(len(NEWS) + 1), "--timeout", "60", "--space", space)
+        assert lines.splitlines() == [*NEWS, "last"]
+    assert run(suite, *SUBSCRIPTION, "--count", "1", "--timeout", "60", "--space", "two") == "of two\n"
 
 
 @pytest.mark.usefixtures("alice")

@@ -1,4 +1,5 @@
-"""The backup of one address space of the running suite: its files, and the messages of its queues."""
+"""The backup of one address space of the running suite: its files, and the messages of its queues and durable
+subscriptions."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from enmasse.cli.backups import space_messages
 from enmasse.cli.backups.copies import CopyFailed, alone, copy_broker
 from enmasse.cli.backups.manifest import copy_file
 from enmasse.cli.backups.private_broker import broker_on
+from enmasse.cli.backups.space_subscriptions import subscriptions
 from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.cli.contexts.target_server import LOCAL
 from enmasse.model.names import AddressName, split_name
@@ -48,7 +50,7 @@ def back_up(space: str, folder: Path, config: Path, data: Path, offset: int) -> 
             copy = folder / COPIES / broker
             copy_broker(data / "brokers" / broker, copy, offset)
             try:
-                queues += asyncio.run(_messages(copy, names, folder / MESSAGES, len(queues)))
+                queues += asyncio.run(_messages(copy, space, names, folder / MESSAGES, len(queues)))
             except (AmqpError, TimeoutError) as error:
                 raise CopyFailed(f"{broker}: its copy cannot be read: {error}.") from None
             shutil.rmtree(folder / COPIES)
@@ -66,29 +68,40 @@ def entry_of(config: Path, space: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def queues_of(status: dict[str, Any], space: str) -> dict[AddressName, str]:
-    """Return the queues of an address space, and the broker that has each."""
+def stored_at(status: dict[str, Any], space: str, *types: str) -> dict[AddressName, str]:
+    """Return the addresses of these types of an address space, and the broker that has each."""
     brokers = {each["name"] for each in status["components"] if each["kind"] == "broker"}
     found: dict[AddressName, str] = {}
     for row in status["addresses"]:
-        if row["type"] == "queue" and split_name(AddressName(row["name"])).space == space:
+        if row["type"] in types and split_name(AddressName(row["name"])).space == space:
             found |= {AddressName(row["name"]): each for each in row["components"] if each in brokers}
     return found
 
 
 def _brokers(status: dict[str, Any], space: str) -> dict[str, list[AddressName]]:
     found: dict[str, list[AddressName]] = {}
-    for name, broker in queues_of(status, space).items():
+    for broker in stored_at(status, space, "topic").values():
+        found.setdefault(broker, [])
+    for name, broker in stored_at(status, space, "queue").items():
         found.setdefault(broker, []).append(name)
     return found
 
 
-async def _messages(copy: Path, names: list[AddressName], to: Path, first: int) -> list[dict[str, Any]]:
-    """Write the messages of queues of a broker's copy; return what each file has. Raises CopyFailed, AmqpError."""
+async def _messages(copy: Path, space: str, names: list[AddressName], to: Path, first: int) -> list[dict[str, Any]]:
+    """Write the messages of queues and durable subscriptions of a broker's copy; return what each file has. Raises
+    CopyFailed, AmqpError."""
     queues: list[dict[str, Any]] = []
     with broker_on(copy) as (port, credential):
         async with connect(host=LOCAL, port=port, credential=credential) as client:
-            for number, name in enumerate(names, first):
-                count = await space_messages.browse(client, name, to / str(number))
-                queues.append({"address": split_name(name).local, "file": str(number), "messages": count})
+
+            async def take(address: AddressName, queue: AddressName, **more: Any) -> None:
+                file = str(first + len(queues))
+                count = await space_messages.browse(client, queue, to / file)
+                queues.append({"address": split_name(address).local, "file": file, "messages": count, **more})
+
+            for name in names:
+                await take(name, name)
+            for row in await subscriptions(client, space):
+                queue = AddressName(f"{row['address']}::{row['name']}")
+                await take(AddressName(row["address"]), queue, subscription=row)
     return queues

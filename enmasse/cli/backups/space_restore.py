@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.cli.backups import space_messages
-from enmasse.cli.backups.space_backup import FILES, FORM, MESSAGES, entry_of, queues_of
+from enmasse.cli.backups import space_messages, space_subscriptions
+from enmasse.cli.backups.space_backup import FILES, FORM, MESSAGES, entry_of, stored_at
 from enmasse.cli.common import end
 from enmasse.cli.contexts.console import API, LocalConsole, path
 from enmasse.cli.contexts.http import get_status, operator_credential
@@ -46,7 +47,7 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
     if present is not None and not mark.exists():
         text = f"there is an address space {space!r}; nothing was restored. Give another name, or remove it."
         raise SpaceInUse(text)
-    if present is None and any(queues_of(get_status(offset), space)):
+    if present is None and any(stored_at(get_status(offset), space, "queue", "topic")):
         text = f"the queues of the removed address space {space!r} hold messages. Consume them, or discard them: "
         raise RestoreFailed(f"{text}`enmasse space remove {space} --force`; then repeat the command.")
     mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,12 +58,11 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
     for own in sorted((folder / FILES).iterdir()):
         if own.name not in LOGINS:
             _put(own, config / space_file(space, own.name))
-    wanted = {full_name(space, LocalName(each["address"])): each for each in made["queues"]}
-    brokers = _ready(space, wanted, folder, offset)
-    for name in wanted:  # of a restore that was killed
-        _done(console, "POST", f"{path('spaces', space, 'addresses', split_name(name).local)}/purge", {})
+    entries = json.loads((folder / FILES / "addresses.json").read_bytes()) if made["queues"] else {}
+    names = {_carrier(full_name(space, LocalName(each["address"])), space, entries) for each in made["queues"]}
+    brokers = _ready(space, names, entries, offset)
     try:
-        count = asyncio.run(_send(brokers, wanted, folder, (made["space"], space), offset))
+        count = asyncio.run(_send(brokers, made["queues"], folder, (made["space"], space), offset))
     except (AmqpError, TimeoutError, EOFError) as error:
         raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
     for name_of_file in LOGINS:
@@ -86,9 +86,16 @@ def _done(console: LocalConsole, method: str, where: str, body: Any) -> None:
         _, answer = console.request("GET", f"{API}jobs/{answer['id']}")
 
 
-def _ready(space: str, wanted: dict[AddressName, dict[str, Any]], folder: Path, offset: int) -> dict[AddressName, str]:
-    """Wait until the queues are there; return the endpoint of the broker of each. Raises RestoreFailed."""
-    names = json.loads((folder / FILES / "addresses.json").read_bytes()) if wanted else {}
+def _carrier(name: AddressName, space: str, known: Container[str]) -> AddressName:
+    """Return the address of a space that a name is of: itself, or the topic that it is below."""
+    local = str(split_name(name).local)
+    while local not in known and "/" in local:
+        local = local.rpartition("/")[0]
+    return full_name(space, LocalName(local))
+
+
+def _ready(space: str, wanted: set[AddressName], names: Iterable[str], offset: int) -> dict[AddressName, str]:
+    """Wait until the addresses are there; return the endpoint of the broker of each. Raises RestoreFailed."""
     until = time.monotonic() + READY_SECONDS
     while True:
         status = get_status(offset)
@@ -98,9 +105,8 @@ def _ready(space: str, wanted: dict[AddressName, dict[str, Any]], folder: Path, 
             if row is not None and row["phase"] == "Failed":
                 raise RestoreFailed(f"{local}: {row['message']}. The space lets no client in: repeat the command.")
         endpoints = {each["name"]: each["endpoints"].get("amqp") for each in status["components"]}
-        found = {
-            name: endpoints.get(broker) for name, broker in queues_of(status, space).items() if rows[name]["ready"]
-        }
+        places = stored_at(status, space, "queue", "topic")
+        found = {name: endpoints.get(broker) for name, broker in places.items() if rows[name]["ready"]}
         if all(found.get(name) for name in wanted):
             return {name: str(found[name]) for name in wanted}
         if time.monotonic() > until:
@@ -110,13 +116,19 @@ def _ready(space: str, wanted: dict[AddressName, dict[str, Any]], folder: Path, 
 
 
 async def _send(
-    brokers: dict[AddressName, str], wanted: dict[AddressName, dict[str, Any]], folder: Path, names: tuple[str, str],
-    offset: int,
-) -> int:  # fmt: skip
+    brokers: dict[AddressName, str], queues: list[dict[str, Any]], folder: Path, names: tuple[str, str], offset: int
+) -> int:
     count = 0
     credential = await asyncio.to_thread(operator_credential, offset)
-    for name, made in wanted.items():
-        host, _, port = brokers[name].rpartition(":")
+    for made in queues:
+        name = full_name(names[1], LocalName(made["address"]))
+        known = {split_name(each).local for each in brokers}
+        host, _, port = brokers[_carrier(name, names[1], known)].rpartition(":")
         async with connect(host=host, port=int(port), credential=credential) as client:
+            if (row := made.get("subscription")) is not None:
+                queue = await space_subscriptions.make(client, row, names)
+                name = AddressName(f"{name}::{queue}")
+            else:
+                await space_subscriptions.ask(client, "removeAllMessages", resource=f"queue.{name}")
             count += await space_messages.send(client, name, folder / MESSAGES / made["file"], names)
     return count
