@@ -83,6 +83,8 @@ class End(Handler):
         self.work = work
         self.connection = Connection(self, container_id=container, is_client=True, hostname=hostname, sasl=sasl)
         self.next_incoming = 0
+        self.check: Callable[[Connection], None] = lambda connection: None
+        """Called before the link is attached; may raise AmqpError."""
         self._attached = False
         self._failure: AmqpError | None = None
         self._buffer = b""
@@ -122,6 +124,13 @@ class End(Handler):
             self._socket.settimeout(CONNECT_SECONDS)
             self._socket.sendall(bytes(self._pending) + frame(encode_performative(Close())))
         self._socket.close()
+
+    def _may_attach(self, connection: Connection) -> bool:
+        try:
+            self.check(connection)
+        except AmqpError as error:
+            self._failure = error
+        return self._failure is None
 
     # the engine's callbacks, until the link is attached
 
@@ -232,6 +241,8 @@ class SendingEnd(End):
 
     def on_open(self, c: Connection) -> None:
         """Attach the sender."""
+        if not self._may_attach(c):
+            return
         work = self.work
         source, target = Source(address=""), Target(address=work.address)
         c.begin().attach_sender(None, source, target, snd_settle_mode=1 if work.presettled else 0)
@@ -353,6 +364,8 @@ class ReceivingEnd(End):
 
     def on_open(self, c: Connection) -> None:
         """Attach the receiver."""
+        if not self._may_attach(c):
+            return
         work = self.work
         source, target = Source(address=work.address), Target(address="")
         c.begin().attach_receiver(None, source, target, snd_settle_mode=1 if work.presettled else 0)

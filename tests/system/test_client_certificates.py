@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import subprocess
@@ -340,3 +341,25 @@ def test_logins_by_certificate_are_audited(suite: Suite, device: Files) -> None:
     found = [line for line in lines if "login by EXTERNAL" in line and '"who": "device-1"' in line]
     assert any('"service": "router-0"' in line for line in found)
     assert any('"service": "mqtt_gateway-' in line for line in found)
+
+
+def test_a_command_works_in_a_space_as_the_user_of_its_certificate(suite: Suite, device: Files) -> None:
+    """The last test here: the suite has an address space from then on."""
+    folder = suite.config / "spaces" / "one"
+    folder.mkdir(parents=True)
+    (folder / "addresses.json").write_text('{"kept": {"type": "queue", "flavor": "small-persisted-queue"}}')
+    (folder / "users.json").write_text(json.dumps({"device-1": {"permissions": [allow("kept")]}}))
+    (folder / "users.json").chmod(0o600)
+    (suite.config / "spaces.json").write_text('{"one": {}}')
+    cert, key = map(str, device)
+    where = f"amqps://localhost:{5671 + suite.offset}/kept"
+
+    def run(command: str, space: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        files = ("--ca", ca(suite), "--cert", cert, "--key", key)
+        return suite.command(command, "-a", where, *arguments, *files, "--space", space)
+
+    wait_for("the space", lambda: run("send", "one", "from a device").returncode == 0, PATIENCE)
+    assert run("receive", "one", "--count", "1", "--timeout", str(PATIENCE)).stdout == "from a device\n"
+    for command in ("send", "bench"):
+        refused = run(command, "none", *(["x"] if command == "send" else []))
+        assert refused.returncode == 4 and "[server.login.refused]" in refused.stderr, refused

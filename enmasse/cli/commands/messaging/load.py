@@ -33,8 +33,8 @@ def connected(kind: type[End], remote: RemoteAddress, work: Work, container: str
 
     def opening() -> End:
         end = kind(work, container, remote.stated_host, _sasl(remote))
+        end.check = lambda connection: check_space(connection, remote.space if remote.user is None else None)
         end.open(remote.host, remote.port, context)
-        check_space(end.connection, remote.space if remote.user is None else None)
         return end
 
     try:
