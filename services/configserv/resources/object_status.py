@@ -15,6 +15,8 @@ from enmasse.model.configuration import AppliedState
 from enmasse.model.merged import other_source
 from enmasse.model.names import AddressName, LocalName, full_name, split_name
 from enmasse.model.tenants.plan_rules import is_exceeded
+from enmasse.model.tenants.plans import MAX_COUNT
+from enmasse.model.tenants.shares import COUNTED, RATES
 from services.configserv.resources.object_kinds import ADDRESS, ADDRESS_SPACE, USER, ResourceKey, generation
 from services.configserv.resources.object_mapping import Became
 
@@ -35,6 +37,8 @@ class Shown(NamedTuple):
     origins: Mapping[AddressName, str]
     placements: Mapping[AddressName, Sequence[feeds.Placement]]
     state: AppliedState
+    uses: Mapping[str, feeds.SpaceUse] = {}
+    """Space → what it uses of its plan."""
 
 
 def shown(
@@ -47,7 +51,8 @@ def shown(
         errors.setdefault(error.file, []).append(where + error.reason)
         if (other := other_source(error.reason)) is not None:
             errors.setdefault(other, []).append(f"is in {error.file} too; remove one of the two")
-    return Shown({each.name: each for each in status.addresses}, errors, origins, placements, state)
+    uses = {} if status.spaces is msgspec.UNSET else status.spaces
+    return Shown({each.name: each for each in status.addresses}, errors, origins, placements, state, uses)
 
 
 Facts = tuple[Any, ...]
@@ -92,12 +97,25 @@ def status_of(
     if key.kind == ADDRESS_SPACE:
         messages = [*reasons, *became.notes, *_of_endpoints(endpoints), *_leaving(became.space, now)]
         more = _shown_endpoints(endpoints) if phase == ACTIVE else {}
-        return {**_status(item, phase, messages, {}), **more}
+        return {**_status(item, phase, messages, {"Quota": _quota(now.uses.get(became.space))}), **more}
     text = "; ".join([*reasons, *became.notes])[:MAX_MESSAGE]
     found: dict[str, Any] = {"phase": phase, "message": text}
     if key.kind == USER:
         found["generation"] = generation(item)
     return {**found, **_conditions(item, phase, text, {})}
+
+
+def _quota(use: feeds.SpaceUse | None) -> tuple[bool, str, str]:
+    """Return the condition of a space that something may be added to all that it has. It does not state numbers, which
+    would be written with each change; rates are always used up when clients have much to send."""
+    limits = {} if use is None else msgspec.to_builtins(use.limits)
+    full = [
+        limit
+        for limit in COUNTED
+        if use is not None and limit not in RATES and use.used.get(limit, 0) >= (limits.get(limit) or MAX_COUNT)
+    ]
+    text = f"used up: {', '.join(full)}; `enmasse space show` has the numbers" if full else ""
+    return not full, "Exceeded" if full else "Within", text
 
 
 def _of_address(item: Object, became: Became, now: Shown) -> dict[str, Any]:
