@@ -81,19 +81,23 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """`statistics`, every 10 s: counters of a gateway since its start (`since`: seconds since 1970)."""
+    """`statistics`, every 10 s: counters of a gateway since its start (`since`: seconds since 1970). `in_spaces`: those
+    of address spaces, without the default one."""
 
     gateway: str
     since: float
     values: dict[str, int]
+    in_spaces: dict[str, dict[str, int]] = {}
 
 
 class StatisticsReply(msgspec.Struct, frozen=True, kw_only=True):
     """`values`: sums over the gateways that are attached, by the last report of each; and `sessions`,
-    `subscriptions` and `retained` of the subscription service. `since`: the start of the oldest gateway."""
+    `subscriptions` and `retained` of the subscription service; `in_spaces`: the same of address spaces, without the
+    default one. `since`: the start of the oldest gateway."""
 
     since: float
     values: dict[str, int]
+    in_spaces: dict[str, dict[str, int]] = {}
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):

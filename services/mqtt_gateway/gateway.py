@@ -11,6 +11,7 @@ from typing import Final
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.model.mqtt_limits import Limits
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
 from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn
@@ -67,7 +68,8 @@ class Gateway:
             found = await self._backend.statistics(since, _counters(self.front))
             now = time.time()
             if found is not None:
-                self.front.system.take(found[1], now - found[0], now - last)
+                for space, sums in {DEFAULT_SPACE: found.values, **found.in_spaces}.items():
+                    self.front.system_of(space).take(sums, now - found.since, now - last)
                 last = now
             await asyncio.sleep(INTERVAL if found is not None else AGAIN)
 

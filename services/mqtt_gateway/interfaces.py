@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from enmasse.identity.login import Certified
-from enmasse.model.sessions import Outgoing, Subscription
+from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
 
 if TYPE_CHECKING:
@@ -306,9 +306,9 @@ class Backend(Protocol):
         a person should know."""
         ...
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
-        """Report the counters of this gateway, which has run `since` then (seconds since 1970). Return the start of the
-        oldest gateway and the sums over all; None: the subscription service does not answer."""
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
+        """Report the counters of this gateway, which has run `since` then (seconds since 1970), and return the sums
+        over all; None: the subscription service does not answer."""
         ...
 
     def families(self) -> Iterator[Metric]:

@@ -143,7 +143,7 @@ class SubscriptionService:
         await self.order.load()
         await self.store.write(self.sessions.identity.changes())
         self.sessions.loaded = True
-        self.gateways.serve(self.clients, self._counts)
+        self.gateways.serve(self.clients, self._counts, self._counts_in_spaces)
         self.loaded = True
 
     async def _load_identity(self) -> None:
@@ -472,6 +472,18 @@ class SubscriptionService:
             "subscriptions": sessions.subscriptions.used,
             "retained": self.retained.index.count,
         }
+
+    def _counts_in_spaces(self) -> dict[str, dict[str, int]]:
+        """Return the same numbers of the address spaces that have some, without the default one."""
+        found: dict[str, dict[str, int]] = {}
+        for name, room in (
+            ("sessions", self.sessions.room),
+            ("subscriptions", self.sessions.subscriptions),
+            ("retained", self.retained.index.room),
+        ):
+            for space, number in room.of_spaces.items():
+                found.setdefault(space, {})[name] = number
+        return found
 
     def metrics(self) -> Iterator[Metric]:
         """docs/metrics.md."""

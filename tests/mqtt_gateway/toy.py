@@ -13,7 +13,7 @@ from copy import copy
 from itertools import count
 from typing import Any
 
-from enmasse.model.sessions import Outgoing, Subscription
+from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
 from services.mqtt_gateway.interfaces import (
@@ -79,8 +79,8 @@ class ToyBackend:
 
         asyncio.get_running_loop().call_soon(session.begin)
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
-        return since, counters
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
+        return StatisticsReply(since=since, values=dict(counters))
 
     def state(self) -> tuple[bool, str]:
         return True, ""

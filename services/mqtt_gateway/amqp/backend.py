@@ -195,14 +195,19 @@ class AmqpBackend:
             return "the subscription service is not reached"
         return ""
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> tuple[float, Mapping[str, int]] | None:
+    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
         """As interfaces.Backend."""
-        body = Statistics(gateway=self.name, since=since, values=dict(counters))
+        clients = Tally(session.login.principal.space for session in self.sessions.values())
+        in_spaces = {
+            space: {"clients": clients[space], "publishOut": each.delivered}
+            for space, each in self.spaces.items()
+            if space != DEFAULT_SPACE
+        }
+        body = Statistics(gateway=self.name, since=since, values=dict(counters), in_spaces=in_spaces)
         try:
-            reply = await self.control.request("statistics", body, StatisticsReply)
+            return await self.control.request("statistics", body, StatisticsReply)
         except RequestFailed:
             return None
-        return reply.since, reply.values
 
     def families(self) -> Iterator[Metric]:
         """As interfaces.Backend."""

@@ -18,7 +18,6 @@ from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of, 
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
-from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import Outgoing
 from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
@@ -150,10 +149,7 @@ class MqttSession(Publisher):
         self._way = ways(self._shared.publishing.way, lambda: self._shared.topics, rights)
 
     def may_read_system(self, filter: str) -> bool:
-        """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it. The numbers are those of
-        all address spaces: clients of the default one alone may read them."""
-        if self._shared.space != DEFAULT_SPACE:
-            return False
+        """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
         return self.rights is None or self.rights.covers("recv", filter).allowed
 
     def may_send_will(self) -> bool:

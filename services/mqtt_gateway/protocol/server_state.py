@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from enmasse.identity.owned import Owner
 from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.turns import Turns
 from services.mqtt_gateway.interfaces import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
-from services.mqtt_gateway.protocol.system import System
+from services.mqtt_gateway.protocol.system import OF_SPACE, System
 from services.mqtt_gateway.protocol.timetable import Timetable
 from services.mqtt_gateway.protocol.unanswered import Unanswered
 
@@ -112,7 +113,7 @@ class ServerState:
         self.opening: dict[str, Connected] = {}
         """By the name of the client: those that wait for their session."""
         self.stopping = False
-        self.system = System()
+        self._systems: dict[str, System] = {}
         self.memory = Memory(limits.memory)
         # by packet type, 1 to 15
         self.packets_in = [0] * 16
@@ -126,3 +127,10 @@ class ServerState:
         self.dropped = 0
         """Messages that a client could not get: too large for it, expired while they waited for it, or not stored
         and not taken."""
+
+    def system_of(self, space: str) -> System:
+        """Return the topics below `$SYS/` that clients of an address space have."""
+        found = self._systems.get(space)
+        if found is None:
+            found = self._systems[space] = System(() if space == DEFAULT_SPACE else OF_SPACE)
+        return found

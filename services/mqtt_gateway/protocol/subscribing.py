@@ -81,7 +81,7 @@ class Subscribing:
 
     def close(self) -> None:
         """Forget the subscriptions below `$SYS/`: the connection has ended."""
-        self._front.system.readers.discard(self)
+        self._front.system_of(self._host.owner.space).readers.discard(self)
 
     def system(self, topics: Mapping[str, bytes]) -> None:
         """As system.Reader."""
@@ -137,7 +137,7 @@ class Subscribing:
         self._outbound.subscribing = False
         self._outbound.go_on()
         read, self._read = self._read, {}
-        self._send_system(self._front.system.topics, read, retain=True)
+        self._send_system(self._front.system_of(self._host.owner.space).topics, read, retain=True)
         self._unanswered.answered(self._host)
         self._next()
 
@@ -172,7 +172,7 @@ class Subscribing:
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
             self._output.answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
-            self._send_system(self._front.system.topics, read, retain=True)
+            self._send_system(self._front.system_of(self._host.owner.space).topics, read, retain=True)
             return
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)
@@ -215,7 +215,7 @@ class Subscribing:
             if one.retain_handling == 0 or (one.retain_handling == 1 and one.filter not in self._system):
                 found[one.filter] = ids
             self._system[one.filter] = ids
-            self._front.system.readers.add(self)
+            self._front.system_of(self._host.owner.space).readers.add(self)
         return found
 
     def _examined(self, packet: Subscribe) -> list[int | None]:

@@ -6,7 +6,7 @@ gateway: these subscriptions are in no stored session, and end with the connecti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import exp
 from typing import Final, Protocol
 
@@ -29,6 +29,17 @@ _LOADS: Final = {
 """Topic below `$SYS/broker/load` → counter whose increase a minute it has, as a moving average."""
 
 
+OF_SPACE: Final = frozenset(
+    {
+        "version", "uptime", "clients/connected", "clients/active", "clients/disconnected", "clients/inactive",
+        "clients/total", "clients/maximum", "publish/messages/sent", "subscriptions/count", "retained messages/count",
+        "stats/connections/count", "stats/sessions/count", "stats/subscriptions/count", "stats/retained/count",
+        "metrics/messages/sent",
+    }
+)  # fmt: skip
+"""Names that clients of another address space than the default one have, with the numbers of their space."""
+
+
 class SystemReader(Protocol):
     """A client with subscriptions below `$SYS/`."""
 
@@ -37,9 +48,11 @@ class SystemReader(Protocol):
 
 
 class System:
-    """The topics with their values, and the clients that read them."""
+    """The topics with their values, and the clients that read them. `only`: the names behind `$SYS/broker/` and
+    `$SYS/brokers/enmasse/` that there are; empty: all."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Collection[str] = ()) -> None:
+        self._only = only
         self.topics: dict[str, bytes] = {}
         self.readers: set[SystemReader] = set()
         self._most = 0
@@ -111,6 +124,9 @@ class System:
             "metrics/messages/sent": of("publishOut"),
             "metrics/messages/dropped": of("dropped"),
         }
+        if self._only:
+            found = {name: value for name, value in found.items() if name in self._only}
+            node = {name: value for name, value in node.items() if name in self._only}
         return {
             **{f"{SYSTEM}broker/{name}": value for name, value in found.items()},
             f"{SYSTEM}brokers": "enmasse",

@@ -7,7 +7,7 @@ GRACE seconds, of those in which the router can be reached.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -63,12 +63,19 @@ class GatewayLinks:
         self._reachable = False
         self._clients: Clients
         self._counts: Callable[[], dict[str, int]]
+        self._counts_in_spaces: Callable[[], dict[str, dict[str, int]]]
         self._handlers: dict[str, tuple[type[Any], Handler]] = {}
 
-    def serve(self, clients: Clients, counts: Callable[[], dict[str, int]]) -> None:
-        """Set the handler of requests. `counts`: numbers of what the service keeps."""
+    def serve(
+        self,
+        clients: Clients,
+        counts: Callable[[], dict[str, int]],
+        counts_in_spaces: Callable[[], dict[str, dict[str, int]]],
+    ) -> None:
+        """Set the handler of requests. `counts`: numbers of what the service keeps; `counts_in_spaces`: of address
+        spaces."""
         self._clients = clients
-        self._counts = counts
+        self._counts, self._counts_in_spaces = counts, counts_in_spaces
         self._handlers = {
             "open": (wire.Open, clients.open),
             "subscribe": (wire.Subscribe, clients.subscribe),
@@ -233,7 +240,14 @@ class GatewayLinks:
         for each in there:
             sums.update(each.values)
         since = min((each.since for each in there), default=body.since)
-        return wire.StatisticsReply(since=since, values={**sums, **self._counts()})
+        in_spaces: dict[str, Counter[str]] = defaultdict(Counter)
+        for statistics in there:
+            for space, values in statistics.in_spaces.items():
+                in_spaces[space].update(values)
+        for space, counts in self._counts_in_spaces().items():
+            in_spaces[space].update(counts)
+        values_of = {space: dict(values) for space, values in in_spaces.items()}
+        return wire.StatisticsReply(since=since, values={**sums, **self._counts()}, in_spaces=values_of)
 
     def _reply(self, channel: Channel, request: request_bodies.Request, body: Any) -> None:
         subject = "error" if isinstance(body, wire.Failure) else request.subject
