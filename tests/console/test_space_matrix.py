@@ -12,12 +12,15 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import Browser, Request, expect
 from proton import ProtonException
 from proton.utils import BlockingConnection
 
 from enmasse.testing import Suite
+from tests.console.browser import Console, chromium
 from tests.console.client import Client, Reply, of
 from tests.console.test_logins import allow, user
 from tests.console.walking import PASSWORD
@@ -152,6 +155,110 @@ def test_no_answer_has_anything_of_another_space(suite: Suite, clients: None, lo
     assert (seen > 10) == (name != "anonymous")
 
 
+def changes(client: Client) -> list[tuple[str, str]]:
+    """Return method and path of each operation that changes something."""
+    paths = client("GET", "openapi.json").body["paths"]
+    return [
+        (method.upper(), path.removeprefix("/api/v1/"))
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+        if method != "get" and "{" in path and operation.get("security") != []
+    ]
+
+
+BODIES: dict[str, Any] = {"move": {"to": "zznone-dead"}, "messages": {"body": "x"}, "PUT": {"type": "no such type"}}
+"""Last part of a path, or method → body."""
+
+
+@pytest.mark.parametrize("name", TENANTS)
+def test_errors_of_changes_tell_nothing_of_another_space(suite: Suite, log_in: Any, name: str) -> None:
+    """Names that another space has are answered as names that none has, in the own space and in the other one."""
+    client, own = log_in(name), TENANTS[name]
+
+    def asked(method: str, path: str, space: str, mark: str) -> tuple[int, str]:
+        place = re.sub(r"\{(\w+)\}", lambda part: space if part[1] == "space" else f"{mark}-queue", path)
+        place = re.sub(r"^(spaces|plans|flavors)/[^/]*$", rf"\1/{space}", place)
+        body = None if method == "DELETE" else BODIES.get(path.rpartition("/")[2], BODIES.get(method, {}))
+        reply = client(method, place, body, If_Match="*")
+        return reply.status, json.dumps(reply.body).replace(mark, "MARK").replace(space, "MARK")
+
+    tried = set()
+    for method, path in changes(log_in("operator")):
+        for space in MARKS.keys() - {own, "default"}:
+            other = asked(method, path, space, MARKS[space])
+            assert other == asked(method, path, "zznone", "zznone"), (method, path, space)
+            assert other[0] >= 400, (method, path, other)
+            if path.startswith("spaces/{space}/"):
+                inside = path.removeprefix("spaces/{space}/")
+                found = asked(method, inside, own, MARKS[space])
+                assert found == asked(method, inside, own, "zznone"), (method, inside, space)
+            tried.add((method, path))
+    assert len(tried) > 30
+
+
+PLACES = (
+    "", "addresses", "connections", "sessions", "subscriptions", "retained", "wills", "network", "queries", "flavors",
+    "users", "spaces", "plans", "events",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("zzone-admin@zzone", "zzone"),
+        ("zztwo-viewer@zztwo", "zztwo"),
+        ("zzone-user@zzone", "zzone"),
+        ("zzdefault-viewer", "default"),
+        ("zzdefault-admin", "zztwo"),
+        ("anonymous", ""),
+    ],
+)
+def test_the_page_shows_nothing_of_another_space(
+    suite: Suite, clients: None, browser: Browser, name: str, shown: str
+) -> None:
+    """Neither in sight, nor in any answer that it has got; of the operator's only the choice of spaces has all."""
+    console = Console(browser, 8080 + suite.offset)
+    page, answers = console.page, dict[str, str]()
+    of_operator = name == "zzdefault-admin"
+
+    def note(request: Request) -> None:
+        own = of_operator and request.url.endswith(("/me", "/login", "/spaces?limit=1000"))
+        response = request.response()
+        if "/api/v1/" in request.url and "watch=" not in request.url and not own and response is not None:
+            answers[request.url] = response.text()
+
+    page.on("requestfinished", note)
+    page.goto(f"{console.base}/{f'?space={shown}' if of_operator else ''}#/")
+    if name != "anonymous":
+        page.get_by_label("User").fill(name)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("button", name="Log out").wait_for()
+    foreign = [mark for space, mark in MARKS.items() if space != shown]
+    seen = ""
+    for place in (*PLACES, f"addresses/{MARKS.get(shown, 'zzone')}-queue", "addresses/zzone-dead", "users/zztwo-admin"):
+        page.evaluate("place => { location.hash = place }", f"#/{place}")
+        page.get_by_role("heading", level=1).first.wait_for()
+        expect(page.get_by_text("Loading …")).to_have_count(0)
+        text = page.get_by_role("main").inner_text()
+        stated = place.partition("/")[2]  # the page repeats what its address states
+        assert not [mark for mark in foreign if mark in text.replace(stated, "")], (place, text)
+        seen += text
+    assert (f"{MARKS[shown]}-queue" in seen) if shown else "zz" not in seen
+    assert len(answers) > (3 if shown else 0)
+    for url, text in answers.items():
+        for stated in re.split("[/?&=]", unquote(url)):  # which an error repeats
+            text = text.replace(stated, "") if "zz" in stated else text
+        assert not [mark for mark in foreign if mark in text], (url, text)
+    console.close()
+
+
 @pytest.mark.parametrize("name", TENANTS)
 def test_another_space_is_answered_as_one_that_does_not_exist(suite: Suite, log_in: Any, name: str) -> None:
     client = log_in(name)
@@ -189,11 +296,11 @@ def test_users_of_a_space_see_what_their_permissions_allow(suite: Suite, clients
             assert [row["name"] for row in found["items"]] == [f"{MARKS[space]}-queue"] and found["total"] == 1
 
 
-@pytest.mark.parametrize("name", ["operator", *CALLERS])
+@pytest.mark.parametrize("name", ["operator", *CALLERS, "anonymous"])
 def test_metrics_and_status_are_the_operator_s(suite: Suite, log_in: Any, name: str) -> None:
     may = name in ("operator", "zzdefault-admin")
     for path in ("/metrics", "/api/status"):
-        assert log_in(name).at("GET", path).status == (200 if may else 403)
+        assert log_in(name).at("GET", path).status == (200 if may else 401 if name == "anonymous" else 403)
 
 
 @pytest.mark.parametrize("name", TENANTS)
