@@ -72,7 +72,7 @@ class Tenant:
         self.connections = 0
 
 
-class Member(Protocol):
+class TurnTaker(Protocol):
     """A connection whose input waits for its turn."""
 
     @property
@@ -100,7 +100,7 @@ class Turns:
         self._call_soon = call_soon
         self._begins = begins
         self._ends = ends
-        self._waiting: InTurn[Member] = InTurn()
+        self._waiting: InTurn[TurnTaker] = InTurn()
         self._served: list[Tenant] = []  # have used a part of their share in this turn
         self._due = False
 
@@ -125,7 +125,7 @@ class Turns:
             self.soon()
         tenant.used += seconds
 
-    def wait(self, member: Member) -> None:
+    def wait(self, member: TurnTaker) -> None:
         """Call `proceed` of this one when it is its turn, once for each call."""
         self._waiting.add(member.tenant, member)
         self.soon()

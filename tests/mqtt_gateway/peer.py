@@ -101,7 +101,7 @@ class Peer:
         self._ending = False
         world.peers.append(self)
 
-    # protocol.server_state.Wire and enmasse.network.turns.Member
+    # protocol.server_state.Wire and enmasse.network.turns.TurnTaker
 
     def opened(self) -> None: ...
 

@@ -344,11 +344,11 @@ class WebSocketWire:
 
     @property
     def tenant(self) -> Tenant | None:
-        """As turns.Member."""
+        """As turns.TurnTaker."""
         return self._connection.intake.tenant
 
     def proceed(self) -> None:
-        """As turns.Member."""
+        """As turns.TurnTaker."""
         try:
             self._connection.intake.go_on()
         except Exception as error:

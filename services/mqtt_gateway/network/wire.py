@@ -191,11 +191,11 @@ class TcpWire(asyncio.Protocol):
 
     @property
     def tenant(self) -> Tenant | None:
-        """As turns.Member."""
+        """As turns.TurnTaker."""
         return None if self._connection is None else self._connection.intake.tenant
 
     def proceed(self) -> None:
-        """As turns.Member."""
+        """As turns.TurnTaker."""
         if self._connection is not None:
             try:
                 self._connection.intake.go_on()
