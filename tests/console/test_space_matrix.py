@@ -289,6 +289,13 @@ def test_totals_count_the_own_space_alone(suite: Suite, clients: None, log_in: A
     wait_for(lambda: client("GET", "events").body["total"] == 1, "the refusal")
 
 
+@pytest.mark.parametrize("name", [name for name in CALLERS if "@" in name])
+def test_what_a_space_uses_is_shown_to_those_who_may_view_it(suite: Suite, log_in: Any, name: str) -> None:
+    (row,) = log_in(name)("GET", "spaces").body["items"]
+    counted = row["used"].get("addresses"), sum(row["phases"].values())
+    assert row["name"] == CALLERS[name] and counted == ((None, 0) if "-user" in name else (2, 2))
+
+
 def test_users_of_a_space_see_what_their_permissions_allow(suite: Suite, clients: None, log_in: Any) -> None:
     for name, space in CALLERS.items():
         if name.partition("@")[0].endswith("-user"):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from enmasse.api.types import Entry, Kind, Page, Plan, Space
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from services.console.door.access import Caller
@@ -17,12 +19,21 @@ from services.console.rest.listing import Listing
 from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
+def shown_space(caller: Caller, row: Space) -> Space | None:
+    """Return what a caller sees of an address space: nothing of another one, and of its own what counts addresses only
+    if it may view all of them."""
+    acting = caller.within(row.name)
+    if acting is None or acting.viewer:
+        return None if acting is None else row
+    return msgspec.structs.replace(row, ready=False, phases={}, used={}, limits={})
+
+
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration = parts.configuration
     spaces: Listing[Space] = Listing(
         rows=configuration.space_rows,
-        shown=lambda caller, row: None if caller.within(row.name) is None else row,
+        shown=shown_space,
         filters={"name": lambda row: row.name, "plan": lambda row: row.plan, "ready": lambda row: row.ready},
         sorts={"plan": lambda row: row.plan},
         kinds={"ready": bool},

@@ -50,6 +50,8 @@ def list_(offset: int, as_json: bool) -> None:
 def _ready(row: dict[str, Any]) -> str:
     if row["entry"] is None:
         return "removed"
+    if not row["phases"]:
+        return "?"  # the user may not view all addresses
     return f"{row['phases']['Active']} of {sum(row['phases'].values())}"
 
 
