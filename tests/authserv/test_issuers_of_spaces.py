@@ -211,7 +211,7 @@ def test_a_slow_issuer_does_not_show_by_the_time_of_refusals_that_it_was_asked(
     monkeypatch.setattr(authenticator, "DELAY", 0.2)
 
     async def check_password(source: TokenSource, name: str, password: str) -> Proof | None:
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.25)  # limit: above DELAY
         return None
 
     monkeypatch.setattr(TokenSource, "check_password", check_password)

@@ -53,7 +53,7 @@ def test_jobs_are_done_by_space() -> None:
     for queue in queues:
         core.send("x", queue.name)
         queue.disposal.purge()
-    run = lambda: core.broker.jobs.run(lambda: True)  # noqa: E731
+    run = lambda: core.broker.jobs.run(lambda: True)  # noqa: E731  # a portion
     assert _turns(run, lambda: not queues[-1].count) == 2
     assert _turns(run, lambda: not any(queue.count for queue in queues)) <= 2 * MOST
 
@@ -75,7 +75,7 @@ def test_a_tick_does_a_share_of_work_and_the_rest_is_done_by_space(kind: str) ->
 
     core.tick(1000)
     assert 0 < sum(map(served, queues)) < 5
-    run = lambda: core.broker.jobs.run(lambda: True)  # noqa: E731
+    run = lambda: core.broker.jobs.run(lambda: True)  # noqa: E731  # a portion
     assert served(queues[-1]) or _turns(run, lambda: served(queues[-1])) <= 4
     assert _turns(run, lambda: all(map(served, queues))) <= 3 * MOST
 

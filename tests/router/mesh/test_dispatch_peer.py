@@ -61,7 +61,7 @@ class MeshPeer(Handler):
 
     def stop(self) -> None:
         self._ended = True
-        self._thread.join(10)
+        self._thread.join()
 
     # In its own
 
