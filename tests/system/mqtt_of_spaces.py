@@ -93,6 +93,10 @@ def _serves(suite: Suite, space: str) -> bool:
     return False
 
 
+def _reason(given: Properties | None) -> str:
+    return str(getattr(given, "ReasonString", ""))
+
+
 class Device:
     """A client of MQTT 5 of the user alice of a space."""
 
@@ -121,8 +125,13 @@ class Device:
         client.on_connect = lambda c, data, flags, reason, given: self._connected.put(
             (reason.value, flags.session_present)
         )
-        client.on_disconnect = lambda *_: self.gone.set()
-        client.on_subscribe = lambda c, data, mid, codes, given: self._answer(mid, [code.value for code in codes])
+        self.reasons: queue.Queue[str] = queue.Queue()
+        """Reason strings of SUBACK, PUBACK and DISCONNECT; empty if it has none."""
+        client.on_disconnect = lambda c, data, flags, reason, given: self._left(given)
+        client.on_subscribe = lambda c, data, mid, codes, given: self._answer(
+            mid, [code.value for code in codes], given
+        )
+        client.on_publish = lambda c, data, mid, reason, given: self.reasons.put(_reason(given))
         if will is not None:
             topic, payload, qos, retain = will
             client.will_set(topic, payload, qos, retain)
@@ -145,7 +154,12 @@ class Device:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, mid: int, codes: list[int]) -> None:
+    def _left(self, given: Properties | None) -> None:
+        self.gone.set()
+        self.reasons.put(_reason(given))
+
+    def _answer(self, mid: int, codes: list[int], given: Properties | None) -> None:
+        self.reasons.put(_reason(given))
         with self._answered:
             self._answers[mid] = codes
             self._answered.notify_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from paho.mqtt.subscribeoptions import SubscribeOptions
 from prometheus_client.core import Metric
-from proton import Condition, Message
-from proton.utils import BlockingConnection
+from proton import Condition, Delivery, Message
+from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse import metrics
 from enmasse.testing import Suite, wait_for
@@ -432,3 +434,66 @@ def test_numbers_below_sys_are_those_of_the_space(suite: Suite) -> None:
                 topic, payload = devices[space].receive()
                 values[topic] = payload
             assert "$SYS/broker/bytes/received" not in values and "$SYS/broker/messages/received" not in values
+
+
+def test_no_text_that_an_amqp_client_gets_has_a_name_inside(suite: Suite) -> None:
+    """Errors of links and messages, temporary addresses, annotations: but for what the client has stated itself."""
+    texts: list[str] = []
+    with contextlib.closing(amqp_users.proton(suite, user("one"), PASSWORD)) as client:
+        texts.append(str(client.create_receiver(None, dynamic=True).link.remote_source.address))
+        for address in (
+            "nothing", "nothing/below", "news::nothing", "jobs::jobs", "$management", "$live", "$sub/nothing/mqtt.x",
+            "$mqtt/control", "$lwt", "!!two/news", "!!none/x", "_topo/0/router-0/temp.none", "x" * 600, "news/#/x",
+        ):  # fmt: skip
+            for make in (client.create_receiver, client.create_sender):
+                try:
+                    make(address).close()
+                except LinkDetached as error:
+                    texts.append(str(error))
+        for to, reply_to in (
+            ("nothing", None), ("!!two/jobs", None), ("$subctrl", "!!two/jobs"), ("$subctrl", "x"), ("$lwt", None),
+            ("news::x", None), ("_topo/0/router-0/temp.none", None),
+        ):  # fmt: skip
+            for body in ("x", {"!!two/news": None}, {"none/x": None}):
+                message = Message(body, address=to, reply_to=reply_to, subject="subscribe", id=1, correlation_id="c")
+                sent = client.create_sender(to if to == "$subctrl" else None, name=f"s{next(_numbers)}").link.send(
+                    message
+                )
+                client.wait(partial(_has_outcome, sent), DEADLINE)
+                texts.append(str(sent.remote.condition))
+        reader = client.create_receiver("jobs")
+        client.create_sender("jobs").send(Message("annotated"))
+        while (found := reader.receive(DEADLINE)).body != "annotated":
+            reader.accept()
+        texts.append(str((found.annotations, found.instructions, found.address, found.reply_to)))
+        reader.accept()
+    assert len(texts) > 25
+    for text in texts:  # it has stated names of `two` and `none` itself
+        assert not re.search(r"!!(?!two/|none/)\w|~\w*@", text), text
+
+
+def _has_outcome(sent: Delivery) -> bool:
+    return bool(sent.remote_state)
+
+
+def test_no_reason_that_an_mqtt_client_gets_has_a_name_inside(suite: Suite) -> None:
+    """Reason strings of SUBACK, PUBACK and DISCONNECT, and topics: but for what the client has stated itself."""
+    filters = (
+        "nothing/at/all",
+        "!!two/news",
+        "+/!!two/#",
+        "jobs/x/#",
+        "$share/g/!!two/news",
+        "$share/g/news/#",
+        "$x/y",
+    )
+    topics = ("!!two/news", "nothing/at/all", "$SYS/x", "direct", "jobs/x", "$share/g/x")
+    for stated, filter, topic in [*((each, each, "") for each in filters), *((each, "", each) for each in topics)]:
+        with Device(suite, "one", f"reasons-{next(_numbers)}") as device:
+            if filter:
+                device._client.subscribe(filter, options=SubscribeOptions(1))
+            else:
+                device._client.publish(topic, "x", 1)
+            reason = device.reasons.get(timeout=DEADLINE)
+        assert not re.search(r"!!\w", reason.replace("!!two", "")), (stated, reason)
+        assert "two" not in reason.replace(stated, "").replace("!!two/news", ""), (stated, reason)
