@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.engines.choices import ROUTERS
+from enmasse.model.names import LocalName, full_name
+from enmasse.model.tenants.spaces import split_file
 
 Status = dict[str, Any]
 
@@ -35,7 +37,7 @@ def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
     ready = the feed, every component and every address is ready. `errors` do not matter: a broken edit keeps the last
     good version, and an entry that never had one is not an address that could be ready.
     """
-    wrong = {error.get("entry") for error in feed.get("errors", ())} if feed else set()
+    wrong = {_full_name(error) for error in feed.get("errors", ())} if feed else set()
     ready = (
         feed is not None
         and all(c["ready"] for c in components)
@@ -45,6 +47,12 @@ def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
         )
     )
     return {"schema": 1, "ready": ready, "config": dict(feed.get("config", {})) if feed else {}}
+
+
+def _full_name(error: Mapping[str, Any]) -> str:
+    """Return the name inside of the entry that an error is about, if it is an address."""
+    space = split_file(str(error.get("file"))).space
+    return full_name(space, LocalName(str(error.get("entry"))))
 
 
 def started(components: list[dict[str, Any]], unready: Iterable[Mapping[str, Any]]) -> bool:

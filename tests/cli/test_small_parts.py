@@ -343,3 +343,15 @@ def test_no_character_of_an_error_moves_the_cursor(capsys: pytest.CaptureFixture
     """Names of files and texts of servers are in it."""
     report("first\x1b[2Jline\r\nüber 🎉")
     assert capsys.readouterr().err == "first\\x1b[2Jline\\r\nüber 🎉\n"
+
+
+def test_a_wrong_entry_of_a_tenant_is_no_reason_not_to_be_ready() -> None:
+    failed = [{"name": name, "phase": "Failed", "ready": False} for name in ("a", "!!one/b")]
+    errors = [{"file": "addresses.json", "entry": "a"}, {"file": "spaces/one/addresses.json", "entry": "b"}]
+    parts = [{"ready": True}]
+    assert status.brief(parts, {"errors": errors, "unready": failed})["ready"]
+    for missing in errors:
+        kept = [each for each in errors if each is not missing]
+        assert not status.brief(parts, {"errors": kept, "unready": failed})["ready"]
+    same = [{"file": "addresses.json", "entry": "b"}, errors[0]]
+    assert not status.brief(parts, {"errors": same, "unready": failed})["ready"]
