@@ -168,7 +168,10 @@ class Convergence(RuleBasedStateMachine):
                     continue
                 if not stored.messages or name in self.forced:
                     del self.brokers[broker][name]
+        to_look, self.placer.preparations.to_look = self.placer.preparations.to_look, {}
         for broker in set(self.brokers) - self.away:
+            for name in to_look.get(broker, ()):
+                self.placer.inventory.brokers[broker].hold(name)
             self._look(broker)
 
     def _look(self, broker: str) -> None:
