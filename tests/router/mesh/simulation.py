@@ -151,9 +151,11 @@ class Network:
     def kill(self, name: str, *, silent: bool = False) -> None:
         """End a router's process. `silent`: its neighbours notice only that it says nothing."""
         gone = self.routers.pop(name)
-        for edge in list(gone.edges.values()):
+        for number, edge in gone.edges.items():
+            if edge.numbers.get(name) != number:
+                continue  # the rest of a connection whose other end died silently
             edge.up = False
-            edge.numbers.pop(name)
+            del edge.numbers[name]
             neighbour = self.routers.get(edge.other(name))
             if neighbour is not None and not silent:
                 self._closed(neighbour, edge)
@@ -162,7 +164,7 @@ class Network:
 
     def _forget_later(self, router: Router, edge: Edge) -> None:
         """Close the rest of a dead connection after an idle time-out."""
-        number = edge.numbers.pop(router.name)
+        number = edge.numbers.pop(router.name, 0)
 
         def close() -> None:
             if self.routers.get(router.name) is router and router.edges.pop(number, None) is not None:
