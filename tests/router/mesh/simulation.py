@@ -228,33 +228,41 @@ class Network:
 
     # What is true
 
-    def component(self, name: str) -> dict[str, int]:
-        """Return the routers that can be reached, with the cost of the shortest path; the router itself has 0."""
-        near: dict[str, list[tuple[str, int]]] = {router: [] for router in self.routers}
+    def peers(self) -> dict[str, dict[str, int]]:
+        """Return the costs of each router's connections that carry messages."""
+        near: dict[str, dict[str, int]] = {router: {} for router in self.routers}
         for edge in self.edges:
             if edge.up:
                 one, other = edge.ends
-                near[one].append((other, edge.cost))
-                near[other].append((one, edge.cost))
+                near[one][other] = near[other][one] = edge.cost
+        return near
+
+    def component(self, name: str) -> dict[str, int]:
+        """Return the routers that can be reached, with the cost of the shortest path; the router itself has 0."""
+        near = self.peers()
         costs: dict[str, int] = {}
         waiting = [(0, name)]
         while waiting:
             cost, at = heappop(waiting)
             if at not in costs:
                 costs[at] = cost
-                for to, more in near[at]:
+                for to, more in near[at].items():
                     if to not in costs:
                         heappush(waiting, (cost + more, to))
         return costs
 
     def difference(self) -> str | None:
         """Return where a router's view differs from what is, None if nowhere."""
+        peers = self.peers()
         for name, router in self.routers.items():
             costs = self.component(name)
             del costs[name]
             if dict(router.engine.topology.costs) != costs:
                 missing, more = costs.keys() - router.engine.topology.costs, router.engine.topology.costs.keys() - costs
                 return f"{self.now}: {name} does not reach {sorted(missing)}, reaches {sorted(more)}, or by a detour"
+            states = {known.id: known.peers for known in router.engine.routers if known.id in costs}
+            if states != {other: peers[other] for other in costs}:
+                return f"{self.now}: {name} has an older link state of another router"
             present = {(key, other): how for other in costs for key, how in self.routers[other].local.items()}
             if router.view != present:
                 wrong = set(router.view.items()) ^ set(present.items())
