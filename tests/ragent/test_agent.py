@@ -87,6 +87,7 @@ def test_routers_that_keep_no_clients_apart_lose_the_addresses_of_spaces(play: P
         await world.stop_agent()
         world.spaces = False
         await world.start_agent()
+        await world.join(world.router)
         await world.reported("!!one/q", "Dispatch would let clients without credentials")
         await world.reported("!!one/any", "add users")
         await world.ready(*ALL)
