@@ -13,10 +13,12 @@ from playwright.sync_api import Browser, expect
 
 from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite
+from services.console.following.rows import Rows
+from services.console.following.space_rows import NamedRows
 from tests.console.browser import SECONDS, Console, chromium
 from tests.console.client import Client, of
 from tests.kit.spaces import running_with_spaces
-from tests.kit.waiting import wait_for
+from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.amqp_users import Plain
 from tests.system.amqp_users import client as amqp
 
@@ -137,6 +139,38 @@ def test_users_of_a_space_log_in_there_and_are_shown_there(client: Client, suite
 
     asyncio.run(connected())
     client("POST", "spaces/one/addresses/orders/purge", {})
+
+
+def test_a_stream_shows_what_changes_in_its_space(client: Client, suite: Suite) -> None:
+    """It ends when the rights of its caller change."""
+    may = [{"allow": ["view"], "addresses": ["#"]}]
+    assert client("PUT", "spaces/one/users/eve", {"permissions": may, "password": PASSWORD}).status == 201
+    with Client(suite) as eve:
+        wait_for(lambda: eve.log_in("eve@one", PASSWORD).status == 200, "the user is known")
+        events = eve.events("addresses?watch=1")
+        seen = {row["name"] for row in next(events)[1]["items"]}
+        for space in ("two", "one"):
+            assert client("PUT", f"spaces/{space}/addresses/of-{space}", ANYCAST).status == 201
+        while "of-one" not in seen:
+            seen |= {row["name"] for row in next(events)[1]["items"]}
+        assert seen == TENANT.keys() | {"of-one"}
+        for space in ("two", "one"):
+            assert client("DELETE", f"spaces/{space}/addresses/of-{space}", If_Match="*").status == 204
+        assert next(data for _, data in events if data.get("removed"))["removed"] == ["of-one"]
+        assert client("PUT", "spaces/one/users/eve", {"permissions": []}, If_Match="*").status == 200
+        assert next(data for kind, data in events if kind == "end")["reason"] == "permissions"
+    assert client("DELETE", "spaces/one/users/eve", If_Match="*").status == 204
+
+
+def test_a_stream_in_a_space_looks_at_the_rights_of_its_caller_at_once() -> None:
+    rows: Rows[str] = Rows(lambda: ["!!one/a"], str)
+    with NamedRows(rows, "one").watched() as watcher:
+        assert watcher.take() is None
+        watcher.add(())
+        asyncio.run(asyncio.wait_for(watcher.wait(), DEADLINE))
+        assert watcher.take() == set()
+        rows.changed(["!!two/a", "!!one/b", "c"])
+        assert watcher.take() == {"b"}
 
 
 def test_a_tenant_has_its_space_and_learns_of_no_other(client: Client, suite: Suite) -> None:

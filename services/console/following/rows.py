@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -19,8 +19,8 @@ class Watcher:
         self._changed = asyncio.Event()
         self._changed.set()
 
-    def add(self, keys: Iterable[str] | None) -> None:
-        """Note keys; None: everything."""
+    def add(self, keys: Collection[str] | None) -> None:
+        """Note keys; None: everything; none: the rights of the caller."""
         if keys is None:
             self.everything = True
             self._keys.clear()

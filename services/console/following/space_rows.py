@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -20,9 +20,9 @@ class _WatcherOfSpace(Watcher):
         super().__init__()
         self._local = local
 
-    def add(self, keys: Iterable[str] | None) -> None:
+    def add(self, keys: Collection[str] | None) -> None:
         found = None if keys is None else [local for key in keys if (local := self._local(key)) is not None]
-        if found is None or found:
+        if found or not keys:  # without keys a stream looks at the rights of its caller
             super().add(found)
 
 
