@@ -15,6 +15,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, TCPConnector, web
 
 from enmasse.identity.principal import Principal
+from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.rows import Rows
@@ -190,7 +191,12 @@ def test_a_client_that_never_reads_is_closed_with_a_reason(monkeypatch: pytest.M
             assert logged.events == [
                 (
                     "console.stream.closed",
-                    {"who": "anonymous", "path": "/", "reason": "the client has not read for 0.5 s"},
+                    {
+                        "who": "anonymous",
+                        "path": "/",
+                        "reason": "the client has not read for 0.5 s",
+                        "space": DEFAULT_SPACE,
+                    },
                 )
             ]
             writer.close()
