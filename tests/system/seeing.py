@@ -59,7 +59,10 @@ def wait_message(suite: Suite, name: str, text: str) -> dict[str, Any]:
         found = find(suite, name)
         return found if found is not None and text in found["message"] else None
 
-    found: dict[str, Any] = wait_for(f"{name} to say {text!r}", says)
+    try:
+        found: dict[str, Any] = wait_for(f"{name} to say {text!r}", says)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {find(suite, name)}") from None
     return found
 
 
