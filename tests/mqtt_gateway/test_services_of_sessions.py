@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, Takeover
+from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription, Will
 from services.mqtt_gateway.amqp import backend as backends
 from services.mqtt_gateway.amqp import wills
@@ -299,6 +301,22 @@ def test_wills_of_all_clients_are_bounded(parts: tuple[Router, Configserv], monk
         with pytest.raises(Refused) as refused:
             await found.device(backend, "d", will=will)
         assert refused.value.reason == 0x97
+
+    inside(parts, test)
+
+
+def test_a_will_beyond_the_limits_of_the_service_is_beyond_a_quota(parts: tuple[Router, Configserv]) -> None:
+    """The plan of an address space states how many wills there may be."""
+
+    async def test(found: Environment) -> None:
+        backend = await found.backend()
+        found.wills.refusal = AmqpError(RESOURCE_LIMIT_EXCEEDED, "1 of 1 wills of the plan 'small' are used")
+        with pytest.raises(Refused, match="of the plan 'small' are used") as refused:
+            await found.device(backend, "a", will=WILL)
+        assert refused.value.reason == reasons.QUOTA_EXCEEDED
+        assert refused.value.reason in reasons.CONNACK and reasons.v3_return_code(refused.value.reason) == 3
+        found.wills.refusal = None
+        await found.device(backend, "a", will=WILL)
 
     inside(parts, test)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import Error, Rejected
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -140,6 +141,16 @@ class ToyWills(Service):
         self.log: list[tuple[str, str]] = []
         self.messages: list[Message] = []
         self.silent = False
+        self.refusal: AmqpError | None = None
+        """What wills are refused with."""
+
+    def on_delivery(
+        self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
+    ) -> None:
+        if self.refusal is not None and Message.decode(payload).subject == "will":
+            link.session.settle(delivery_id, Rejected(error=Error.of(self.refusal)))
+        else:
+            super().on_delivery(link, delivery_id, settled, payload, tag, message_format)
 
     def took(self, message: Message, accept: Callable[[], None], name: str) -> None:
         if self.silent:

@@ -27,6 +27,7 @@ from enmasse.logs import log
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
+from services.mqtt_gateway.amqp.lanes import reason_of
 from services.mqtt_gateway.amqp.mapping import Route, sealed
 from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused, is_system
@@ -233,8 +234,9 @@ class Wills(LinkUser):
         elif isinstance(state, Rejected):
             error = state.error
             text = "the last-will service refused it" if error is None else error.description or str(error.condition)
+            reason = reason_of("" if error is None else error.condition)
             for op in tokens:
-                op.done(Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text))
+                op.done(Refused(reason, text))
         else:
             self._waiting.extendleft(reversed(tokens))
             if state is not None:
