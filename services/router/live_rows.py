@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from enmasse.amqp.termini import SPACE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.live_state import NODE, LivePublisher, Rows
 from services.router.routing.addresses.destination import Destination
@@ -32,7 +33,7 @@ _OF_LINK = _numbers("count", "bytes", *FROM_SENDERS[2:], "unsettled", "credit", 
 _OF_CONNECTION = _numbers("links", "in", "out", "bytesIn", "bytesOut")
 _OF_ADDRESS = b"{" + _numbers(*FIELDS, "producers", "consumers")
 _NOTHING = (0,) * len(FIELDS)
-_STATED = ("product", "version", "platform")
+_STATED = ("product", "version", "platform", SPACE)
 """Properties of a peer's open that are shown."""
 MAX_TEXT = 250
 """Characters of a text that a peer states."""

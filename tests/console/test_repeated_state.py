@@ -11,6 +11,7 @@ import proton
 import pytest
 
 from enmasse.amqp.messages.sections import Sections
+from enmasse.amqp.termini import SPACE
 from enmasse.control import ControlLink, ControlSender, listen
 from enmasse.live_state import MAX_REMOVED, NODE, ROWS, LivePublisher
 from enmasse.live_state import Rows as LiveRows
@@ -101,7 +102,8 @@ async def test_gateways_are_followed_on_while_the_state_of_their_router_is_repea
     router = Router()
     listener = await listen("127.0.0.1", 0, router.accepted, container="router-0")
     console = Live(Configuration("127.0.0.1:1", "console", None), f"127.0.0.1:{listener.port}", "console", None)
-    gateway = {"1": {"role": "mqtt_gateway", "container": "g"}}
+    of_space = {"role": "mqtt_gateway", "container": "g@one", "properties": {SPACE: "one"}}
+    gateway = {"0": of_space, "1": {"role": "mqtt_gateway", "container": "g", "properties": {}}}
     try:
         with console.followed():
             await until(lambda: NODE in router.links)
@@ -113,6 +115,7 @@ async def test_gateways_are_followed_on_while_the_state_of_their_router_is_repea
             router.tell(full=False, complete=True, connections=gateway)
             await until(complete.is_set)
             assert console.gateways == {"g": node} and len(router.links[f"{NODE}/g"]) == 1
+            assert router.links.keys() == {NODE, f"{NODE}/g"}, "a gateway is followed once, over whichever connection"
     finally:
         await console.close()
         await listener.close()

@@ -16,6 +16,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
+from enmasse.amqp.termini import SPACE
 from enmasse.control import jsonmessage
 from enmasse.control.connection import ControlConnection
 from enmasse.control.dial import connect, keep_connected
@@ -50,7 +51,8 @@ class Client:
         self.server = Connection(world.handler, container_id="r", is_client=False)
         self.server.context = self.record
         self.record.amqp = self.server
-        self.client = Connection(Handler(), container_id=f"c{len(world.clients)}", is_client=True)
+        stated = {"product": "load", "other": "x", SPACE: "one"}
+        self.client = Connection(Handler(), container_id=f"c{len(world.clients)}", is_client=True, properties=stated)
         self.client.open()
         world.clients.append(self)
         world.pump()
@@ -220,6 +222,7 @@ def test_a_link_and_a_connection_are_described() -> None:
     assert sending["address"] == sending["stated"] == "a"
     assert (sending["count"], sending["unsettled"], sending["bytes"]) == (3, 3, 3 * len(MESSAGE))
     connection = load.merged.kinds["connections"][sending["connection"]]
+    assert connection["properties"] == {"product": "load", SPACE: "one"}
     assert connection["container"] == "c2" and connection["peer"] == "127.0.0.1:1" and connection["user"] == "anonymous"
     assert connection["links"] == 1 and connection["in"] == 3 and connection["bytesIn"] > 0
     load.close(load.senders, 0)

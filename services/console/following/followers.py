@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
+from enmasse.amqp.termini import SPACE
 from enmasse.control import ControlConnection, ControlError, connect, keep_connected
 from enmasse.control.live_followers import follow
 from enmasse.engines.artemis.live import poll_broker
@@ -269,11 +270,12 @@ class Live:
                     task.cancel()
 
     def _gateways(self) -> set[str]:
-        """Return the names of the gateways at the router."""
+        """Return the names of the gateways at the router, without the containers of their connections for address
+        spaces."""
         kinds = self.router.merged.kinds
-        rows = kinds.get("connections", {}).values()
-        at = {str(row["container"]) for row in rows if row.get("role") in GATEWAYS and row.get("container")}
-        return at | kinds.get("gateways", {}).keys()
+        rows = [row for row in kinds.get("connections", {}).values() if row.get("role") in GATEWAYS]
+        own = [row for row in rows if SPACE not in row.get("properties", ())]
+        return {str(row["container"]) for row in own if row.get("container")} | kinds.get("gateways", {}).keys()
 
     def _others(self) -> set[str]:
         """Return the ids of the other routers of the mesh."""
