@@ -343,9 +343,12 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of subjects `retained` (reply: RetainedReply) and `clear_retained` (reply: Done): an MQTT topic filter."""
+    """Body of subjects `retained` (reply: RetainedReply) and `clear_retained` (reply: Done): an MQTT topic filter,
+    in an address space one with `!!SPACE/` in front."""
 
     filter: str = "#"
+    everywhere: bool = False
+    """List (`retained` only) what matches in any address space, each with the same share of the rows."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
     """Rows in the reply at most."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from enmasse.control import ControlError
 from enmasse.identity.mqtt_permissions import names_of_all
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from enmasse.model.names import AddressName, split_name
+from enmasse.model.names import AddressName, space_of, split_name
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.topics import fault_of_filter, matches
 from services.subserv import broker_names
@@ -143,7 +145,9 @@ class Views:
 
     def retained(self, request: wire.ByFilter) -> wire.RetainedReply:
         """Return the retained messages that match, at most `limit` of them, and how many there are."""
-        found = list(self._matching(request.filter))
+        found = list(self._matching(request.filter, everywhere=request.everywhere))
+        if request.everywhere:
+            found = _in_turns(found)
         rows = [self._retained_row(entry) for entry in found[: request.limit]]
         return wire.RetainedReply(retained=rows, total=len(found))
 
@@ -151,17 +155,17 @@ class Views:
         """Remove the retained messages that match; return how many there were."""
         return wire.Done(count=await self._service.retained.clear(list(self._matching(request.filter))))
 
-    def _matching(self, filter: str) -> Iterator[Retained]:
+    def _matching(self, filter: str, *, everywhere: bool = False) -> Iterator[Retained]:
         """By topic, whether or not an address takes it now. Those of an address space begin with `!!SPACE/`, and no
-        other filters cover them."""
+        other filters cover them. `everywhere`: in each space, the topics as its clients know them."""
         space, plain = split_name(AddressName(filter))
         if (fault := fault_of_filter(plain)) is not None:
             raise Unknown(f"the filter {fault}")
-        topics = self._service.desired.topics.of(space)
         for entry in self._service.retained.index.match("#"):
-            if split_name(AddressName(entry.name)).space != space:
+            own = space_of(entry.name)
+            if own != space and not everywhere:
                 continue
-            if plain == "#" or matches(plain, topics.topic_of(entry.name)):
+            if plain == "#" or matches(plain, self._service.desired.topics.of(own).topic_of(entry.name)):
                 yield entry
 
     def _retained_row(self, entry: Retained) -> wire.RetainedRow:
@@ -177,6 +181,17 @@ class Views:
             user="" if entry.author is None else entry.author.full_name,
             withheld=self._service.permits.refusal(entry, time.time_ns() // 1_000_000),
         )
+
+
+def _in_turns(entries: Iterable[Retained]) -> list[Retained]:
+    """Return the first of each address space, then the second ones, and so on."""
+    counted: Counter[str] = Counter()
+    turns: list[tuple[int, Retained]] = []
+    for entry in entries:
+        space = space_of(entry.name)
+        turns.append((counted[space], entry))
+        counted[space] += 1
+    return [entry for _, entry in sorted(turns, key=itemgetter(0))]
 
 
 def _names(topics: TopicMap, filters: Iterable[str]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
@@ -11,9 +13,13 @@ from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.identity.space_plans import SpacePlans
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.names import LocalName, full_name
+from enmasse.model.sessions import ByFilter
 from enmasse.model.tenants.plans import SpaceLimits
+from enmasse.model.topic_map import TopicMaps
 from services.subserv.retained.retained_messages import RetainedMessages
+from services.subserv.retained.tree import Retained
 from services.subserv.sessions.clients import QUOTA
+from services.subserv.views import Views
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 from tests.subserv.harness import Gateway, RequestError, World, world
@@ -67,6 +73,30 @@ async def test_sessions_of_a_space_are_as_many_as_its_plan_states(tmp_path: Path
         await put_in_force(w, 2, gateways[0])
         open_ = [client for (_, client), answer in zip(asked, answers, strict=True) if not answer]
         assert not await refusal(gateways[0], open_[0]), "a smaller plan ends none"
+
+
+def test_a_list_of_all_spaces_has_of_each_as_many_rows() -> None:
+    """One space with more retained messages than are listed hides none of another."""
+    retained = RetainedMessages(ToyStore())
+    index = retained.index
+    for number in range(20):
+        index.put(Retained(f"!!lab/news/{number}", "b1", number, 1, 0, 0, 0))
+    for number in (30, 31):
+        index.put(Retained(f"!!shop/news/{number}", "b1", number, 1, 0, 0, 0))
+        index.put(Retained(f"news/{number}", "b1", number + 10, 1, 0, 0, 0))
+    desired, permits = SimpleNamespace(topics=TopicMaps({})), SimpleNamespace(refusal=lambda entry, now: "")
+    service: Any = SimpleNamespace(retained=retained, desired=desired, permits=permits)
+    views = Views(service)
+    found = views.retained(ByFilter(limit=8, everywhere=True))
+    assert found.total == 24 and [row.name for row in found.retained] == [
+        "!!lab/news/0", "!!shop/news/30", "news/30", "!!lab/news/1", "!!shop/news/31", "news/31", "!!lab/news/2",
+        "!!lab/news/3",
+    ]  # fmt: skip
+    assert {row.name for row in views.retained(ByFilter(filter="!!shop/#")).retained} == {
+        "!!shop/news/30",
+        "!!shop/news/31",
+    }
+    assert {row.name for row in views.retained(ByFilter()).retained} == {"news/30", "news/31"}
 
 
 def test_retained_messages_of_a_space_are_as_many_as_its_plan_states() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from enmasse.cli.contexts.contexts import OF_ONE_SPACE, WITH_SPACE, WITHOUT_SPACE
 from enmasse.cli.registry import COMMANDS
 from enmasse.testing import Suite
+from tests.console.client import Client
 from tests.kit.waiting import wait_for
-from tests.system.mqtt_of_spaces import PASSWORD, suite_with_spaces
+from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces
 
 OPERATOR, USER, NAMED = "operator", "alice", "alice@one"
 
@@ -100,6 +102,39 @@ def test_mqtt_is_published_and_subscribed_in_the_space(suite: Suite) -> None:
     for space in ("one", "two"):
         arguments = ("subscribe", "news/#", "--count", "1", "--timeout", "20", "--space", space)
         assert done(suite, *arguments, "-v") == f"news/day of {space}\n"
+
+
+def test_retained_messages_are_listed_and_cleared_in_the_space(suite: Suite) -> None:
+    for space in ALL:
+        with Device(suite, space) as device:
+            for topic in ("news/kept/a", "news/kept/b", "news/kept/c"):
+                device.publish(topic, "x", retain=True)
+
+    def topics(*at: str) -> set[str]:
+        found = json.loads(done(suite, "retained", "list", "+/kept/#", *at, "--json"))
+        assert found["total"] == len(found["retained"])
+        return {row["topic"] for row in found["retained"]}
+
+    of = {"one": ("--space", "one"), "two": ("--space", "two"), "default": ()}
+    every = {"news/kept/a", "news/kept/b", "news/kept/c"}
+    for at in of.values():
+        wait_for(partial(_equals, topics, at, every), "all are retained")
+    assert "cleared 1 " in done(suite, "retained", "clear", "news/kept/a", *of["one"])
+    assert "cleared 0 " in done(suite, "retained", "clear", "news/kept/a", *of["one"])
+    done(suite, "retained", "clear", "news/kept/+", "--force", *of["two"])
+    with Client(suite, **suite.operator_headers) as client:
+        kept = "spaces/one/retained/news%2Fkept%2Fc"
+        assert client("GET", kept).status == 200
+        assert client("DELETE", "retained/!!one%2Fnews%2Fkept%2Fc").status == 404
+        assert client("DELETE", kept).status == 204
+        assert client("GET", kept).status == client("DELETE", kept).status == 404
+    assert {space: topics(*at) for space, at in of.items()} == {
+        "one": {"news/kept/b"}, "two": set(), "default": every,
+    }  # fmt: skip
+
+
+def _equals(found: Callable[..., set[str]], at: tuple[str, ...], expected: set[str]) -> bool:
+    return found(*at) == expected
 
 
 @pytest.mark.usefixtures("as_user")

@@ -21,7 +21,7 @@ from services.console.following.polled import Polled
 from services.console.following.subscribers import Subscribers
 
 MOST = 10_000
-"""Retained messages that are listed: the first ones."""
+"""Retained messages that are listed: the first ones of each address space."""
 SECONDS = 20.0
 AWAY = "the last-will service does not answer; try again"
 WINDOW = 10
@@ -60,7 +60,7 @@ class KeptForClients:
         return {row.id: subscription(row) for row in found.subscriptions}
 
     async def _all_retained(self) -> dict[str, Retained]:
-        found = await self._service.ask("retained", wire.ByFilter(limit=MOST), wire.RetainedReply)
+        found = await self._service.ask("retained", wire.ByFilter(limit=MOST, everywhere=True), wire.RetainedReply)
         return by_topic(found.retained)
 
     async def _all_wills(self) -> dict[str, Will]:

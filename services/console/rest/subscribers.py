@@ -7,6 +7,7 @@ from typing import Any
 from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.logs import log
 from enmasse.model import sessions as wire
+from enmasse.model.names import split_name
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.kept import MOST, by_topic, space_of, subscription
@@ -112,13 +113,16 @@ def operations(parts: Components) -> list[Operation]:
         topic, what = call.name("topic"), f"retained message of {call.name('topic')[:200]!r}"
         if "+" in topic or "#" in topic:
             raise RequestError("console.change.refused", "a topic with + or # would be taken for a filter")
-        there = await service.ask("retained", wire.ByFilter(filter=topic, limit=MOST), wire.RetainedReply, what)
-        row = by_topic(there.retained).get(parts.inside(topic))
+        full = parts.inside(topic)
+        if split_name(full).space != parts.space:
+            raise unknown(what)
+        there = await service.ask("retained", wire.ByFilter(filter=full, limit=MOST), wire.RetainedReply, what)
+        row = by_topic(there.retained).get(full)
         if row is None or of_retained.shown(call.caller, row) is None:
             raise unknown(what)
         if not call.caller.covers("manage", row.names):
             raise RequestError("console.permission.denied", "this needs the permission `manage` on the topic")
-        await service.ask("clear_retained", wire.ByFilter(filter=topic), wire.Done, what)
+        await service.ask("clear_retained", wire.ByFilter(filter=full), wire.Done, what)
         _audit(call, what)
         await parts.kept.retained.renew()
         return Answer(status=204)
