@@ -250,6 +250,15 @@ def test_a_plan_gives_what_an_address_does_not_state() -> None:
     assert planned(in_one(found), found).changed == []
 
 
+@pytest.mark.parametrize("kind", ["anycast", "multicast"])
+def test_an_address_without_a_broker_needs_no_plan_and_is_bounded_by_its_type(kind: str) -> None:
+    without: dict[str, Any] = {"limits": {}, "flavors": [], "addressPlans": ["q-small"]}
+    found = planned({"a": {"type": kind}}, limits=without)
+    assert not found.problems and set(in_one(found)) == {"a"}
+    found = planned({"a": {"type": kind}}, limits={**without, "limits": {"addressesByType": {kind: 0}}})
+    assert "0 of 0 addresses of type" in str(found.problems[0]) and not in_one(found)
+
+
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
