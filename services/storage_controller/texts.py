@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from enmasse.model.addresses import Address
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from enmasse.process import runner
 from enmasse.text import counted
 from services.storage_controller.brokers.broker import ManagedBroker
@@ -44,7 +45,7 @@ def remains(left: Holders) -> str:
     return f"still holds {counted(messages, 'message')} on broker {brokers}"
 
 
-def discard(name: str, left: Holders, *, again: bool) -> str:
+def discard(name: AddressName, left: Holders, *, again: bool) -> str:
     """Return what users can do about remaining messages; `again`: the address stays in the file."""
     if not any(held.messages for _, held in left):
         return ""
@@ -70,6 +71,8 @@ def full(broker: str, policy: str, want: Address) -> str:
     return f"full: {then}; receive some, or raise {limit}"
 
 
-def force(name: str) -> str:
-    """Return the command that removes an address with its messages."""
-    return runner.command(f"address remove {shlex.quote(name)} --force")
+def force(name: AddressName) -> str:
+    """Return the command that removes an address with its messages, from its address space."""
+    space, local = split_name(name)
+    where = "" if space == DEFAULT_SPACE else f" --space {space}"
+    return runner.command(f"address remove {shlex.quote(local)} --force{where}")

@@ -11,7 +11,7 @@ from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, in_space
 from services.storage_controller import preparing
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
@@ -252,6 +252,14 @@ def test_a_stored_address_that_becomes_a_direct_one_is_drained() -> None:
     assert found.decide(Q).message == (
         "was removed: is empty on broker f-0 and goes as soon as no producer can reach it there"
     )
+
+
+def test_the_command_for_a_removed_queue_of_a_space_states_the_space() -> None:
+    # The operator reads the message with the names of the space: without --space it is a queue of the default one.
+    orders = AddressName("!!two/orders")
+    found = placer({orders: QUEUE}, {"f-0": {orders: MINE._replace(messages=2)}})
+    assert found.set_addresses({}, ()) == {orders}
+    assert "`enmasse address remove orders --force --space two`" in in_space("two", found.decide(orders).message)
 
 
 def test_a_queue_with_another_flavor_moves_and_leaves_a_drain_behind() -> None:
