@@ -252,6 +252,7 @@ EVENTS = (
     Event("subserv.router.attach-failed", "debug", "reason", "The service cannot attach to the router; it is tried again.", "Check the router if it continues."),
     Event("subserv.store.refused", "error", "", "The store failed with an unexpected error; requests are refused.", REPORT),
     Event("subserv.subscription.end-postponed", "warning", "reason space", "A subscription cannot be removed from all brokers now; it is removed later.", NOTHING),
+    Event("subserv.space.removed", "info", "retained sessions space subscriptions", "An address space was removed: what it had at the subscription service is ended.", NOTHING),
     Event("subserv.subscriptions.forbidden", "info", "client filters space", "Stored subscriptions were ended, because their user is gone or may no longer receive this.", NOTHING),
     Event("subserv.unknown-queues.found", "error", "broker count queues", "A broker has queues of sessions that the store does not know; they are kept.", "Restore the store's backup, or delete the queues (docs/operations.md, \"Backup\")."),
     Event("subserv.upkeep.failed", "error", "task", "A periodic task failed with an unexpected error; it is tried again.", REPORT),

@@ -15,7 +15,7 @@ from enmasse.http.health import Health
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.configuration import Applied, AppliedState, differing
+from enmasse.model.configuration import SPACES, Applied, AppliedState, differing
 from enmasse.model.names import AddressName, by_space
 from enmasse.model.tenants.shares import COUNTED
 from enmasse.process import runner, settings
@@ -371,6 +371,9 @@ class ConfigService:
         own, in_spaces = applied.state.users or {}, space_users.users(applied.state)
         found, removed = _parted(names, own if in_spaces is UNSET else {**own, **in_spaces})
         granted = {name: feeds.granted(user) for name, user in found.items()}
+        spaces = space_users.reached(applied.state)
+        if spaces is UNSET and SPACES in applied.state.config:
+            spaces = {}  # stated: those that were there are removed, their file is not merely missing
         body = feeds.PermissionChanges(
             revision=self._revisions.of("permissions"),
             full=names is None,
@@ -378,7 +381,7 @@ class ConfigService:
             tokens=bool(applied.state.issuers),
             users={name: each for name, each in granted.items() if name in own},
             removed=removed,
-            spaces=space_users.reached(applied.state),
+            spaces=spaces,
             in_spaces=UNSET
             if in_spaces is UNSET
             else {name: each for name, each in granted.items() if name in in_spaces},

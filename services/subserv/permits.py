@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
+
+from msgspec import UnsetType
 
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
@@ -11,7 +14,7 @@ from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.space_plans import SpacePlans
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
-from enmasse.model.names import AddressName, split_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from services.subserv.retained.tree import Retained
 
 SKEW = 2000
@@ -25,13 +28,22 @@ class Permits:
         self.known = asyncio.Event()
         """The permissions are known."""
         self.plans = SpacePlans()
+        self._spaces: Set[str] | None = None
+        """The address spaces beside the default one; None: not stated, perhaps as their file is missing."""
         self._users = UserDirectory()
 
-    def take(self, body: feeds.PermissionChanges) -> None:
-        """Put other users and permissions in force."""
+    def take(self, body: feeds.PermissionChanges) -> Set[str]:
+        """Put other users and permissions in force. Return the address spaces that were removed since the message
+        before."""
+        before, self._spaces = self._spaces, None if isinstance(body.spaces, UnsetType) else body.spaces.keys()
         self._users.take(body)
         self.plans.configure(body.spaces or {})
         self.known.set()
+        return frozenset() if before is None or self._spaces is None else before - self._spaces
+
+    def space_removed(self, space: str) -> bool:
+        """Return whether there is no such address space any longer; never because spaces are not stated."""
+        return space != DEFAULT_SPACE and self._spaces is not None and space not in self._spaces
 
     @property
     def anonymous(self) -> bool:
@@ -48,8 +60,10 @@ class Permits:
 
     def removed(self, user: Principal) -> bool:
         """Return whether there is no such user any longer. The anonymous user may be of the time without users, and
-        one without an entry may have a token. What users of a space own that is gone is not ended by this."""
+        one without an entry may have a token."""
         users = self._users
+        if self.space_removed(user.space):
+            return True
         return self.known.is_set() and not (
             users.is_open(user.space)
             or users.may_lack_entry(user.space)

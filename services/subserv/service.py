@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.logs import log
 from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model import feeds
-from enmasse.model.names import DEFAULT_SPACE, WireName, address_name
+from enmasse.model.names import DEFAULT_SPACE, WireName, address_name, space_prefix
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
@@ -114,6 +115,9 @@ class SubscriptionService:
         self._looked: set[str] = set()
         """Brokers whose queues have been looked through for those of removed users since permissions have changed."""
         self._look_again: asyncio.TimerHandle | None = None
+        self._ended_spaces: dict[str, tuple[int, int]] = {}
+        """Address space that was removed, and may be there again → number that no session of it had yet, and time in
+        milliseconds."""
 
     async def load(self) -> None:
         """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
@@ -246,7 +250,8 @@ class SubscriptionService:
         return {"sessions": self.sessions.room.of_spaces, "retained": self.retained.index.room.of_spaces}
 
     def _on_permissions(self, body: feeds.PermissionChanges) -> None:
-        self.permits.take(body)
+        for space in self.permits.take(body):
+            self._ended_spaces[space] = self.sessions.identity.next(), time.time_ns() // 1_000_000
         self._looked = set()
         self._to_review.set()
 
@@ -302,9 +307,12 @@ class SubscriptionService:
             await self._to_review.wait()
             await asyncio.sleep(REVIEW)
             self._to_review.clear()
-            if not self.complete or not self.permits.known.is_set() or self.permits.anonymous:
+            if not self.complete or not self.permits.known.is_set():
                 continue
             try:
+                await self._end_of_removed_spaces()
+                if self.permits.anonymous:
+                    continue
                 async for some in portions(list(self.sessions.by_client)):
                     for client in some:
                         if self._forbidden(self.sessions.by_client.get(client)):
@@ -314,6 +322,37 @@ class SubscriptionService:
             except Exception as error:
                 self._went_wrong("end subscriptions that are no longer allowed", error)
                 self._to_review.set()
+
+    async def _end_of_removed_spaces(self) -> None:
+        """End what removed address spaces have: a later space of the same name must not get it. Raises StoreError."""
+        ended, index = dict(self._ended_spaces), self.retained.index
+        sessions, amqp = self.sessions.by_client, self.amqp.by_id
+        spaces = {*self.sessions.room.of_spaces, *index.room.of_spaces, *(each.space for each in amqp.values())}
+        for space in spaces:
+            number, since = ended.get(space, (0, 0))
+            if self.permits.space_removed(space):
+                number, since = sys.maxsize, sys.maxsize
+            elif not number:
+                continue
+            kept = [each for each in index.match(f"{space_prefix(space)}#") if each.since <= since]
+            clients = [name for name, each in sessions.items() if each.space == space and each.created < number]
+            subscriptions = [each for each in amqp.values() if each.space == space and each.created < number]
+            if not kept and not clients and not subscriptions:
+                continue
+            log.get(space=space).info(
+                "subserv.space.removed",
+                sessions=len(clients),
+                subscriptions=len(subscriptions),
+                retained=len(kept),
+            )
+            await self.retained.clear(kept)
+            async for some in portions(clients):
+                for client in some:
+                    await self.clients.delete(client)
+            await asyncio.gather(*(self.amqp.close(each.record.subscription) for each in subscriptions))
+        for space, bounds in ended.items():
+            if self._ended_spaces.get(space) == bounds:
+                del self._ended_spaces[space]
 
     async def _end_of_removed_users(self) -> None:
         """End the durable subscriptions of AMQP clients whose user is gone; those on a broker that is away later.
