@@ -275,6 +275,11 @@ def test_an_address_without_a_broker_needs_no_plan_and_is_bounded_by_its_type(ki
         ({"type": "queue", "flavor": "q2"}, ".flavor: the plan 'small' of the space has no flavor 'q2'; it has"),
         ({"type": "topic", "flavor": "t"}, ".flavor: the plan 'small' of the space has no flavor 't'"),
         ({"plan": "q-small", "x": 1}, ".x: unknown key"),
+        (
+            {"type": "queue"},
+            ".flavor: is missing: a queue needs one, or a plan; the plan 'small' of the space: it has the flavors q, "
+            "and the address plans direct, q-small",
+        ),
     ],
 )
 def test_an_address_has_to_keep_to_its_plan(entry: Any, expected: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from enmasse.model.address_types import TYPES, type_of
 from enmasse.model.addresses import Address, Ttl, parse_address
 from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem, shown
@@ -40,8 +41,13 @@ class PlanRules(NamedTuple):
         """Return one entry of addresses.json in canonical form. Raises Wrong."""
         if isinstance(entry, dict) and "plan" in entry:
             return self._planned(entry)
-        address = parse_address(entry, self.flavors)
         permitted = self.terms.flavors
+        if permitted is not None and isinstance(entry, dict) and entry.get("flavor") is None:
+            kind = type_of(entry)
+            if kind is not None and TYPES[kind].flavor is not None:
+                text = f"is missing: a {kind} needs one, or a plan; the plan {self.plan!r} of the space: "
+                raise Wrong(text + self._choices(), "flavor")
+        address = parse_address(entry, self.flavors)
         if permitted is not None and address.flavor is not None and address.flavor not in permitted:
             raise Wrong(
                 f"the plan {self.plan!r} of the space has no flavor {address.flavor!r}; {self._choices()}", "flavor"
