@@ -30,7 +30,7 @@ from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.error_lines import error_lines
 from enmasse.supervisor.feed import StatusFeed, _Changes
 from enmasse.testing import PORTS, free_offset, free_ports
-from tests.cli.running import address
+from tests.cli.running import address, enmasse
 
 
 def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
@@ -355,3 +355,18 @@ def test_a_wrong_entry_of_a_tenant_is_no_reason_not_to_be_ready() -> None:
         assert not status.brief(parts, {"errors": kept, "unready": failed})["ready"]
     same = [{"file": "addresses.json", "entry": "b"}, errors[0]]
     assert not status.brief(parts, {"errors": same, "unready": failed})["ready"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("space", "add", "x"),
+        ("space", "remove", "x"),
+        ("address", "add", "y", "--type", "anycast", "--space", "x"),
+        ("user", "add", "q", "--generate", "--space", "x"),
+        ("user", "allow", "q", "send", "a", "--space", "x"),
+    ],
+)
+def test_an_edit_in_a_space_without_a_running_suite_ends_with_the_message(words: tuple[str, ...]) -> None:
+    ended = enmasse(*words, "--port-offset", free_offset())
+    assert ended.returncode == 4 and ended.stderr.startswith("EnMasse is not running") and not ended.stdout

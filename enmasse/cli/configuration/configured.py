@@ -260,7 +260,12 @@ class ContextEntries:
         }
 
     def _resource(self, name: str) -> _Resource:
-        return _Resource.read(console(self._offset), self._kind, name)
+        from enmasse.cli.contexts.http import NotRunning
+
+        try:
+            return _Resource.read(console(self._offset), self._kind, name)
+        except NotRunning as error:
+            end("suite.http.unreachable", str(error), UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
