@@ -326,6 +326,9 @@ def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_
     assert "already" in run(suite, "space", "add", "shop", status=1)
     run(suite, "space", "set", "shop", 'hosts=["shop.example.com"]')
     assert "no valid plan" in run(suite, "space", "set", "shop", "plan=none", status=1)
+    for kind, *words in (("address", "--type", "anycast"), ("user", "--generate")):
+        refusal = run(suite, kind, "add", "x", *words, "--space", "nosuch", status=1)
+        assert "address space 'nosuch'" in refusal and "already" not in refusal
     at = ("--space", "shop")
     (tmp_path / "password").write_text(PASSWORD)
     run(suite, "user", "add", "clerk", "--password-file", str(tmp_path / "password"), *at)

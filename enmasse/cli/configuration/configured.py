@@ -302,6 +302,8 @@ class _Resource:
         """Write the entry; return False on a conflict. `etag` None: there must not be one."""
         headers = {} if etag is None else {"If-Match": etag if etag == "*" else f'"{etag}"'}
         status, found = self.console.request("PUT", api(path(self.kind.plural, name)), entry, headers)
+        if status == 404 and etag is None:  # not a conflict: no such space, or the caller may not change it
+            refused(status, found)
         return self._done(status, found)
 
     def delete(self, name: str) -> bool:
