@@ -49,7 +49,9 @@ def running_suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 @pytest.fixture
 def suite(running_suite: Suite) -> Iterator[Suite]:
+    """The topic is on one broker: one that still has it is chosen again, and is bound there as it was."""
     running_suite.wait_ready()
+    wait_for("the former broker to let go", lambda: not (find(running_suite, TOPIC) or {"message": ""})["message"])
     yield running_suite
     for client in MADE:
         print(client.describe())  # shown where the test has failed
