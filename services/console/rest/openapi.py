@@ -82,6 +82,7 @@ def _operation(each: Operation, of: dict[str, Any]) -> dict[str, Any]:
     problem = {"content": {PROBLEM: {"schema": of[repr(Problem)]}}}
     found["responses"] = {
         str(each.status): done,
+        **({"201": {**done, "description": "made"}} if each.method == "PUT" else {}),
         **{str(status): {"description": "a problem", **problem} for status in sorted(statuses)},
     }
     if each.public:
