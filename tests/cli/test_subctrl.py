@@ -93,12 +93,12 @@ def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
     table = shared.done("retained", "list", "home/+").splitlines()
     assert table[1].split()[:3] == ["home/a", "5", "1"] and table[1].split()[-2:] == ["alice", "!"]
     assert table[2].startswith("! not given to new subscribers") and table[3].startswith("… and 6 more")
-    assert asked(shared) == ("retained", {"filter": "home/+", "limit": 1000})
+    assert asked(shared) == ("retained", {"filter": "home/+", "everywhere": False, "limit": 1000})
     assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == {"retained": [RETAINED], "total": 7}
     assert shared.done("retained", "clear", "home/a") == "cleared 7 retained messages\n"
     for filter_ in ("#", "a/#", "+/b", "a/+/b", "a/+"):
         assert "matches 7 retained messages" in shared.refused("retained", "clear", filter_)
-        assert asked(shared) == ("retained", {"filter": filter_, "limit": 1})
+        assert asked(shared) == ("retained", {"filter": filter_, "everywhere": False, "limit": 1})
     with service({"retained": {"retained": [], "total": 0}}) as other:
         assert other.done("retained", "clear", "x/#") == "no retained message matches x/#\n"
     assert shared.done("retained", "clear", "#", "--force") == "cleared 7 retained messages\n"
