@@ -128,12 +128,6 @@ def test_mesh_of_16_routers_converges(seed: int) -> None:
     Story(seed, 16).tell()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(len(SHAPES)))
-def test_mesh_of_64_routers_converges(seed: int) -> None:
-    Story(seed, 64).tell()
-
-
 def main(begin: int, end: int) -> None:
     times: dict[str, list[float]] = {}
     sent, processor = [], []
