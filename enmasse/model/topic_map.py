@@ -30,6 +30,7 @@ from enmasse.model.names import (
     WireName,
     full_name,
     router_form,
+    space_of,
     space_prefix,
     split_name,
     wire_name,
@@ -385,9 +386,9 @@ class TopicMaps:
             self._made[DEFAULT_SPACE] = TopicMap(addresses, leaving)
             return
         for name, address in addresses.items():
-            self._of.setdefault(split_name(name).space, {})[name] = address
+            self._of.setdefault(space_of(name), {})[name] = address
         for name in leaving or ():
-            self._leaving.setdefault(split_name(name).space, []).append(name)
+            self._leaving.setdefault(space_of(name), []).append(name)
 
     def of(self, space: str) -> TopicMap:
         """Return the topics of an address space; none, if it has no addresses."""
@@ -400,7 +401,7 @@ class TopicMaps:
 
     def of_name(self, name: str) -> TopicMap:
         """Return the topics of the address space of a full name on AMQP, or of a filter over such names."""
-        return self.of(split_name(AddressName(name)).space)
+        return self.of(space_of(name))
 
 
 def _shown(text: str) -> str:

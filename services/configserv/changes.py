@@ -21,7 +21,7 @@ from enmasse.model.configuration import (
     AppliedState,
     differing,
 )
-from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, split_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, space_of, split_name
 from enmasse.model.tenants.spaces import space_file, split_file
 from enmasse.model.tenants.tenancy import SpaceState, TenantState
 
@@ -95,7 +95,7 @@ def _files(was: AppliedState, applied: Applied) -> Iterator[_Changed]:
     now = applied.state
     changed: dict[str, list[AddressName]] = {DEFAULT_SPACE: []}
     for name in applied.changed:
-        changed.setdefault(split_name(name).space, []).append(name)
+        changed.setdefault(space_of(name), []).append(name)
     yield _Changed(ADDRESSES, was.addresses, now.addresses, changed.pop(DEFAULT_SPACE))
     for file, old, new in (
         (FLAVORS, was.flavors, now.flavors),

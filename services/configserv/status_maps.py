@@ -20,11 +20,11 @@ from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_
 from enmasse.logs import log
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES, FLAVORS, SPACES
-from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, space_of
 from enmasse.model.tenants.spaces import space_file, split_file
 from enmasse.process import runner
 from services.configserv.drivers.kubernetes import ConfigMap
-from services.configserv.drivers.mounted_users import space_of
+from services.configserv.drivers.mounted_users import space_of_source
 from services.configserv.resources.object_kinds import is_resource
 
 MANAGER = "enmasse-configserv"
@@ -167,11 +167,11 @@ def divided(
     for address in status.addresses:
         if homes.get(address.name) == RESOURCE:
             continue  # it has a status of its own
-        addresses[place(homes.get(address.name, ""), split_name(address.name).space)].append(address)
+        addresses[place(homes.get(address.name, ""), space_of(address.name))].append(address)
     for error in status.errors:
         if is_resource(error.file):
             continue
-        errors[place(home(error.file), space_of(error.file), error.file)].append(error)
+        errors[place(home(error.file), space_of_source(error.file), error.file)].append(error)
     configs = {
         space: _config_of(space, status.config) for space in {split_file(each.file).space for each in config_maps}
     }

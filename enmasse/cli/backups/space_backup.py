@@ -18,7 +18,7 @@ from enmasse.cli.backups.private_broker import broker_on
 from enmasse.cli.backups.space_subscriptions import subscriptions
 from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.cli.contexts.target_server import LOCAL
-from enmasse.model.names import AddressName, split_name
+from enmasse.model.names import AddressName, space_of, split_name
 from enmasse.model.tenants.spaces import OWN_FILES, space_file
 from enmasse.storage.files import write_json
 
@@ -73,7 +73,7 @@ def stored_at(status: dict[str, Any], space: str, *types: str) -> dict[AddressNa
     brokers = {each["name"] for each in status["components"] if each["kind"] == "broker"}
     found: dict[AddressName, str] = {}
     for row in status["addresses"]:
-        if row["type"] in types and split_name(AddressName(row["name"])).space == space:
+        if row["type"] in types and space_of(row["name"]) == space:
             found |= {AddressName(row["name"]): each for each in row["components"] if each in brokers}
     return found
 

@@ -72,7 +72,7 @@ class MountedUsers:
         return found
 
 
-def space_of(source: str) -> str:
+def space_of_source(source: str) -> str:
     """Return the address space of a source of a file, or of the file itself."""
     prefix, _, key = source.rpartition("/")
     return split_file(_file_of(key) if prefix.startswith(PREFIX) else source).space

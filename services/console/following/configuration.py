@@ -22,7 +22,16 @@ from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address as AddressEntry
 from enmasse.model.etags import etag
 from enmasse.model.flavors import Flavor as FlavorEntry
-from enmasse.model.names import DEFAULT_SPACE, MAX_ADDRESS, SPACE, AddressName, in_space, space_prefix, split_name
+from enmasse.model.names import (
+    DEFAULT_SPACE,
+    MAX_ADDRESS,
+    SPACE,
+    AddressName,
+    in_space,
+    space_of,
+    space_prefix,
+    split_name,
+)
 from enmasse.model.tenants.plans import Plans
 from enmasse.model.tenants.shares import COUNTED
 from enmasse.model.tenants.spaces import Space as SpaceEntry
@@ -270,7 +279,7 @@ class Configuration:
     def _spaces_changed(self, addresses: Iterable[str]) -> None:
         """Note that addresses have changed, which their spaces count."""
         if self.spaces or self.space_rows.keys():
-            found = {split_name(AddressName(name)).space for name in addresses} - {DEFAULT_SPACE}
+            found = {space_of(name) for name in addresses} - {DEFAULT_SPACE}
             self.space_rows.changed(found, other_keys=not found <= self.spaces.keys())
 
     def _take_flavors(self, body: feeds.Flavors) -> None:
@@ -358,7 +367,7 @@ class Configuration:
 
     def _names_of_spaces(self) -> set[str]:
         """Return the names of the spaces, also of removed ones whose addresses are about to go."""
-        return {*self.spaces, *(split_name(name).space for name in self._in_spaces())}
+        return {*self.spaces, *(space_of(name) for name in self._in_spaces())}
 
     def _in_spaces(self) -> list[AddressName]:
         """Return the full names of the addresses of other spaces than the default one."""

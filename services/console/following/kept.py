@@ -14,7 +14,7 @@ from enmasse.control.jsonmessage import body
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import ANONYMOUS, named
 from enmasse.model import sessions as wire
-from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, full_name, space_prefix, split_name
+from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name, space_of, space_prefix
 from services.console.door.access import EVERYTHING
 from services.console.errors import RequestError
 from services.console.following.polled import Polled
@@ -56,7 +56,7 @@ class KeptForClients:
 
     async def _all_subscriptions(self) -> dict[str, Subscription]:
         found = await self._service.ask("subscriptions", None, wire.SubscriptionsReply)
-        self._spaces_of_subscriptions = {row.id: space_of(row) for row in found.subscriptions}
+        self._spaces_of_subscriptions = {row.id: space_of_subscription(row) for row in found.subscriptions}
         return {row.id: subscription(row) for row in found.subscriptions}
 
     async def _all_retained(self) -> dict[str, Retained]:
@@ -72,7 +72,7 @@ class KeptForClients:
                 async with asyncio.timeout(SECONDS):
                     async for delivery in receiver:
                         for row in msgspec.json.decode(body(delivery), type=wire.Wills).wills:
-                            spaces[row.id] = space_of_client(row.client) if row.mqtt else _space(row.topic)
+                            spaces[row.id] = space_of_client(row.client) if row.mqtt else space_of(row.topic)
                             found[row.id] = _will(row, spaces[row.id])
         except ControlError as error:
             if error.condition != "detached" or not connection.is_open:
@@ -88,11 +88,11 @@ def space_of_client(client: str) -> str:
     return owner(client).space
 
 
-def space_of(row: wire.SubscriptionRow) -> str:
+def space_of_subscription(row: wire.SubscriptionRow) -> str:
     """Return the address space of a subscription: of its client, else of what its filters match."""
     if row.kind in ("mqtt", "amqp"):
         return space_of_client(row.client)
-    return _space(row.names[0]) if row.names else DEFAULT_SPACE
+    return space_of(row.names[0]) if row.names else DEFAULT_SPACE
 
 
 def session(row: wire.SessionRow) -> Session:
@@ -107,7 +107,7 @@ def session(row: wire.SessionRow) -> Session:
 def subscription(row: wire.SubscriptionRow) -> Subscription:
     """Return the row of a subscription."""
     owned = row.kind in ("mqtt", "amqp")
-    prefix = space_prefix(space_of(row))
+    prefix = space_prefix(space_of_subscription(row))
     return Subscription(
         id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
         user=_user(row.client) if owned else None,
@@ -121,9 +121,9 @@ def by_topic(rows: Iterable[wire.RetainedRow]) -> dict[str, Retained]:
     """Return the rows by full topic. Several names on AMQP may have one topic, which is cleared for all of them."""
     found: dict[str, Retained] = {}
     for row in rows:
-        prefix = space_prefix(_space(row.name))
+        prefix = space_prefix(space_of(row.name))
         topic = row.topic.removeprefix(prefix)
-        key = full_name(_space(row.name), LocalName(topic))
+        key = full_name(space_of(row.name), LocalName(topic))
         first = found.get(key)
         names = [*(first.names if first is not None else ()), row.name.removeprefix(prefix) or EVERYTHING]
         found[key] = msgspec.structs.replace(first or _retained(row, topic), names=names)
@@ -148,7 +148,3 @@ def _will(row: wire.WillRow, space: str) -> Will:
 def _user(client: str) -> str | None:
     found = owner(client).user
     return None if found == ANONYMOUS else found
-
-
-def _space(name: str) -> str:
-    return split_name(AddressName(name)).space

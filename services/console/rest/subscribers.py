@@ -7,10 +7,10 @@ from typing import Any
 from enmasse.api.types import Page, Retained, Session, Subscription
 from enmasse.logs import log
 from enmasse.model import sessions as wire
-from enmasse.model.names import split_name
+from enmasse.model.names import space_of
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.following.kept import MOST, by_topic, space_of, subscription
+from services.console.following.kept import MOST, by_topic, space_of_subscription, subscription
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
@@ -63,7 +63,7 @@ def operations(parts: Components) -> list[Operation]:
         id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
         found = await service.ask("subscription", wire.ById(id=id), wire.SubscriptionRow, what)
         row = subscription(found)
-        if space_of(found) != parts.space or shown_subscription(call.caller, row) is None:
+        if space_of_subscription(found) != parts.space or shown_subscription(call.caller, row) is None:
             raise unknown(what)
         return Answer(row)
 
@@ -114,7 +114,7 @@ def operations(parts: Components) -> list[Operation]:
         if "+" in topic or "#" in topic:
             raise RequestError("console.change.refused", "a topic with + or # would be taken for a filter")
         full = parts.inside(topic)
-        if split_name(full).space != parts.space:
+        if space_of(full) != parts.space:
             raise unknown(what)
         there = await service.ask("retained", wire.ByFilter(filter=full, limit=MOST), wire.RetainedReply, what)
         row = by_topic(there.retained).get(full)

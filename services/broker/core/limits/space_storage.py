@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from enmasse.model.names import SPACE, AddressName, split_name
+from enmasse.model.names import DEFAULT_SPACE, space_of
 
 UNLIMITED: Final = 2**62
 
@@ -46,11 +46,6 @@ class SpaceTotals:
         return self.size <= self.most * 9 // 10 or (not blocks and self.given is not None and self.given.final)
 
 
-def space_of(name: str) -> str:
-    """Return the address space of an address on the broker; empty: the default one."""
-    return split_name(AddressName(name)).space if name.startswith(SPACE) else ""
-
-
 class SpaceStorage:
     """Storage of all spaces that have, or had, addresses here, or have a share."""
 
@@ -59,7 +54,7 @@ class SpaceStorage:
 
     def of(self, name: str) -> SpaceTotals | None:
         """Return the totals of the space of an address; None: it is the default one."""
-        if not (space := space_of(name)):
+        if (space := space_of(name)) == DEFAULT_SPACE:
             return None
         totals = self.by_space.setdefault(space, SpaceTotals())
         totals.present = True

@@ -7,13 +7,14 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from enmasse.model.names import space_of
 from enmasse.name_tries import ANY, SEPARATOR, NameTrie
 from services.broker.core import errors
 from services.broker.core.legal_names import ANYCAST, MULTICAST, check_name
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.settings import SettingsRepository, Value
-from services.broker.core.limits.space_storage import StorageShare, space_of
+from services.broker.core.limits.space_storage import StorageShare
 from services.broker.core.limits.usage import BrokerTotals
 from services.broker.core.limits.user_limits import UserLimits
 from services.broker.core.messages.condition import Condition

@@ -21,7 +21,7 @@ from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import SENDER
-from enmasse.model.names import AddressName, space_prefix, split_name
+from enmasse.model.names import space_of, space_prefix
 from services.router.routing.addresses.address import WINDOWS, RoutedAddress
 from services.router.routing.addresses.deliveries import Source, Token, is_whole
 from services.router.routing.addresses.destination import StreamDestination
@@ -54,7 +54,7 @@ class BrokerFeed(InLink):
     ) -> None:
         super().__init__(connection, link, address)
         self._maker = maker
-        prefix = space_prefix(split_name(AddressName(address.key[2:])).space)
+        prefix = space_prefix(space_of(address.key[2:]))
         if prefix:
             self.strip = LocalNames(prefix).strip
 
