@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from operator import itemgetter
 
 from enmasse.control import ControlError
 from enmasse.identity.mqtt_permissions import names_of_all
@@ -16,6 +14,7 @@ from enmasse.model import sessions as wire
 from enmasse.model.names import AddressName, space_of, split_name
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.topics import fault_of_filter, matches
+from enmasse.network.turns import InTurn
 from services.subserv import broker_names
 from services.subserv.brokers.broker_requests import Row
 from services.subserv.retained.tree import Retained
@@ -185,13 +184,10 @@ class Views:
 
 def _in_turns(entries: Iterable[Retained]) -> list[Retained]:
     """Return the first of each address space, then the second ones, and so on."""
-    counted: Counter[str] = Counter()
-    turns: list[tuple[int, Retained]] = []
+    turns: InTurn[Retained] = InTurn()
     for entry in entries:
-        space = space_of(entry.name)
-        turns.append((counted[space], entry))
-        counted[space] += 1
-    return [entry for _, entry in sorted(turns, key=itemgetter(0))]
+        turns.add(space_of(entry.name), entry)
+    return [turns.take() for _ in range(len(turns))]
 
 
 def _names(topics: TopicMap, filters: Iterable[str]) -> list[str]:
