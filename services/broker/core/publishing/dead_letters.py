@@ -80,13 +80,7 @@ class DeadLetters:
                 auto_create_address=True,
             )
         except errors.BrokerError as error:
-            _log.warning(
-                "broker.dead-letter-queue.not-created",
-                target=target,
-                queue=queue.name,
-                reason=str(error),
-                space=queue.address.tenant,
-            )
+            _not_created(target, queue, error)
             if target not in self._catalogue.queues:
                 self._make_queue(target, queue)
 
@@ -97,13 +91,7 @@ class DeadLetters:
                 target, target, ANYCAST, durable=True, auto_created=True, auto_create_address=True
             )
         except errors.BrokerError as error:
-            _log.warning(
-                "broker.dead-letter-queue.not-created",
-                target=target,
-                queue=queue.name,
-                reason=str(error),
-                space=queue.address.tenant,
-            )
+            _not_created(target, queue, error)
             return False
         return True
 
@@ -148,3 +136,13 @@ class DeadLetters:
         """Return a copy for another address, with annotations that name the message's origin."""
         notes = original_annotations(payload, queue.name, queue.address.name, queue.routing_type) | annotations
         return moved(payload, bool(message.flags & DURABLE), message.flags >> PRIORITY_SHIFT, notes)
+
+
+def _not_created(target: str, queue: Queue, error: errors.BrokerError) -> None:
+    _log.warning(
+        "broker.dead-letter-queue.not-created",
+        target=target,
+        queue=queue.name,
+        reason=str(error),
+        space=queue.address.tenant,
+    )
