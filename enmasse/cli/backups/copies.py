@@ -22,21 +22,18 @@ class CopyFailed(Exception):
 
 @contextlib.contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Keep other backups of this data folder away. Raises Failed, OSError."""
-    descriptor = os.open(data / "run", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Keep other backups of this data folder away. Raises CopyFailed, OSError."""
+    with locked(data / "run", os.O_RDONLY | os.O_DIRECTORY) as free:
+        if not free:
+            raise CopyFailed("another backup of this suite is being made.")
         yield
-    except BlockingIOError:
-        raise CopyFailed("another backup of this suite is being made.") from None
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
-def locked(lock: Path) -> Iterator[bool]:
-    """Keep brokers from a data folder, and yield True; False if one uses it. Raises OSError."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+def locked(lock: Path, flags: int = os.O_RDWR) -> Iterator[bool]:
+    """Lock a file or folder, which others do that use it, and yield True; False if one has it. `flags`: how it is
+    opened. Raises OSError."""
+    descriptor = os.open(lock, flags | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +47,7 @@ def locked(lock: Path) -> Iterator[bool]:
 
 def copy_made(folder: Path, last: str, target: Path, offset: int) -> None:
     """Have a process make a consistent copy of its folder, and take that. `last`: the file that is written last.
-    Raises Failed, OSError."""
+    Raises CopyFailed, OSError."""
     made = folder / COPY
     if made.exists():  # of a backup that was killed
         _wait(made / last, offset)

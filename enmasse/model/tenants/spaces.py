@@ -20,8 +20,9 @@ from enmasse.model.values import Wrong
 SpaceType = Literal["standard"]
 MAX_SPACES: Final = 10_000
 MAX_HOSTS: Final = 100
-MAX_GATEWAYS: Final = 64
 """Hosts of a space."""
+MAX_GATEWAYS: Final = 64
+"""MQTT gateways of a space's own."""
 FOLDER: Final = "spaces"
 """Folder of the folders of spaces."""
 OWN_FILES: Final = ("addresses.json", "users.json", "issuers.json")
