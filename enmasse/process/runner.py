@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -42,6 +43,14 @@ PORT_OFFSET = "ENMASSE_PORT_OFFSET"
 def command(words: str) -> str:
     """Return an `enmasse` command to propose to people, for the suite of this process."""
     return f"`enmasse {words}{offset_option(int(os.environ.get(PORT_OFFSET, '0')))}`"
+
+
+async def woken(wake: asyncio.Event, seconds: float | None) -> None:
+    """Wait until `wake` is set, `seconds` at most (None: as long as it takes), and clear it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await wake.wait()
+    wake.clear()
 
 
 S = TypeVar("S", bound=settings.ServiceSettings)

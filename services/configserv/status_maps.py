@@ -7,7 +7,6 @@ every COUNTS_INTERVAL. These ConfigMaps do not have the label that configuration
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -73,10 +72,7 @@ class StatusMaps:
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(COUNTS_INTERVAL):
-                    await self._wake.wait()
-            self._wake.clear()
+            await runner.woken(self._wake, COUNTS_INTERVAL)
             try:
                 await self._write_all()
             except ApiError as error:

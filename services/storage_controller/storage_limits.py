@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.model.tenants.shares import Sharer, Use, split, used_in_all
+from enmasse.process import runner
 from services.storage_controller.brokers.storage_shares import Given, Held, Shares
 from services.storage_controller.management import ERRORS
 
@@ -92,9 +92,7 @@ class StorageLimits:
     async def run(self) -> None:
         """Share until cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), INTERVAL)
-            self._wake.clear()
+            await runner.woken(self._wake, INTERVAL)
             for _ in range(_ROUNDS):
                 if not (self.limits or self._told) or not await self.round():
                     break

@@ -7,7 +7,6 @@ export of the same AddressSpace is never changed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -53,10 +52,7 @@ class EndpointExports:
 
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN):
-                    await self._wake.wait()
-            self._wake.clear()
+            await runner.woken(self._wake, AGAIN)
             if (now := asyncio.get_running_loop().time()) >= self._since + AGAIN:
                 self._since = now
                 self._done.clear()

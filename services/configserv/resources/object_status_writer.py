@@ -80,12 +80,7 @@ class StatusWriter:
 
     async def _run(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(LATER / 2 if self._since else None):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
+            await runner.woken(self._wake, LATER / 2 if self._since else None)
             await asyncio.sleep(max(0.0, self._looked + INTERVAL - asyncio.get_running_loop().time()))
             self._looked = asyncio.get_running_loop().time()
             if self._resources.are_in(self._service.applied.contents) and self._service.applied.state.complete:
