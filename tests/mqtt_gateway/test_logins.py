@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.transport import Hub
+from enmasse.bridge.password_link import PasswordLink
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.credentials import Credential
@@ -20,7 +21,6 @@ from enmasse.testing import free_port
 from services.authserv import authenticator as authserv
 from services.mqtt_gateway.amqp import authentication as logins
 from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.interfaces import Refused
 from tests.authserv.running import Running, user
 from tests.certificates import Authority

@@ -11,8 +11,8 @@ from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.performatives import Source
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.sections import Properties, Sections, encode_properties
+from enmasse.bridge.offering import Offering
 from enmasse.model.names import RELAYS_TO_TOPICS
-from services.mqtt_gateway.amqp.offering import Offering
 from tests.amqp.engine_kit import Pair, Recorder
 
 

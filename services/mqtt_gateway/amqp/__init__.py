@@ -1,15 +1,13 @@
 """The gateway's way to the router, to the subscription service and to the last-will service.
 
     values, mapping             an MQTT PUBLISH as an AMQP message, and back; pure
-    uplink                      a connection to the router that keeps itself connected
     lanes, publishing           messages from clients: links, credit, outcomes
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     repeats                     messages to clients that are redelivered because their link was lost
     access, authentication      permissions of clients; logins at the authentication service
     session_service, wills      the conversations with the subscription service and the last-will service
-    offering                    the way to the live state through Qpid Dispatch
     gateway_state               state that all sessions share
     session, backend            `interfaces.Session` and `interfaces.Backend`, which put these together
 
-Imports enmasse, `interfaces`, and nothing else of the gateway.
+What every gateway needs of this is in enmasse/bridge. Imports enmasse, `interfaces`, and nothing else of the gateway.
 """

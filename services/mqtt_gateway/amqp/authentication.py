@@ -19,13 +19,13 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import PlainClient, SaslClient
+from enmasse.bridge.password_link import PasswordLink
 from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.logs import log as logs
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.interfaces import Ask, Refused
 
 log = logs.get(part="logins")

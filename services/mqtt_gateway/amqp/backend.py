@@ -18,6 +18,9 @@ from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL
+from enmasse.bridge.offering import Offering
+from enmasse.bridge.password_link import PasswordLink
+from enmasse.bridge.uplink import Uplink
 from enmasse.identity import authors
 from enmasse.identity.login import Certified, Login
 from enmasse.identity.login_audit import LoginAudit
@@ -49,11 +52,8 @@ from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.client_rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import Route
-from services.mqtt_gateway.amqp.offering import Offering
-from services.mqtt_gateway.amqp.password_link import PasswordLink
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
-from services.mqtt_gateway.amqp.uplink import Uplink
 from services.mqtt_gateway.amqp.wills import Wills, will_message
 from services.mqtt_gateway.interfaces import UNKNOWN, Ask, Client, Ending, Refused, Request, Session
 

@@ -20,10 +20,10 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import SPACE
+from enmasse.bridge.uplink import LinkUser
 from enmasse.model.address_types import Traits
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import UNKNOWN, Publications
 
 TICK: Final = 0.1

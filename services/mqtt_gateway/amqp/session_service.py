@@ -21,6 +21,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.sections import Properties, Sections, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.bridge.uplink import LinkUser
 from enmasse.identity.seals import Seal
 from enmasse.logs import log
 from enmasse.model.sessions import (
@@ -42,7 +43,6 @@ from enmasse.model.sessions import (
 )
 from enmasse.mqtt import reasons
 from enmasse.storage.decoding import decode
-from services.mqtt_gateway.amqp.uplink import LinkUser
 
 TIMEOUT: Final = 5.0
 """Seconds until a request is given up."""

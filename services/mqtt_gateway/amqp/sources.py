@@ -15,6 +15,7 @@ from enmasse.amqp.link import SECOND, Link, Receiver
 from enmasse.amqp.messages.scan import after
 from enmasse.amqp.messages.source_filters import SELECTOR
 from enmasse.amqp.termini import MESSAGE_IDENTITY
+from enmasse.bridge.uplink import LinkUser
 from enmasse.model.sessions import Outgoing, is_address, is_contended
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.network.backoff import SOON_AGAIN, Backoff
@@ -23,7 +24,6 @@ from services.mqtt_gateway.amqp.filters import Match, SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import MessageFields
 from services.mqtt_gateway.amqp.message_identity import SIZE, of_message
-from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import Delivery
 
 EVERYTHING: Final = "1 = 1"

@@ -20,6 +20,7 @@ from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.messages.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.bridge.uplink import LinkUser
 from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, USER, WILL_DELAY
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
@@ -29,7 +30,6 @@ from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
 from services.mqtt_gateway.amqp.lanes import reason_of
 from services.mqtt_gateway.amqp.mapping import Route, sealed
-from services.mqtt_gateway.amqp.uplink import LinkUser
 from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused, is_system
 
 ADDRESS: Final = "$mqtt/wills"

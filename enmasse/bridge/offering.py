@@ -9,10 +9,10 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
+from enmasse.bridge.uplink import LinkUser
 from enmasse.live_state import NODE
 from enmasse.logs import log
 from enmasse.model.names import MANAGEMENT, RELAYS_TO_TOPICS
-from services.mqtt_gateway.amqp.uplink import LinkUser
 
 LINK_ROUTE = "org.apache.qpid.dispatch.router.connection.linkRoute"
 CREATED = 201
