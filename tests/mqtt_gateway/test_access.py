@@ -22,7 +22,7 @@ from enmasse.model.topic_map import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
-from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.amqp.session import without_address
 from services.mqtt_gateway.interfaces import Refused, Request
 from tests.authserv.published import AUDIENCE, Published
@@ -130,7 +130,7 @@ def test_a_client_does_not_learn_which_addresses_there_are(pattern: str, name: s
     for filter in (name, f"$share/g/{name}"):
         assert may_subscribe(rights, NO_DEFAULT, filter) is allowed
     if name != "q/x":
-        assert may_send(rights, NO_DEFAULT, name, Route.find(name, NO_DEFAULT)) is allowed
+        assert may_send(rights, NO_DEFAULT, name, TopicRoute.find(name, NO_DEFAULT)) is allowed
         assert may_have_replies(rights, NO_DEFAULT, name) is allowed
     assert may_send(rights, NO_DEFAULT, "$SYS/broker/connection/b/state", None)
 
@@ -158,7 +158,7 @@ def test_a_client_does_not_learn_which_addresses_there_are(pattern: str, name: s
 )
 def test_publishing(pattern: str, topic: str, allowed: bool) -> None:
     rights = of(pattern).rights(ALICE)
-    route = Route.find(topic, TOPICS)
+    route = TopicRoute.find(topic, TOPICS)
     assert rights is not None
     assert route is not None
     assert may_send(rights, TOPICS, topic, route) is allowed

@@ -11,9 +11,9 @@ import pytest
 
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.messages.message import Message
+from enmasse.bridge import lanes
 from enmasse.model.sessions import OpenReply
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription
-from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.interfaces import UNKNOWN, Ending
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.running import asyncio_test

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tracemalloc
 
+from enmasse.bridge.publishing import Publishing
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
 from services.mqtt_gateway.amqp.filters import Match, SessionFilters
-from services.mqtt_gateway.amqp.mapping import MessageReader, Route
-from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 
 TOPICS = TopicMap(
     {
@@ -24,7 +24,7 @@ TOPICS = TopicMap(
 
 
 def match(filters: SessionFilters, topic: str, publisher: str | None = None) -> Match | None:
-    route = Route.find(topic, TOPICS)
+    route = TopicRoute.find(topic, TOPICS)
     assert route is not None
     data = route.full(Publish(topic), TOPICS, 0.0, publisher)
     front, _ = MessageReader(TOPICS).read(data)
@@ -94,7 +94,7 @@ def test_a_message_for_one_subscription_has_its_options_only() -> None:
     filters = of(
         Subscription(filter="t/#", qos=2, identifier=1), Subscription(filter="$share/g/t/+", qos=1, identifier=2)
     )
-    front, _ = MessageReader(TOPICS).read(Route("t", "topic", None, "t/x").plain(1, False, b""))
+    front, _ = MessageReader(TOPICS).read(TopicRoute("t", "topic", None, "t/x").plain(1, False, b""))
     shared = filters.only("$share/g/t/+", front, front.spellings)
     assert shared is not None
     assert (shared.qos, shared.properties.subscription_ids) == (1, (2,))
@@ -122,7 +122,7 @@ def test_what_is_received_from_addresses_themselves() -> None:
 
 def test_long_topics_are_not_remembered() -> None:
     """A client may name a new one of 64 KiB with every message."""
-    publishing, filters = Publishing(TOPICS), of(Subscription(filter="t/#", qos=0))
+    publishing, filters = Publishing(TOPICS, TopicRoute.find), of(Subscription(filter="t/#", qos=0))
     tracemalloc.start()
     for number in range(200):
         topic = f"t/{number}/{'x' * 60_000}"

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Rejected
+from enmasse.bridge.lanes import Counters, Entry, Lane
+from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.model.address_types import TYPES
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
@@ -18,8 +20,7 @@ from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
 from services.mqtt_gateway.amqp.filters import SessionFilters
-from services.mqtt_gateway.amqp.lanes import Counters, Entry, Lane
-from services.mqtt_gateway.amqp.mapping import MessageReader, Route
+from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.session_service import Control, PacketIdOutcome
 from services.mqtt_gateway.amqp.sources import SessionSource
 from services.mqtt_gateway.network.wire import Flusher
@@ -39,7 +40,7 @@ class _Faulty(Who):
         super().__init__("faulty")
         self.errors: list[Exception] = []
 
-    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+    def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         _fault()
 
     def proceed(self) -> None:
@@ -60,7 +61,7 @@ def test_outcomes_reach_the_other_clients_of_a_lane(state: Any, type: Any) -> No
 
 def test_a_delivery_that_fails_ends_its_client() -> None:
     topics = TopicMap({AddressName("t"): Address(type="topic")})
-    route = Route.find("t", topics)
+    route = TopicRoute.find("t", topics)
     assert route is not None
     errors: list[Exception] = []
 

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.codec.types import Symbol
+from enmasse.bridge import lanes
+from enmasse.bridge.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
+from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.message_routes import REPLIES
+from enmasse.bridge.publishing import Publishing
 from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_gateway.amqp import lanes
-from services.mqtt_gateway.amqp.lanes import AT_ONCE, AT_ONCE_BYTES, MAX_WAITING, Counters, Entry, Lane, Publisher
-from services.mqtt_gateway.amqp.mapping import REPLIES
-from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.mapping import TopicRoute
+from services.mqtt_gateway.amqp.outcome_reasons import reason_of_outcome
 from services.mqtt_gateway.interfaces import UNKNOWN
 
 
@@ -76,8 +79,8 @@ class Who(Publisher):
         self.holds: list[bool] = []
         self.outcomes: list[tuple[int, int]] = []
 
-    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        self.outcomes.append((packet_id, reason))
+    def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
+        self.outcomes.append((key, reason_of_outcome(outcome, condition)))
 
     def hold(self) -> None:
         super().hold()
@@ -387,8 +390,8 @@ def test_what_a_client_sends_again_is_withdrawn_and_nothing_else() -> None:
     rig.grant(1)
 
     class Refused(Who):
-        def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-            super().sent(packet_id, qos, reason, text)
+        def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
+            super().sent(key, qos, outcome, condition, text)
             rig.lane.withdraw(self)
 
     who, other = Refused("who"), Who("other")
@@ -415,7 +418,7 @@ def test_what_waits_takes_the_way_of_another_type_of_its_address() -> None:
     """Also what was under way when the type changed."""
     types: list[AddressType] = ["topic", "queue", "topic"]
     topics = [TopicMap({AddressName("a"): Address(type=each)}) for each in types]
-    publishing, who, ways = Publishing(topics[0]), Who("c"), []
+    publishing, who, ways = Publishing(topics[0], TopicRoute.find), Who("c"), []
     for number, each in enumerate(topics):
         publishing.set_topics(each)
         way = publishing.way("a/b.c")
@@ -446,12 +449,11 @@ def test_qos_2_of_a_client_that_has_left_goes_no_further_if_it_comes_back(lost: 
         rig.tick()
         return rig.link.sent[before:]
 
-    who.publications = cast(Any, who)
     rig.grant(9)
     for qos in (1, 2):
         rig.lane.send(who, qos, qos, b"%d" % qos)
     assert back() == [b"1", b"2"]
-    who.publications = None
+    who.left = True
     assert back() == [b"1"]
     assert rig.lane.waiting == who.waiting == 0
 

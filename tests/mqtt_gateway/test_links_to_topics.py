@@ -8,10 +8,11 @@ from typing import Any, cast
 from enmasse.amqp.codec.performatives import Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sender import Sender
+from enmasse.bridge.publishing import MAX_LINKS, Publishing
 from enmasse.model.addresses import Address
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_gateway.amqp.publishing import MAX_LINKS, Publishing
+from services.mqtt_gateway.amqp.mapping import TopicRoute
 
 TOPICS = TopicMap({AddressName("t"): Address(type="topic", flavor="f"), AddressName("q"): Address(type="anycast")})
 
@@ -47,7 +48,7 @@ class FakeRouter:
         return self.there[target.address]
 
 
-def uses(publishing: Publishing, router: FakeRouter, topic: str) -> str | None:
+def uses(publishing: Publishing[TopicRoute], router: FakeRouter, topic: str) -> str | None:
     """Which link a message to the topic takes."""
     way = publishing.way(topic)
     assert way is not None
@@ -57,7 +58,7 @@ def uses(publishing: Publishing, router: FakeRouter, topic: str) -> str | None:
 
 
 def test_one_link_for_all_topics_or_one_for_each() -> None:
-    publishing = Publishing(TOPICS)
+    publishing = Publishing(TOPICS, TopicRoute.find)
     ours, dispatch = FakeRouter("ANONYMOUS-RELAY", RELAYS_TO_TOPICS), FakeRouter("ANONYMOUS-RELAY")
     publishing.up(cast(Any, ours))
     assert [uses(publishing, ours, topic) for topic in ("t/a", "t/b")] == [None, None]
@@ -66,7 +67,7 @@ def test_one_link_for_all_topics_or_one_for_each() -> None:
 
 
 def test_topics_without_end_have_few_links_and_no_memory() -> None:
-    publishing, router = Publishing(TOPICS), FakeRouter()
+    publishing, router = Publishing(TOPICS, TopicRoute.find), FakeRouter()
     publishing.up(cast(Any, router))
     uses(publishing, router, "q")
     for number in range(3 * MAX_LINKS):

@@ -22,7 +22,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from services.broker.core.messages.front_sections import read_front
-from services.mqtt_gateway.amqp.mapping import MessageReader, Route, reply_address
+from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute, reply_address
 from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 
 TOPICS = TopicMap(
@@ -47,8 +47,8 @@ properties = st.builds(
 )
 
 
-def route(topic: str) -> Route:
-    found = Route.find(topic, TOPICS)
+def route(topic: str) -> TopicRoute:
+    found = TopicRoute.find(topic, TOPICS)
     assert found is not None
     return found
 

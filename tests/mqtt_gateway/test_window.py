@@ -13,7 +13,7 @@ from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import Publish
 from services.mqtt_gateway.amqp.filters import SessionFilters
-from services.mqtt_gateway.amqp.mapping import MessageReader, Route
+from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.sources import FULL, SMALL, WIDER, SessionSource
 from services.mqtt_gateway.interfaces import Delivery
 
@@ -50,7 +50,7 @@ class Rig:
 
     def take(self, sizes: Sequence[int]) -> int:
         """Messages of so many bytes come; the window then."""
-        route = Route.find("t", TOPICS)
+        route = TopicRoute.find("t", TOPICS)
         assert route is not None
         for size in sizes:
             message = route.full(Publish("t", bytes(size)), TOPICS, 0.0)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from enmasse.bridge.publishing import Way
 from enmasse.identity.allowances import Reservation
 from enmasse.identity.enforcer import Enforcer
 from enmasse.identity.login import Login
@@ -23,8 +24,7 @@ from enmasse.model.names import is_temporary
 from enmasse.model.operations import Operation
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.mapping import Route
-from services.mqtt_gateway.amqp.publishing import Way
+from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused
 
 NOBODY: Final = Login(Principal(ANONYMOUS))
@@ -82,7 +82,7 @@ def _later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
-def may_send(rights: Rights, topics: TopicMap, topic: str, route: Route | None) -> bool:
+def may_send(rights: Rights, topics: TopicMap, topic: str, route: TopicRoute | None) -> bool:
     """Return whether a client may publish to a topic, by its route (None: no address takes it): `send` on its name on
     AMQP. The state of bridges is ignored, not refused."""
     if route is not None and route.type is None:
@@ -94,28 +94,28 @@ def may_send(rights: Rights, topics: TopicMap, topic: str, route: Route | None) 
 def may_have_replies(rights: Rights, topics: TopicMap, topic: str) -> bool:
     """Return whether a client may state this response topic: `recv` on its name on AMQP, because the client listens
     there; a temporary address needs none."""
-    route = Route.find(topic, topics)
+    route = TopicRoute.find(topic, topics)
     if route is not None and route.type is None:
         return _may_reply(rights, "recv", route)
     return rights.allows("recv", name_of(topics, topic))
 
 
-def _may_reply(rights: Rights, operation: Operation, route: Route) -> bool:
+def _may_reply(rights: Rights, operation: Operation, route: TopicRoute) -> bool:
     """Return whether this is allowed on an AMQP client's reply address, which has no topic of its own."""
     return is_temporary(route.to) or rights.allows(operation, route.to)
 
 
 def ways(
-    find: Callable[[str], Way | None], topics: Callable[[], TopicMap], rights: Rights | None
-) -> Callable[[str], Way | None]:
+    find: Callable[[str], Way[TopicRoute] | None], topics: Callable[[], TopicMap], rights: Rights | None
+) -> Callable[[str], Way[TopicRoute] | None]:
     """Return the function that finds the ways of a client's messages: `find`, which raises NotAllowed for topics that
     `rights` do not allow. `topics()`: those in force."""
     return find if rights is None else partial(_allowed, find, topics, rights)
 
 
 def _allowed(
-    find: Callable[[str], Way | None], topics: Callable[[], TopicMap], rights: Rights, topic: str
-) -> Way | None:
+    find: Callable[[str], Way[TopicRoute] | None], topics: Callable[[], TopicMap], rights: Rights, topic: str
+) -> Way[TopicRoute] | None:
     way = find(topic)
     if way is not None and rights.allows("send", way.route.to):  # for a topic with an address its one name
         return way

@@ -18,6 +18,7 @@ from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL
+from enmasse.bridge import lanes
 from enmasse.bridge.offering import Offering
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.uplink import Uplink
@@ -46,12 +47,12 @@ from enmasse.model.topic_map import TopicMap, TopicMaps
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from enmasse.process import runner
-from services.mqtt_gateway.amqp import lanes
 from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
 from services.mqtt_gateway.amqp.authentication import Authentication
 from services.mqtt_gateway.amqp.client_rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.gateway_state import Shared
-from services.mqtt_gateway.amqp.mapping import Route
+from services.mqtt_gateway.amqp.mapping import TopicRoute
+from services.mqtt_gateway.amqp.outcome_reasons import reason_of_outcome
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
 from services.mqtt_gateway.amqp.wills import Wills, will_message
@@ -235,7 +236,10 @@ class AmqpBackend:
             "Requests and packet ids on their way to the subscription service.",
             single(self.control.unanswered),
         )
-        outcomes = [({"reason": _reason(code)}, count) for code, count in sorted(counters.outcomes.items())]
+        codes: Tally[int] = Tally()
+        for (outcome, condition), count in counters.outcomes.items():
+            codes[reason_of_outcome(outcome, condition)] += count
+        outcomes = [({"reason": _reason(code)}, count) for code, count in sorted(codes.items())]
         yield counter("mqtt_publish_outcomes_total", "Messages of QoS 1 and 2 from clients.", outcomes)
         yield counter(
             "mqtt_not_taken_total", "Messages of QoS 0 that no receiver took in time.", single(counters.dropped)
@@ -502,7 +506,7 @@ class AmqpBackend:
     def _will_to(self, will: Will, login: Login, topics: TopicMap) -> str:
         """The name on AMQP of a will's topic; empty if no address takes it. Raises Refused."""
         topic, response = will.topic, will.properties.response_topic
-        route = Route.find(topic, topics)
+        route = TopicRoute.find(topic, topics)
         rights = self.access.rights(login)
         if response is not None and rights is not None and not may_have_replies(rights, topics, response):
             self.access.refused["will"] += 1

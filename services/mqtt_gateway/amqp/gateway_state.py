@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.bridge.lanes import Counters
+from enmasse.bridge.publishing import Publishing
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.access import ClientAccess
-from services.mqtt_gateway.amqp.lanes import Counters
-from services.mqtt_gateway.amqp.mapping import MessageReader
-from services.mqtt_gateway.amqp.publishing import Publishing
+from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.session_service import Control
 
 
@@ -42,7 +42,7 @@ class Shared:
         self.refusals = refusals or Refusals(time.monotonic)
         self.topics = TopicMap({}, space=space)
         self.reader = MessageReader(self.topics)
-        self.publishing = Publishing(self.topics, counters)
+        self.publishing = Publishing(self.topics, TopicRoute.find, counters)
         self.receiving: AmqpSession | None = None
         self.reached = asyncio.Event()
         """The router was reached once."""

@@ -1,7 +1,7 @@
 """An MQTT PUBLISH as an AMQP message, and any AMQP message as what MQTT clients get (docs/mqtt-mapping.md). Bytes to
 values and back; no links, no clock but the one that is given.
 
-What most messages have before their payload is one of few: `Route` holds it encoded for those that leave,
+What most messages have before their payload is one of few: `TopicRoute` holds it encoded for those that leave,
 `MessageReader` knows those that come by their bytes.
 """
 
@@ -24,12 +24,13 @@ from enmasse.amqp.messages.sections import (
     milliseconds,
 )
 from enmasse.amqp.messages.sections import Properties as AmqpProperties
+from enmasse.bridge.message_routes import Route, link_of
 from enmasse.identity import annotations as stated
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_MESSAGE_ID, RETAINED_FOR
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.identity.senders import shown
-from enmasse.model.address_types import TYPES, AddressType, Traits
+from enmasse.model.address_types import AddressType
 from enmasse.model.names import SPACE, plain_name
 from enmasse.model.topic_map import TopicMap, escape, unescape
 from enmasse.mqtt.packets import NONE, Properties, Publish
@@ -61,30 +62,18 @@ _DATA8 = b"\x00\x53\x75\xa0"
 _DATA32 = b"\x00\x53\x75\xb0"
 
 
-REPLIES = Traits(fan_out=True)
-"""Traits of the reply addresses of AMQP clients: a message that no client waits for is no failure."""
-
-
 # -- MQTT to AMQP -----------------------------------------------------------------------------------------------------
-class Route:
-    """Route of the messages of one topic. `to` is their properties.to; `link` the address of the link they go on, None:
-    the anonymous relay; `wire`: name on AMQP to which one sends without the relay."""
+class TopicRoute(Route):
+    """Route of the messages of one topic, with what most of them begin with."""
 
-    __slots__ = ("_fronts", "link", "name", "to", "traits", "type", "wire")
+    __slots__ = ("_fronts",)
 
     def __init__(self, name: str, type: AddressType | None, link: str | None, to: str, wire: str = "") -> None:
-        self.name = name
-        """Name of the address, for messages to users."""
-        self.type = type
-        """None: an AMQP client's reply address."""
-        self.traits = REPLIES if type is None else TYPES[type]
-        self.link = link
-        self.to = to
-        self.wire = wire or link or to
+        super().__init__(name, type, link, to, wire)
         self._fronts: list[bytes | None] = [None] * 6
 
     @classmethod
-    def find(cls, topic: str, topics: TopicMap) -> Route | None:
+    def find(cls, topic: str, topics: TopicMap) -> TopicRoute | None:
         """Return the route of a topic; None: no address takes it, or it is one of the gateways' own."""
         if topic.startswith(REPLY):
             address = reply_address(topic)
@@ -92,13 +81,7 @@ class Route:
         owner = topics.owner(topic)
         if owner is None or is_system(topic):
             return None
-        link = None if owner.traits.levels else owner.wire
-        return cls(topics.local(owner.name), owner.type, link, owner.to, owner.wire)
-
-    @property
-    def address(self) -> str:
-        """Name on AMQP to which a client of the address space replies."""
-        return self.to if self.link is None else self.name
+        return cls(topics.local(owner.name), owner.type, link_of(owner), owner.to, owner.wire)
 
     def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
         """Return the message of a PUBLISH without properties, of QoS 0 or 1."""
@@ -149,7 +132,7 @@ class Route:
                 expires = None if now is None else Timestamp(int(now * 1000) + milliseconds)
                 ttl = milliseconds if milliseconds <= MAX_TTL else None
             if given.response_topic is not None:
-                route = Route.find(given.response_topic, topics)
+                route = TopicRoute.find(given.response_topic, topics)
                 reply_to = None if route is None else route.address
                 if reply_to is None or _response_topic(reply_to, topics) != given.response_topic:
                     annotations[RESPONSE_TOPIC] = given.response_topic

@@ -12,6 +12,9 @@ from typing import Any, Final
 from msgspec import structs
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.bridge.lanes import Publisher
+from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.publishing import Way
 from enmasse.identity import authors, senders
 from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of, names_of
@@ -26,9 +29,8 @@ from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
-from services.mqtt_gateway.amqp.lanes import Publisher
-from services.mqtt_gateway.amqp.mapping import Route, sealed
-from services.mqtt_gateway.amqp.publishing import Way
+from services.mqtt_gateway.amqp.mapping import TopicRoute, sealed
+from services.mqtt_gateway.amqp.outcome_reasons import reason_of_outcome
 from services.mqtt_gateway.amqp.session_service import PacketIdOutcome, PacketIds, RequestFailed
 from services.mqtt_gateway.amqp.sources import SessionSource, held
 from services.mqtt_gateway.interfaces import (
@@ -88,6 +90,8 @@ class MqttSession(Publisher):
         will_to: str,
     ) -> None:
         super().__init__()
+        self.publications: Publications | None = None
+        """Part of the connection that gets outcomes; None: there is no connection."""
         self.client_id = request.client_id
         self.login = login
         self.tenant = login.principal.space if shared.access.users.hosts else ""
@@ -95,7 +99,7 @@ class MqttSession(Publisher):
         self.rights: Rights | None = None
         """Permissions of the client; None: everything is allowed."""
         self._shared = shared
-        self._way: Callable[[str], Way | None] = shared.publishing.way
+        self._way: Callable[[str], Way[TopicRoute] | None] = shared.publishing.way
         self.set_rights(shared.access.rights(login))
         self.epoch = reply.epoch
         self.present = reply.present
@@ -217,7 +221,7 @@ class MqttSession(Publisher):
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
                 self._refuse(publish, reasons.TOPIC_NAME_INVALID, without_address(publish.topic))
             elif qos:
-                self.sent(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
+                self._answer(publish.packet_id, qos, reasons.SUCCESS, "")  # ignored, as the bridge's will is
             return
         route = way.route
         sealed = None
@@ -258,7 +262,7 @@ class MqttSession(Publisher):
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
         self._note_publish(reason, text, publish.topic)
         if publish.qos:
-            self.sent(publish.packet_id, publish.qos, reason, text)
+            self._answer(publish.packet_id, publish.qos, reason, text)
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
             self.client.disconnect(reason, text)
 
@@ -269,13 +273,13 @@ class MqttSession(Publisher):
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:
-                self.sent(packet_id, qos, reasons.SUCCESS, "")
+                self._answer(packet_id, qos, reasons.SUCCESS, "")
         elif qos:
-            self.sent(packet_id, qos, reasons.NOT_AUTHORIZED, text)
+            self._answer(packet_id, qos, reasons.NOT_AUTHORIZED, text)
         elif self.client is not None:
             self.client.disconnect(reasons.NOT_AUTHORIZED, text)
 
-    def _sealed(self, publish: Publish, route: Route) -> Mapping[Any, Any] | None:
+    def _sealed(self, publish: Publish, route: TopicRoute) -> Mapping[Any, Any] | None:
         """Return the annotation that states the user of a retained message; None without users."""
         if self.rights is None:
             return None
@@ -310,7 +314,7 @@ class MqttSession(Publisher):
             waiting.remove(entry)
             packet_id = entry.publish.packet_id
             self._duplicates.pop(packet_id, None)
-            self.sent(packet_id, 2, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
+            self._answer(packet_id, 2, reasons.QUOTA_EXCEEDED, "there is no space to store the message")
         else:
             entry.stored = True
         self._send_waiting()
@@ -337,10 +341,15 @@ class MqttSession(Publisher):
         payload = way.route.full(publish, shared.topics, shared.wall(), self._publisher(), key, further=sealed)
         way.lane.send(self, publish.packet_id, 2, payload)
 
-    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        """As Publisher. MQTT 5: the id of a message of QoS 2 that was refused is free. A client of 3.1.1, which cannot
-        be refused a message, is disconnected, and so is one whose message has no outcome. It sends all messages again
-        that are not acknowledged, so later ones that have not left yet do not leave: they would be before this one."""
+    def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """As Publisher: `key` is the packet id."""
+        self._answer(key, qos, reason_of_outcome(outcome, condition), text)
+
+    def _answer(self, packet_id: int, qos: int, reason: int, text: str) -> None:
+        """Answer a message by a reason code, or UNKNOWN. MQTT 5: the id of a message of QoS 2 that was refused is free.
+        A client of 3.1.1, which cannot be refused a message, is disconnected, and so is one whose message has no
+        outcome. It sends all messages again that are not acknowledged, so later ones that have not left yet do not
+        leave: they would be before this one."""
         publications = self.publications
         if publications is None:
             return
@@ -366,6 +375,18 @@ class MqttSession(Publisher):
     def _released(self, packet_id: int) -> None:
         if self.publications is not None:
             self.publications.released(packet_id)
+
+    def hold(self) -> None:
+        """As Publisher."""
+        self.held = True
+        if self.publications is not None:
+            self.publications.hold()
+
+    def proceed(self) -> None:
+        """As Publisher."""
+        self.held = False
+        if self.publications is not None:
+            self.publications.proceed()
 
     def failed(self, error: Exception) -> None:
         """End this client's connection after an unexpected error of its own; does not raise, so that other clients go
@@ -561,6 +582,7 @@ class MqttSession(Publisher):
         if self.client is None:
             return
         self.client = self.publications = self._replies = None
+        self.left = True
         for source in [*self._queues.values(), *self._addresses.values()]:
             source.close()
         self._queues.clear()

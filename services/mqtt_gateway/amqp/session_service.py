@@ -58,7 +58,7 @@ Op: TypeAlias = Literal["in", "in-", "out", "rel", "out-", "end"]
 
 
 class PacketIdOutcome(Enum):
-    """Outcome of a change of a packet id."""
+    """MessageOutcome of a change of a packet id."""
 
     DONE = "done"
     TAKEN = "taken"

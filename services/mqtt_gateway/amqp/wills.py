@@ -28,8 +28,8 @@ from enmasse.logs import log
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Publish, Will
-from services.mqtt_gateway.amqp.lanes import reason_of
-from services.mqtt_gateway.amqp.mapping import Route, sealed
+from services.mqtt_gateway.amqp.mapping import TopicRoute, sealed
+from services.mqtt_gateway.amqp.outcome_reasons import reason_of
 from services.mqtt_gateway.interfaces import BRIDGE_STATE, Refused, is_system
 
 ADDRESS: Final = "$mqtt/wills"
@@ -74,7 +74,7 @@ def will_message(
     options would not connect otherwise. Raises Refused if no address takes the topic, or if the will is to be retained
     where that has no effect.
     """
-    route = Route.find(will.topic, topics)
+    route = TopicRoute.find(will.topic, topics)
     if route is None:
         if will.topic.startswith(BRIDGE_STATE):
             return None

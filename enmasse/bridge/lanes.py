@@ -20,11 +20,10 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import SPACE
+from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.uplink import LinkUser
 from enmasse.model.address_types import Traits
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
-from enmasse.mqtt import reasons
-from services.mqtt_gateway.interfaces import UNKNOWN, Publications
 
 TICK: Final = 0.1
 """Seconds between two ticks of a lane; more if the machine is busy. Returned messages are sent again at the next."""
@@ -32,7 +31,7 @@ PATIENCE: Final = 50
 """Ticks without credit, and tries that were returned, until a message of QoS 1 or 2 is given up."""
 STORED_PATIENCE: Final = 300
 """Ticks where a broker takes it, which may have to restart and read its store first. The message is not refused
-then: the client is disconnected, and sends it again."""
+then: it may be sent again."""
 MULTICAST_PATIENCE: Final = 5
 """Ticks until a multicast address without credit is known to have no receivers."""
 AT_ONCE: Final = 16
@@ -48,44 +47,40 @@ MAX_ALL: Final = 64 << 20
 
 
 class Publisher:
-    """Session of a client that publishes: its messages that wait in lanes."""
+    """Client that sends messages, as lanes see it: those that wait. `key` is its own name of a message."""
 
     def __init__(self) -> None:
-        self.publications: Publications | None = None
-        """Part of the connection that gets outcomes; None: there is no connection."""
+        self.left = False
+        """True once the client has left: it sends its messages of QoS 2 again when it is back."""
         self.waiting = 0
         self.waiting_bytes = 0
         self.held = False
-        """True while its client is not read."""
+        """True while it is not read."""
 
-    def sent(self, packet_id: int, qos: int, reason: int, text: str) -> None:
-        """The outcome of a message of QoS 1 or 2: a reason code, or UNKNOWN."""
-        if self.publications is not None:
-            self.publications.published(packet_id, reason, text)
+    def sent(self, key: Any, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """Handle the outcome of a message of QoS 1 or 2. `condition`: of AMQP, if it was rejected; `text`: why, for
+        people."""
 
     def hold(self) -> None:
         """The client is not read from now on: too much of it waits."""
         self.held = True
-        if self.publications is not None:
-            self.publications.hold()
 
     def proceed(self) -> None:
         """The client is read again."""
         self.held = False
-        if self.publications is not None:
-            self.publications.proceed()
 
     def failed(self, error: Exception) -> None:
-        """One of the calls above has raised this. A session ends its client's connection, and does not raise."""
+        """One of the calls above has raised this. The owner ends its client's connection, and does not raise."""
         raise error
 
 
 class Entry(NamedTuple):
-    """A message on its way. `since`: the tick at which it began to wait; `number`: its place among those of the lane;
-    `tries`: those that failed; `unknown`: it may have arrived already."""
+    """A message on its way. `qos` 0: it is sent settled, 2: its client sends it again when it is back. `since`: the
+    tick at which it began to wait; `number`: its place among those of the lane; `tries`: those that failed; `unknown`:
+    it may have arrived already."""
 
     who: Publisher
-    packet_id: int
+    key: Any
     qos: int
     payload: bytes
     since: int
@@ -98,8 +93,8 @@ class Counters:
     """Outcomes of the messages from clients since the start."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[int, int] = {}
-        """Reason code, or UNKNOWN → messages of QoS 1 and 2."""
+        self.outcomes: dict[tuple[MessageOutcome, str], int] = {}
+        """MessageOutcome and, of a rejected one, a condition that is known here → messages of QoS 1 and 2."""
         self.waiting_bytes = 0
         """Bytes of the messages that wait, in all lanes."""
         self.dropped = 0
@@ -148,13 +143,13 @@ class Lane(LinkUser):
 
     # sending
 
-    def send(self, who: Publisher, packet_id: int, qos: int, payload: bytes) -> None:
+    def send(self, who: Publisher, key: Any, qos: int, payload: bytes) -> None:
         """Send a message now, or when there is credit. QoS 0 has no outcome."""
         link = self.link
         if link is not None and who not in self._lines and who not in self._resting:
             if qos:
                 self._number += 1
-                entry = Entry(who, packet_id, qos, payload, self._tick, self._number)
+                entry = Entry(who, key, qos, payload, self._tick, self._number)
                 if link.pass_on(payload, entry):
                     return
                 if link.credit > 0:
@@ -171,7 +166,7 @@ class Lane(LinkUser):
             self._counters.dropped += 1
             return
         self._number += 1
-        self._wait(Entry(who, packet_id, qos, payload, self._tick, self._number))
+        self._wait(Entry(who, key, qos, payload, self._tick, self._number))
 
     def _without_receiver(self) -> bool:
         """Return True if the lane has had no credit for so long that there is no receiver. Credit that was just used
@@ -198,7 +193,7 @@ class Lane(LinkUser):
         returned before. `rest`: the lines wait for the next tick.
 
         QoS 2 of a client that has left goes no further: the client sends it again, behind those before it."""
-        entries = [entry for entry in entries if entry.qos < 2 or entry.who.publications is not None]
+        entries = [entry for entry in entries if entry.qos < 2 or not entry.who.left]
         self._counters.repeated += len(entries)
         entries = [entry for entry in entries if not self._moved(entry)]
         lines = self._lines
@@ -338,10 +333,11 @@ class Lane(LinkUser):
         """As LinkUser. An error of one client ends that client only."""
         if state is ACCEPTED:
             outcomes = self._counters.outcomes
-            outcomes[0] = outcomes.get(0, 0) + len(tokens)
-            for who, packet_id, qos, _, _, _, _, _ in tokens:
+            outcomes[_TAKEN] = outcomes.get(_TAKEN, 0) + len(tokens)
+            accepted = MessageOutcome.ACCEPTED
+            for who, key, qos, _, _, _, _, _ in tokens:
                 try:
-                    who.sent(packet_id, qos, 0, "")
+                    who.sent(key, qos, accepted, "", "")
                 except Exception as error:  # of one client: the lane is for all
                     who.failed(error)
         elif state is None:
@@ -350,12 +346,12 @@ class Lane(LinkUser):
             self._rejected(tokens, state)
         elif isinstance(state, Modified) and state.undeliverable_here:
             for entry in tokens:
-                self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "no receiver can take this message")
+                self._done(entry, MessageOutcome.MODIFIED, "", "no receiver can take this message")
         elif isinstance(state, Released | Modified):
             self._given_back(tokens)
         else:
             for entry in tokens:
-                self._done(entry, 0, "")
+                self._done(entry, MessageOutcome.ACCEPTED, "", "")
         if not settled:
             link.settle(tokens)
 
@@ -367,22 +363,23 @@ class Lane(LinkUser):
             self._given_back(tokens)
             return
         for entry in tokens:
-            self._done(entry, reason_of(condition), text)
+            self._done(entry, MessageOutcome.REJECTED, condition, text)
 
     def _given_back(self, tokens: list[Entry]) -> None:
         if self.traits.broadcast:
             for entry in tokens:
-                self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
+                self._done(entry, MessageOutcome.UNHEARD, "", "")
             return
         self._again(tokens, rest=True)
 
-    def _done(self, entry: Entry, reason: int, text: str) -> None:
+    def _done(self, entry: Entry, outcome: MessageOutcome, condition: str, text: str) -> None:
         outcomes = self._counters.outcomes
-        outcomes[reason] = outcomes.get(reason, 0) + 1
+        counted = outcome, condition if condition in _KNOWN else ""
+        outcomes[counted] = outcomes.get(counted, 0) + 1
         if self._prefix:
             text = text.replace(self._prefix, "")
         try:
-            entry.who.sent(entry.packet_id, entry.qos, reason, text)
+            entry.who.sent(entry.key, entry.qos, outcome, condition, text)
         except Exception as error:
             entry.who.failed(error)
 
@@ -417,14 +414,15 @@ class Lane(LinkUser):
         if not entry.qos:
             self._counters.dropped += 1
         elif self.traits.broadcast and not entry.unknown and self.link is not None:
-            self._done(entry, reasons.NO_MATCHING_SUBSCRIBERS, "")
+            self._done(entry, MessageOutcome.UNHEARD, "", "")
         elif entry.unknown:
-            self._done(entry, UNKNOWN, "the connection was lost before the outcome of a message was known")
+            self._done(
+                entry, MessageOutcome.UNKNOWN, "", "the connection was lost before the outcome of a message was known"
+            )
         elif self.traits.stored:
-            # A refusal would be final, and clients there are that take it for an acknowledgement. But this one passes.
-            self._done(entry, UNKNOWN, f"{self._why()}: send it again")
+            self._done(entry, MessageOutcome.UNAVAILABLE, "", f"{self._why()}: send it again")
         else:
-            self._done(entry, reasons.IMPLEMENTATION_SPECIFIC_ERROR, self._why())
+            self._done(entry, MessageOutcome.RELEASED, "", self._why())
 
     def _why(self) -> str:
         if self._error is not None:
@@ -438,8 +436,10 @@ class Lane(LinkUser):
         self._lines, self._resting = OrderedDict(), {}
         for line in lines:
             for entry in line:
-                if entry.qos:
-                    self._done(entry, UNKNOWN if entry.unknown else reason_of(error.condition), error.description)
+                if entry.unknown and entry.qos:
+                    self._done(entry, MessageOutcome.UNKNOWN, "", error.description)
+                elif entry.qos:
+                    self._done(entry, MessageOutcome.REJECTED, error.condition, error.description)
                 else:
                     self._counters.dropped += 1
                 self._left(entry.who, 1, len(entry.payload))
@@ -464,16 +464,16 @@ def _place(entry: Entry) -> int:
 _FINAL: Final = frozenset(("amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
 _NOT_YET: Final = frozenset(("amqp:not-found", "qd:no-route-to-dest"))
 """The address is configured: the router does not know it yet, or its broker starts."""
-_REASONS: Final = {
-    "amqp:not-found": reasons.TOPIC_NAME_INVALID,
-    "amqp:unauthorized-access": reasons.NOT_AUTHORIZED,
-    "amqp:not-allowed": reasons.NOT_AUTHORIZED,
-    "amqp:resource-limit-exceeded": reasons.QUOTA_EXCEEDED,
-    "amqp:link:message-size-exceeded": reasons.QUOTA_EXCEEDED,
-    "amqp:decode-error": reasons.PAYLOAD_FORMAT_INVALID,
-}
-
-
-def reason_of(condition: str) -> int:
-    """Return the reason code of PUBACK and PUBREC (v5 3.4.2.1) for a condition of AMQP."""
-    return _REASONS.get(condition, reasons.IMPLEMENTATION_SPECIFIC_ERROR)
+_KNOWN: Final = frozenset(
+    (
+        "amqp:not-found",
+        "amqp:unauthorized-access",
+        "amqp:not-allowed",
+        "amqp:resource-limit-exceeded",
+        "amqp:link:message-size-exceeded",
+        "amqp:decode-error",
+    )
+)
+"""Conditions that are counted by name: receivers choose theirs freely."""
+_TAKEN: Final = (MessageOutcome.ACCEPTED, "")
+_LOST: Final = "the connection was lost before the outcome of a message was known"

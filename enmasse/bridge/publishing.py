@@ -1,18 +1,19 @@
-"""Messages from clients: the lane of each topic, and all lanes."""
+"""Messages from clients: the lane of each name that they send to, and all lanes."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.messages.scan import find_to
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.bridge.lanes import Counters, Lane, Publisher
+from enmasse.bridge.message_routes import REPLIES, Route
 from enmasse.model.address_types import TYPES, Traits
 from enmasse.model.names import RELAYS_TO_TOPICS
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_gateway.amqp.lanes import Counters, Lane, Publisher
-from services.mqtt_gateway.amqp.mapping import REPLIES, Route
 
 MAX_ROUTES: Final = 8192
 """Topics whose way is remembered."""
@@ -22,27 +23,36 @@ MAX_LINKS: Final = 512
 """Links to addresses, and to topics if the router's relay does not reach them; the one unused for longest gives way."""
 
 
-class Way:
+R = TypeVar("R", bound=Route)
+
+
+class Way(Generic[R]):
     """A topic's route and its lane."""
 
     __slots__ = ("lane", "route")
 
-    def __init__(self, route: Route, lane: Lane) -> None:
+    def __init__(self, route: R, lane: Lane) -> None:
         self.route = route
         self.lane = lane
 
 
-class Publishing:
-    """Lanes of all topics of one address space that clients publish to, over the connection that there is.
-    `counters`: those of all spaces."""
+class Publishing(Generic[R]):
+    """Lanes of all topics of one address space that clients publish to, over the connection that there is. `find`
+    returns the route of a topic, None: no address takes it. `counters`: those of all spaces."""
 
-    def __init__(self, topics: TopicMap, counters: Counters | None = None) -> None:
+    def __init__(
+        self,
+        topics: TopicMap,
+        find: Callable[[str, TopicMap], R | None],
+        counters: Counters | None = None,
+    ) -> None:
+        self._route = find
         self.counters = counters or Counters()
         self._topics = topics
         self._session: AmqpSession | None = None
         self._relays = True
         """The router's anonymous terminus reaches topics: one link is enough for all of them."""
-        self._ways: dict[str, Way | None] = {}
+        self._ways: dict[str, Way[R] | None] = {}
         self._relay = self._new_lane(None, TYPES["topic"])
         self._replies = Lane(None, REPLIES, self.counters, topics.space)
         self._lanes: dict[str, Lane] = {}
@@ -116,7 +126,7 @@ class Publishing:
             if lane in (self._relay, self._replies) or not lane.idle:
                 lane.attach(session)
 
-    def way(self, topic: str) -> Way | None:
+    def way(self, topic: str) -> Way[R] | None:
         """Return the route and lane of a topic; None: no address takes it."""
         try:
             way = self._ways[topic]
@@ -134,8 +144,8 @@ class Publishing:
                 self._attach(lane)
         return way
 
-    def _find(self, topic: str) -> Way | None:
-        route = Route.find(topic, self._topics)
+    def _find(self, topic: str) -> Way[R] | None:
+        route = self._route(topic, self._topics)
         if route is None:
             return None
         if route.type is None:

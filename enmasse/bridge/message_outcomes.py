@@ -1,0 +1,26 @@
+"""Outcomes of the messages that clients of a gateway have sent, whatever their protocol calls them."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class MessageOutcome(Enum):
+    """MessageOutcome of one message, which is final for the gateway."""
+
+    ACCEPTED = auto()
+    """A broker has stored it, or a receiver has it."""
+    UNHEARD = auto()
+    """The address broadcasts, and has no receivers: no failure."""
+    RELEASED = auto()
+    """No receiver took it in time."""
+    UNAVAILABLE = auto()
+    """The broker of its address did not take it in time. That passes: it may be sent again."""
+    MODIFIED = auto()
+    """No receiver can take this message."""
+    REJECTED = auto()
+    """Refused, with a condition of AMQP."""
+    UNKNOWN = auto()
+    """Sent, and the connection was lost before the outcome came: maybe the message is stored."""
+
+    __hash__ = object.__hash__  # that of Enum is slow, and each message is counted
