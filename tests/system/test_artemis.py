@@ -175,28 +175,28 @@ def test_artemis_is_told_no_fact_by_a_client(suite: Suite, to: str, way: str) ->
 def test_a_forged_origin_lets_no_dead_letter_of_artemis_go_elsewhere(suite: Suite) -> None:
     """Artemis calls the annotations `_AMQ_ORIG_ADDRESS`, as which a client may state a property."""
     queue = {"type": "queue", "flavor": "small-persisted-queue"}
-    of_both = {name: {**queue, "deadletter": "in/dead"} for name in ("in/from", "in/other")}
-    suite.edit("addresses.json", {"in/dead": queue, **of_both})
+    of_both = {name: {**queue, "deadletter": "of/dead"} for name in ("of/from", "of/other")}
+    suite.edit("addresses.json", {"of/dead": queue, **of_both})
     for name in of_both:
         wait_address(suite, name, ready=True)
-    forged = {"_AMQ_ORIG_ADDRESS": "in/other", "_AMQ_ORIG_QUEUE": "in/other"}
+    forged = {"_AMQ_ORIG_ADDRESS": "of/other", "_AMQ_ORIG_QUEUE": "of/other"}
     connection = BlockingConnection(suite.url, timeout=DEADLINE)
     for to, body, properties in (
-        ("in/from", "died", {}), ("in/from", "died and lies", forged), ("in/dead", "never died", forged),
+        ("of/from", "died", {}), ("of/from", "died and lies", forged), ("of/dead", "never died", forged),
     ):  # fmt: skip
         sender = connection.create_sender(to)
         sender.send(Message(body=body, durable=True, properties=properties, annotations={**FORGED}))
         sender.close()
     connection.close()
-    done = command(suite, "receive", "in/from", "--count", "2", "--reject")
+    done = command(suite, "receive", "of/from", "--count", "2", "--reject")
     assert done.returncode == 0, done.stderr
     with Client(suite) as client:
-        wait_for(lambda: sorted(bodies(client, "in/dead")) == ["died", "died and lies", "never died"])
-        done = command(suite, "address", "redrive", "in/dead")
+        wait_for(lambda: sorted(bodies(client, "of/dead")) == ["died", "died and lies", "never died"])
+        done = command(suite, "address", "redrive", "of/dead")
         assert done.returncode == 0, done
-        assert (bodies(client, "in/from"), bodies(client, "in/other")) == (["died", "died and lies"], [])
-        assert bodies(client, "in/dead") == ["never died"]
-    suite.edit("addresses.json", {}, remove=["in/from", "in/other", "in/dead"])
+        assert (bodies(client, "of/from"), bodies(client, "of/other")) == (["died", "died and lies"], [])
+        assert bodies(client, "of/dead") == ["never died"]
+    suite.edit("addresses.json", {}, remove=["of/from", "of/other", "of/dead"])
 
 
 def sent_raw(sender: BlockingSender, payload: bytes) -> Any:
