@@ -4,6 +4,10 @@
     message_outcomes            how a message ends
     message_routes              the address and the link that it goes to
     lanes, publishing           messages from clients: links, credit, outcomes
+    client_access, client_rates users and rights of clients; rates of their address spaces
+    client_logins, authentication who a client is; logins at the authentication service
+    client_refused              why a client is not served
+    bridge                      all of this, with the feeds and a connection for each address space
     password_link               passwords that the authentication service checks
     offering                    the way to a gateway's live state through Qpid Dispatch
 

@@ -17,12 +17,13 @@ at a time: it is free again for the other side once the call that ends its excha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from enmasse.bridge.client_refused import Ask
 from enmasse.identity.login import Certified
 from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
@@ -37,10 +38,6 @@ BRIDGE_STATE: Final = "$SYS/broker/connection/"
 UNKNOWN: Final = -1
 """In place of a reason code: the message is neither taken nor refused, or its outcome is unknown. The client's
 connection is closed, so that it sends the message again."""
-
-
-Ask = Callable[[bytes], Awaitable[bytes]]
-"""Gives a client a challenge, and returns its response."""
 
 
 class Asked(NamedTuple):

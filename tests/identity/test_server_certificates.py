@@ -18,11 +18,10 @@ from enmasse.aio.transport import Hub
 from enmasse.amqp.codec.performatives import SASL_OK, SaslInit, SaslMechanisms, SaslOutcome, decode_performative
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.handshake import SASL_HEADER
+from enmasse.bridge.authentication import Authentication
+from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.model import feeds
-from enmasse.mqtt import reasons
 from enmasse.testing import free_port
-from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.interfaces import Refused
 from services.router.app import LoopClock
 from services.router.network.maker import ConnectionMaker
 from services.router.network.port_settings import AuthService, ListenerConfig, SslProfile
@@ -118,9 +117,9 @@ async def test_a_gateway_verifies_the_certificate_of_the_authentication_service(
         try:
             found = await logins.login("alice", PASSWORD.encode(), "192.0.2.1:1", lambda: True)
             outcome: Any = found.principal.name
-        except Refused as refused:
-            outcome = refused.reason
-    assert outcome == ("alice" if kind == "right" else reasons.SERVER_UNAVAILABLE)
+        except ClientRefused as refused:
+            outcome = refused.refusal
+    assert outcome == ("alice" if kind == "right" else Refusal.AWAY)
 
 
 @KIND

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.bridge.client_access import NOBODY, ClientAccess
 from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of
 from enmasse.identity.principal import Principal
@@ -21,9 +22,9 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
-from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
 from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.amqp.session import without_address
+from services.mqtt_gateway.amqp.topic_access import may_have_replies, may_send
 from services.mqtt_gateway.interfaces import Refused, Request
 from tests.authserv.published import AUDIENCE, Published
 from tests.authserv.running import Running, user

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.transport import Hub
+from enmasse.bridge import authentication as logins
+from enmasse.bridge.authentication import Authentication
+from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.processes.scram import ScramClient
-from enmasse.mqtt import reasons
 from enmasse.testing import free_port
 from services.authserv import authenticator as authserv
-from services.mqtt_gateway.amqp import authentication as logins
-from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.interfaces import Refused
 from tests.authserv.running import Running, user
 from tests.certificates import Authority
 from tests.identity.kit import Suite
@@ -66,10 +65,10 @@ def inside(
     run()
 
 
-async def refusal(found: Authentication, name: str, password: bytes, peer: str = PEER) -> int:
-    with pytest.raises(Refused) as refused:
+async def refusal(found: Authentication, name: str, password: bytes, peer: str = PEER) -> Refusal:
+    with pytest.raises(ClientRefused) as refused:
         await found.login(name, password, peer, lambda: True)
-    return refused.value.reason
+    return refused.value.refusal
 
 
 def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
@@ -98,7 +97,7 @@ def test_a_right_password_gives_the_principal(service: Running, own: Credential 
 )
 def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name: str, password: bytes) -> None:
     async def test(found: Authentication) -> None:
-        assert await refusal(found, name, password, f"{name[:1] or 'x'}:1") == reasons.BAD_USER_NAME_OR_PASSWORD
+        assert await refusal(found, name, password, f"{name[:1] or 'x'}:1") == Refusal.CREDENTIALS
         assert found.outcomes == {"refused": 1}
         assert not found.trouble
 
@@ -108,7 +107,7 @@ def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name
 def test_without_the_service_logins_fail_as_unavailable(own: Credential | None) -> None:
     async def test(found: Authentication) -> None:
         for _ in range(2):
-            assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+            assert await refusal(found, "alice", b"right") == Refusal.AWAY
         assert found.outcomes == {"failed": 2}
         assert found.trouble
 
@@ -133,21 +132,21 @@ def test_passwords_are_checked_again_after_the_connection_was_lost(suite: Suite)
             assert len(hub.connections) == 1
             await asyncio.to_thread(running.__exit__)
             await until(lambda: not hub.connections)
-            assert await refusal(found, user_name, b"right") == reasons.SERVER_UNAVAILABLE
+            assert await refusal(found, user_name, b"right") == Refusal.AWAY
 
     run()
 
 
 def test_a_gateway_with_another_secret_has_no_passwords_checked(service: Running) -> None:
     async def test(found: Authentication) -> None:
-        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert await refusal(found, "alice", b"right") == Refusal.AWAY
 
     inside(service.port, test, None, service.logins, Credential("mqtt_gateway-0", Role.GATEWAY, "a guess"))
 
 
 def test_a_service_without_users_proves_nothing(suite: Suite, own: Credential | None) -> None:
     async def test(found: Authentication) -> None:
-        assert await refusal(found, "alice", b"anything") == reasons.SERVER_UNAVAILABLE
+        assert await refusal(found, "alice", b"anything") == Refusal.AWAY
 
     with Running(peers=str(suite.file), logins="127.0.0.1:0") as running:
         inside(running.port, test, None, running.logins, own)  # users have not come
@@ -163,7 +162,7 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         found = Authentication(Hub(), "127.0.0.1", port, lambda: None, "gateway")
-        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert await refusal(found, "alice", b"right") == Refusal.AWAY
         assert found.waiting == 0
         server.close()
 
@@ -196,13 +195,13 @@ def test_logins_at_once_are_bounded_in_all_and_for_an_address(monkeypatch: pytes
         gone = login("a", wanted=False)
         await asyncio.sleep(0)
         assert order == ["a", "a", "a", "b", "b"]
-        assert await refusal(found, "alice", b"right", "d:1") == reasons.SERVER_BUSY
+        assert await refusal(found, "alice", b"right", "d:1") == Refusal.BUSY
         while not all(task.done() for task in tasks):
             for door in doors:
                 if not door.done():
                     door.set_result(Login(Principal("alice")))
             await asyncio.sleep(0)
-        with pytest.raises(Refused):
+        with pytest.raises(ClientRefused):
             await gone
         assert sorted(order) == ["a"] * 4 + ["b"] * 2 + ["c"]
         assert found.waiting == 0
@@ -226,9 +225,9 @@ def test_scram_is_relayed(service: Running, mechanism: str) -> None:
                 scram.finish(last)  # raises if the service has not proved that it knows the user
                 assert login.principal == Principal("alice", ("staff",))
             else:
-                with pytest.raises(Refused) as refused:
+                with pytest.raises(ClientRefused) as refused:
                     await found.exchange(mechanism, first, ask, PEER, lambda: True)
-                assert refused.value.reason == reasons.BAD_USER_NAME_OR_PASSWORD
+                assert refused.value.refusal == Refusal.CREDENTIALS
         assert found.outcomes == {"accepted": 1, "refused": 1}
 
     inside(service.port, test)
@@ -243,9 +242,9 @@ def test_a_client_that_does_not_respond_is_refused(service: Running, monkeypatch
 
     async def test(found: Authentication) -> None:
         first = ScramClient("alice", "right", "SCRAM-SHA-256").start()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ClientRefused) as refused:
             await found.exchange("SCRAM-SHA-256", first, ask, PEER, lambda: True)
-        assert refused.value.reason == reasons.NOT_AUTHORIZED
+        assert refused.value.refusal == Refusal.NOT_ALLOWED
         assert (found.waiting, found.trouble) == (0, "")
 
     inside(service.port, test)
@@ -257,9 +256,9 @@ def test_first_messages_that_are_none(service: Running, first: bytes) -> None:
         raise AssertionError(challenge)
 
     async def test(found: Authentication) -> None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ClientRefused) as refused:
             await found.exchange("SCRAM-SHA-256", first, ask, "192.0.2.9:1", lambda: True)
-        assert refused.value.reason == reasons.BAD_USER_NAME_OR_PASSWORD
+        assert refused.value.refusal == Refusal.CREDENTIALS
         assert not found.trouble
 
     inside(service.port, test)
@@ -273,7 +272,7 @@ def test_tls(tmp_path: Path) -> None:
         assert (await found.login("alice", b"right", PEER, lambda: True)).principal.name == "alice"
 
     async def bad(found: Authentication) -> None:
-        assert await refusal(found, "alice", b"right") == reasons.SERVER_UNAVAILABLE
+        assert await refusal(found, "alice", b"right") == Refusal.AWAY
 
     with Running(cert=str(cert), key=str(key)) as running:
         running.users({"alice": ALICE})

@@ -119,9 +119,9 @@ def test_messages_of_each_space_take_the_turns_of_its_own_connection_to_the_rout
     with contextlib.ExitStack() as stack:
         for space in ("two", "three"):
             stack.enter_context(world.connected(0, space))
-        tenants = world.backends[0]._hub.turns.tenants
+        tenants = world.backends[0].bridge.hub.turns.tenants
         assert {name: each.connections for name, each in tenants.items() if name != "one"} == {"two": 1, "three": 1}
-        opened = [each.open_fields for each in world.backends[0]._hub.connections]
+        opened = [each.open_fields for each in world.backends[0].bridge.hub.connections]
         stated = [(each.container_id, (each.properties or {}).get(SPACE)) for each in opened]
         assert {("g1", None), ("g1@two", "two"), ("g1@three", "three")} <= set(stated)
 

@@ -13,11 +13,11 @@ from copy import copy
 from itertools import count
 from typing import Any
 
+from enmasse.bridge.client_refused import Ask
 from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
 from services.mqtt_gateway.interfaces import (
-    Ask,
     Client,
     Deliveries,
     Delivery,

@@ -5,33 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from enmasse.aio.feeds import FeedsClient
 from enmasse.aio.live_follower import LiveLink
-from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.sasl.layer import EXTERNAL
-from enmasse.bridge import lanes
+from enmasse.bridge.bridge import Bridge
+from enmasse.bridge.client_access import NOBODY
+from enmasse.bridge.client_logins import LoginAttempt
+from enmasse.bridge.client_rates import too_large
+from enmasse.bridge.client_refused import Ask, ClientRefused
 from enmasse.bridge.offering import Offering
-from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.uplink import Uplink
 from enmasse.identity import authors
-from enmasse.identity.login import Certified, Login
-from enmasse.identity.login_audit import LoginAudit
+from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
-from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
+from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, of_space, single
-from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     Close,
@@ -43,20 +39,18 @@ from enmasse.model.sessions import (
     Statistics,
     StatisticsReply,
 )
-from enmasse.model.topic_map import TopicMap, TopicMaps
+from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
-from enmasse.process import runner
-from services.mqtt_gateway.amqp.access import NOBODY, ClientAccess, may_have_replies, may_send
-from services.mqtt_gateway.amqp.authentication import Authentication
-from services.mqtt_gateway.amqp.client_rates import ClientRates, MeteredSession, too_large
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import TopicRoute
-from services.mqtt_gateway.amqp.outcome_reasons import reason_of_outcome
+from services.mqtt_gateway.amqp.metered_session import MeteredSession
+from services.mqtt_gateway.amqp.outcome_reasons import REASONS_OF_REFUSAL, reason_of_outcome
 from services.mqtt_gateway.amqp.session import MqttSession
 from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
+from services.mqtt_gateway.amqp.topic_access import may_have_replies, may_send
 from services.mqtt_gateway.amqp.wills import Wills, will_message
-from services.mqtt_gateway.interfaces import UNKNOWN, Ask, Client, Ending, Refused, Request, Session
+from services.mqtt_gateway.interfaces import UNKNOWN, Client, Ending, Refused, Request, Session
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -69,8 +63,6 @@ CLOSING: Final = 3.0
 """Seconds in which what sessions have asked for is done before the connections go."""
 SKEW: Final = 1.0
 """Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
-SLICE: Final = 200
-"""Sessions that are looked at in a turn of the loop when permissions have changed."""
 CLEARING: Final = 3.0
 """Seconds that a client without a will waits until its former one is cleared."""
 TAKING: Final = 1.5
@@ -103,74 +95,58 @@ class AmqpBackend:
         self.name = name
         self.sessions: dict[str, MqttSession] = {}
         self.control = Control(name, self._held, self._disconnect, self._sources, self._deleted, self._failed)
-        self.access = ClientAccess(authserv is not None, self._review)
-        self.audit = LoginAudit(time.monotonic)
-        """Logins by certificate; the authentication service has the others."""
-        self.shared = Shared(self.control, self.access, drops_unauthorized=drops_unauthorized, refusals=refusals)
-        self.spaces = {DEFAULT_SPACE: self.shared}
-        """State of the sessions of each address space that has, or had, any."""
-        self._topics = TopicMaps({})
         self.wills = Wills()
+        self._drops_unauthorized = drops_unauthorized
         self._offering = Offering(name)
-        self._hub = Hub()
+        self.bridge: Bridge[Shared] = Bridge(
+            name,
+            router,
+            configserv,
+            credential,
+            make=self._shared_in,
+            review=self._review,
+            in_use=lambda: {session.login.principal.space for session in self.sessions.values()},
+            addressed=self._on_addresses,
+            authserv=authserv,
+            authserv_tls=authserv_tls,
+            logins=logins,
+            refusals=refusals,
+            followers=followers,
+            traces=traces,
+        )
+        self.access = self.bridge.access
+        self.shared = self.bridge.spaces[DEFAULT_SPACE]
+        self._services = Uplink(self.bridge.hub, *router, name, self._services_up, credential, followers)
 
-        def uplink(shared: Shared, space: str) -> Uplink:
-            container = f"{name}@{space}" if space else name  # links of a container have different names
-            up = partial(self._data_up, shared)
-            return Uplink(self._hub, *router, container, up, credential, followers, traces, space)
-
-        self._uplink = uplink
-        self._data = uplink(self.shared, "")
-        self._services = Uplink(self._hub, *router, name, self._services_up, credential, followers)
-        passwords = None
-        if logins is not None and credential is not None:
-            passwords = PasswordLink(self._hub, *logins, name, credential)
-        key = relay_key_of(credential)
-        self.logins: Authentication | None = None
-        if authserv is not None:
-            self.logins = Authentication(self._hub, *authserv, authserv_tls, name, passwords, key)
-        feeds: list[FollowedFeed[Any]] = [
-            FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
-        ]
-        if authserv is not None:
-            feeds.append(FollowedFeed("permissions/changes", PermissionChanges, self._on_permissions))
-        allowances = self.access.enforcer.allowances
-        self._rates = ClientRates(allowances, time.monotonic)
-        self._feeds = FeedsClient(*configserv, name, feeds, allowances=allowances, credential=credential)
-        self._complete = asyncio.Event()
-        self._addressed = False
-        self._running: list[asyncio.Task[Any]] = []
-        self._uplinks: dict[str, asyncio.Task[Any]] = {}  # those of address spaces but the default one
+    def _shared_in(self, bridge: Bridge[Shared], space: str) -> Shared:
+        if space != DEFAULT_SPACE:
+            return self.shared.in_space(space)
+        return Shared(
+            self.control,
+            bridge.access,
+            drops_unauthorized=self._drops_unauthorized,
+            refusals=bridge.refusals,
+            attach=self._attach,
+        )
 
     # for the process
 
     def start(self) -> None:
         """Connects, and stays connected until `close`."""
-        for work, what in (
-            (self._data.run(), "the connection for messages"),
-            (self._services.run(), "the connection to the services"),
-            (self._feeds.run(), "the feeds"),
-            (self._tick(), "the ticks of the lanes"),
-            (self.audit.run(), "audit of logins"),
-        ):
-            self._running.append(runner.spawn(work, what))
+        self.bridge.start()
+        self.bridge.run(self._services.run(), "the connection to the services")
 
     async def close(self) -> None:
         """As interfaces.Backend."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING):
-                while self.control.unanswered or self.wills.waiting or self._busy:
+                while self.control.unanswered or self.wills.waiting or self.bridge.busy:
                     await asyncio.sleep(0.02)
-        self.audit.write_repeated()
-        self.shared.refusals.write_repeated()
-        running = (*self._running, *self._uplinks.values(), *self.shared.tasks)
-        for task in running:
+        tasks = list(self.shared.tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    @property
-    def _busy(self) -> bool:
-        return any(each.publishing.busy for each in self.spaces.values())
+        await self.bridge.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def state(self) -> tuple[bool, str]:
         """As interfaces.Backend."""
@@ -178,19 +154,13 @@ class AmqpBackend:
         ready = not missing
         if ready and not self.wills.ready:
             missing = "no client with a will is accepted: the last-will service is not reached"
-        if self.logins is not None and self.logins.trouble:
-            missing = missing or f"the last login has failed: {self.logins.trouble}"
-        return ready, "; ".join(filter(None, (missing, self._hub.trouble)))
+        missing = missing or self.bridge.hints()
+        return ready, "; ".join(filter(None, (missing, self.bridge.hub.trouble)))
 
     def _missing(self) -> str:
-        for task in (*self._running, *self._uplinks.values()):
-            if task.done():
-                return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
-        if not self._complete.is_set():
-            return "waits for the addresses of the configuration service"
-        if not self.access.users.known:
-            return "waits for the permissions of the configuration service"
-        if not self._data.connected or not self._services.connected:
+        if missing := self.bridge.missing():
+            return missing
+        if not self._services.connected:
             return "the router is not reached"
         if not self.control.ready:
             return "the subscription service is not reached"
@@ -201,7 +171,7 @@ class AmqpBackend:
         clients = Tally(session.login.principal.space for session in self.sessions.values())
         in_spaces = {
             space: {"clients": clients[space], "publishOut": each.delivered}
-            for space, each in self.spaces.items()
+            for space, each in self.bridge.spaces.items()
             if space != DEFAULT_SPACE
         }
         body = Statistics(gateway=self.name, since=since, values=dict(counters), in_spaces=in_spaces)
@@ -213,7 +183,7 @@ class AmqpBackend:
     def families(self) -> Iterator[Metric]:
         """As interfaces.Backend."""
         counters = self.shared.publishing.counters
-        spaces = list(self.spaces.items())
+        spaces = list(self.bridge.spaces.items())
         open_sessions = Tally(session.login.principal.space for session in self.sessions.values())
         yield gauge(
             "mqtt_sessions",
@@ -222,7 +192,7 @@ class AmqpBackend:
         )
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [
-            ({"direction": "in"}, sum(each.publishing.links for each in self.spaces.values())),
+            ({"direction": "in"}, sum(each.publishing.links for each in self.bridge.spaces.values())),
             ({"direction": "out"}, sum(each.links for each in self.sessions.values())),
         ]
         yield gauge("mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
@@ -271,23 +241,13 @@ class AmqpBackend:
             single(self.access.dropped),
         )
         yield from self.shared.refusals.families()
-        if self.logins is not None:
-            yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.logins.waiting))
-            outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.logins.outcomes.items())]
+        if self.bridge.logins is not None:
+            yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.bridge.logins.waiting))
+            outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.bridge.logins.outcomes.items())]
             yield counter("mqtt_logins_total", "Logins of clients.", outcomes)
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(lanes.TICK)
-            for each in self.spaces.values():
-                each.publishing.tick()
-            self.shared.refusals.tick()
-            self._rates.tick()
-
-    def _on_addresses(self, body: Addresses) -> None:
-        self._topics = topics = TopicMaps(body.addresses, body.leaving or None)
-        for space, shared in self.spaces.items():
-            shared.set_topics(topics.of(space))
+    def _on_addresses(self) -> None:
+        topics = self.bridge.topics
         for session in list(self.sessions.values()):
             try:
                 session.set_topics(topics.of(session.login.principal.space))
@@ -295,22 +255,6 @@ class AmqpBackend:
                     self._revoke(session, f"no permission to receive from {ended[0][:100]!r}")
             except Exception as error:
                 session.failed(error)
-        if self.access.users.known:
-            self._complete.set()
-        self._addressed = True
-
-    def _on_permissions(self, body: PermissionChanges) -> None:
-        concerned = self.access.enforcer.take(body)
-        if self._addressed:
-            self._complete.set()
-        self.shared.spawn(self._review_all(concerned))
-
-    async def _review_all(self, clients: Sequence[str]) -> None:
-        for number, client_id in enumerate(clients, 1):
-            self._review(client_id)
-            if not number % SLICE:
-                await asyncio.sleep(0)
-        self._leave_spaces()
 
     def _review(self, client_id: str) -> None:
         """Apply the permissions that are in force now to a client whose session may be open."""
@@ -344,11 +288,8 @@ class AmqpBackend:
         if session.client is not None:
             session.client.disconnect(reasons.NOT_AUTHORIZED, reason)
 
-    def _data_up(self, shared: Shared, connection: Connection) -> None:
-        shared.publishing.up(connection)
-        shared.receiving = connection.begin()
-        shared.reached.set()
-        for session in [each for each in self.sessions.values() if each.login.principal.space == shared.space]:
+    def _attach(self, space: str) -> None:
+        for session in [each for each in self.sessions.values() if each.login.principal.space == space]:
             try:
                 session.attach()
             except Exception as error:
@@ -363,103 +304,38 @@ class AmqpBackend:
 
     async def admit(self, request: Request, wanted: Callable[[], bool], ask: Ask) -> Request:
         """As interfaces.Backend. Raises Refused."""
-        login, data = NOBODY, None
-        if self.logins is not None:
-            await self._configured()
-        space = request.asked.space or self.access.users.hosts.get(request.asked.host)
-        if self.logins is not None and self._needs_login(request, space):
-            if request.auth_method is not None:
-                attempt = request.auth_method, request.auth_data
-                login, data = await self.logins.exchange(*attempt, ask, request.peer, wanted, space)
-            else:
-                login = await self._login(self.logins, request, wanted, space)
-        elif request.auth_method is not None:
-            raise Refused(reasons.BAD_AUTHENTICATION_METHOD, "there are no users")
-        if request.any_site and login.principal.name == ANONYMOUS:
-            text = "web pages that were fetched without TLS log in, unless --allowed-origin has their origin"
-            raise Refused(reasons.NOT_AUTHORIZED, text)
+        attempt = LoginAttempt(
+            peer=request.peer,
+            space=request.asked.space,
+            host=request.asked.host,
+            username=request.username,
+            password=request.password,
+            certificate=request.certificate,
+            method=request.auth_method,
+            data=request.auth_data,
+            any_site=request.any_site,
+        )
+        with _answered():
+            login, data = await self.bridge.admission.admit(attempt, wanted, ask)
         client = owned(login.principal, request.client_id)
         return structs.replace(request, client_id=client, password=None, username=None, login=login, auth_data=data)
 
-    def _needs_login(self, request: Request, space: str | None) -> bool:
-        """Return whether the client has to prove who it is: the address space that it means has users. `space`: the one
-        that it has chosen by its connection, None: its user name says it."""
-        users = self.access.users
-        if not users.is_open(space or DEFAULT_SPACE):
-            return True
-        if space is not None or not users.hosts:
-            return False
-        name, _, end = (request.username or "").rpartition("@")
-        return request.auth_method is not None or (bool(name) and end != DEFAULT_SPACE and users.has_space(end))
-
-    async def _login(
-        self, logins: Authentication, request: Request, wanted: Callable[[], bool], space: str | None
-    ) -> Login:
-        certificate = request.certificate
-        if certificate is not None and request.password is None and request.username in (None, certificate.user):
-            return self._by_certificate(logins, certificate, request.peer, space or DEFAULT_SPACE)
-        if request.username is not None:
-            return await logins.login(request.username, request.password or b"", request.peer, wanted, space)
-        if request.password is not None:
-            raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, "a password needs a user name")
-        nobody = NOBODY if space is None else Login(Principal(ANONYMOUS, space=space))
-        if reason := self.access.users.loss(nobody):
-            raise Refused(reasons.NOT_AUTHORIZED, reason)
-        return nobody
-
-    def _by_certificate(self, logins: Authentication, certificate: Certified, peer: str, space: str) -> Login:
-        user = certificate.user
-        login = self.access.users.by_certificate(user, space) if user else None
-        logins.outcomes["refused" if login is None else "accepted"] += 1
-        whose = Principal(user, space=space).full_name if user else None
-        self.audit.note(whose, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None, space=space)
-        if login is None:
-            raise Refused(reasons.NOT_AUTHORIZED, certificate.problem or "the certificate names no user that is known")
-        return login
-
-    async def _configured(self) -> None:
-        if self._complete.is_set():
-            return
-        try:
-            async with asyncio.timeout(OPENING):
-                await self._complete.wait()
-        except TimeoutError:
-            raise Refused(reasons.SERVER_UNAVAILABLE, "the configuration is not known yet") from None
-
     async def open(self, request: Request, client: Client) -> Session:
         """As interfaces.Backend. Raises Refused."""
-        await self._configured()
         login: Login = request.login or NOBODY
-        await self.access.room(login)
-        self.access.hold(login, request.client_id)
+        with _answered():
+            await self.bridge.configured()
+            await self.access.room(login)
+            self.access.hold(login, request.client_id)
         try:
             return await self._open(request, client, login)
         finally:
             if request.client_id not in self.sessions:
                 self.access.enforcer.leave(request.client_id, login)
 
-    def _shared_in(self, space: str) -> Shared:
-        """Return the state of the sessions of an address space, which has a connection to the router of its own."""
-        found = self.spaces.get(space)
-        if found is None:
-            found = self.spaces[space] = self.shared.in_space(space, self._topics.of(space))
-            self._uplinks[space] = runner.spawn(self._uplink(found, space).run(), f"the connection for {space}")
-        return found
-
-    def _leave_spaces(self) -> None:
-        """End the connections of address spaces that are gone."""
-        used = {session.login.principal.space for session in self.sessions.values()}
-        for space in [each for each in self._uplinks if each not in used and not self.access.users.has_space(each)]:
-            self._uplinks.pop(space).cancel()
-            del self.spaces[space]
-
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
-        shared = self._shared_in(login.principal.space)
-        try:
-            async with asyncio.timeout(OPENING):
-                await shared.reached.wait()
-        except TimeoutError:
-            raise Refused(reasons.SERVER_UNAVAILABLE, "the router is not reached") from None
+        with _answered():
+            shared = await self.bridge.in_space(login.principal.space)
         will, will_to = None, ""
         if request.will is not None:
             self._check_will_size(request.will, login.principal.space)
@@ -479,7 +355,7 @@ class AmqpBackend:
         except (Refused, asyncio.CancelledError):
             self.control.close(Close(client=request.client_id, epoch=reply.epoch))
             raise
-        kind = MqttSession if shared.space == DEFAULT_SPACE else partial(MeteredSession, self._rates)
+        kind = MqttSession if shared.space == DEFAULT_SPACE else partial(MeteredSession, self.bridge.rates)
         session = kind(shared, request, client, reply, self._closed, login, will_to)
         self.sessions[request.client_id] = session
         self.access.enforcer.enter(request.client_id, login, SKEW)
@@ -534,7 +410,7 @@ class AmqpBackend:
             return await self.control.request("open", body, OpenReply, OPENING)
         except RequestFailed as failed:
             reason = failed.reason if failed.reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
-            raise Refused(reason, self._topics.of(login.principal.space).relative(failed.text)) from None
+            raise Refused(reason, self.bridge.topics.of(login.principal.space).relative(failed.text)) from None
 
     def _closed(self, session: MqttSession, ending: Ending, expiry: int | None, sent: Sequence[Outgoing]) -> None:
         """Settle the will of a session that has ended, then close the session at the subscription service."""
@@ -602,6 +478,15 @@ class AmqpBackend:
         session = self.sessions.get(client)
         if session is not None and session.epoch == epoch:
             session.failed(error)
+
+
+@contextlib.contextmanager
+def _answered() -> Iterator[None]:
+    """Make reason codes of CONNACK of refusals."""
+    try:
+        yield
+    except ClientRefused as refused:
+        raise Refused(REASONS_OF_REFUSAL[refused.refusal], refused.text) from None
 
 
 def _reason(code: int) -> str:

@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from enmasse.amqp.connection import Connection
 from enmasse.amqp.session import Session as AmqpSession
+from enmasse.bridge.client_access import ClientAccess
 from enmasse.bridge.lanes import Counters
 from enmasse.bridge.publishing import Publishing
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMap
-from services.mqtt_gateway.amqp.access import ClientAccess
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.session_service import Control
 
@@ -23,7 +24,8 @@ from services.mqtt_gateway.amqp.session_service import Control
 class Shared:
     """`receiving`: on which sessions attach their links, None without a connection; `control`: the conversation with
     the subscription service; `access`: permissions; `drops_unauthorized`: messages of clients of 3.1.1 that are
-    not allowed are dropped. `space`: whose topics these are; `counters`: of the messages from clients of all."""
+    not allowed are dropped. `space`: whose topics these are; `counters`: of the messages from clients of all.
+    `attach` has the sessions of the space attach their links."""
 
     def __init__(
         self,
@@ -34,7 +36,9 @@ class Shared:
         refusals: Refusals | None = None,
         space: str = DEFAULT_SPACE,
         counters: Counters | None = None,
+        attach: Callable[[str], None] = lambda space: None,
     ) -> None:
+        self._attach = attach
         self.space = space
         self.control = control
         self.access = access
@@ -54,7 +58,7 @@ class Shared:
         self.delivered = 0
         self.tasks: set[asyncio.Future[Any]] = set()
 
-    def in_space(self, space: str, topics: TopicMap) -> Shared:
+    def in_space(self, space: str) -> Shared:
         """Return the state of the sessions of another address space."""
         found = Shared(
             self.control,
@@ -63,10 +67,17 @@ class Shared:
             refusals=self.refusals,
             space=space,
             counters=self.publishing.counters,
+            attach=self._attach,
         )
         found.tasks = self.tasks
-        found.set_topics(topics)
         return found
+
+    def up(self, connection: Connection) -> None:
+        """There is a new connection to the router."""
+        self.publishing.up(connection)
+        self.receiving = connection.begin()
+        self.reached.set()
+        self._attach(self.space)
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from enmasse.bridge.client_refused import Refusal
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.interfaces import UNKNOWN
@@ -24,6 +25,17 @@ _OF_OUTCOME: Final = {
     MessageOutcome.UNAVAILABLE: UNKNOWN,  # a refusal is final, and some clients take it for an acknowledgement
     MessageOutcome.UNKNOWN: UNKNOWN,
 }
+
+REASONS_OF_REFUSAL: Final = {
+    Refusal.CREDENTIALS: reasons.BAD_USER_NAME_OR_PASSWORD,
+    Refusal.METHOD: reasons.BAD_AUTHENTICATION_METHOD,
+    Refusal.NOT_ALLOWED: reasons.NOT_AUTHORIZED,
+    Refusal.BUSY: reasons.SERVER_BUSY,
+    Refusal.AWAY: reasons.SERVER_UNAVAILABLE,
+    Refusal.QUOTA: reasons.QUOTA_EXCEEDED,
+    Refusal.RATE: reasons.CONNECTION_RATE_EXCEEDED,
+}
+"""Reason codes of CONNACK."""
 
 
 def reason_of(condition: str) -> int:

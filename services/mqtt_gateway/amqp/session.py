@@ -25,7 +25,6 @@ from enmasse.model.sessions import Outgoing
 from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
-from services.mqtt_gateway.amqp.access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
@@ -33,6 +32,7 @@ from services.mqtt_gateway.amqp.mapping import TopicRoute, sealed
 from services.mqtt_gateway.amqp.outcome_reasons import reason_of_outcome
 from services.mqtt_gateway.amqp.session_service import PacketIdOutcome, PacketIds, RequestFailed
 from services.mqtt_gateway.amqp.sources import SessionSource, held
+from services.mqtt_gateway.amqp.topic_access import NotAllowed, may_have_replies, ways
 from services.mqtt_gateway.interfaces import (
     BRIDGE_STATE,
     Client,

@@ -19,14 +19,13 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import PlainClient, SaslClient
+from enmasse.bridge.client_refused import Ask, ClientRefused, Refusal
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.logs import log as logs
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.mqtt import reasons
-from services.mqtt_gateway.interfaces import Ask, Refused
 
 log = logs.get(part="logins")
 
@@ -61,9 +60,9 @@ class _Line:
 
     @asynccontextmanager
     async def place(self, address: str) -> AsyncIterator[None]:
-        """Wait for a place. Raises Refused if too many wait."""
+        """Wait for a place. Raises ClientRefused if too many wait."""
         if self.waiting >= WAITING:
-            raise Refused(reasons.SERVER_BUSY, "too many clients log in")
+            raise ClientRefused(Refusal.BUSY, "too many clients log in")
         slots, users = self._addresses.setdefault(address, (asyncio.Semaphore(self._of_address), set()))
         mark = object()
         users.add(mark)
@@ -149,7 +148,7 @@ class Authentication:
         self, user: str, password: bytes, peer: str, wanted: Callable[[], bool], space: str | None = None
     ) -> Login:
         """Prove a user name and password. `peer`: host:port of the client; `wanted`: whether it is still there;
-        `space`: address space that it has chosen, None: its name says it. Raises Refused."""
+        `space`: address space that it has chosen, None: its name says it. Raises ClientRefused."""
         link = self._link
         try:
             mechanism = PlainClient(user, text := password.decode())
@@ -157,7 +156,7 @@ class Authentication:
                 raise ValueError
         except ValueError:
             self.outcomes["refused"] += 1
-            raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
+            raise ClientRefused(Refusal.CREDENTIALS, _BAD) from None
         attempt = (
             partial(self._ask, mechanism, None, space) if link is None else partial(_checked, link, user, text, space)
         )
@@ -174,9 +173,9 @@ class Authentication:
         space: str | None = None,
     ) -> tuple[Login, bytes | None]:
         """Relay the messages of a SCRAM mechanism, of which `data` is the first, to and from a client by `ask`. Return
-        the user, and the last message of the service, its own proof. `space`: as in `login`. Raises Refused."""
+        the user, and the last message of the service, its own proof. `space`: as in `login`. Raises ClientRefused."""
         if data is not None and len(data) > LONGEST:
-            raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+            raise ClientRefused(Refusal.CREDENTIALS, _BAD)
         relay = _Relay(method, data)
         return await self._tried(self._exchanges, peer, wanted, partial(self._ask, relay, ask, space))
 
@@ -191,15 +190,15 @@ class Authentication:
         try:
             async with asyncio.timeout(PATIENCE), line.place(host):
                 if not wanted():
-                    raise Refused(reasons.SERVER_BUSY)
+                    raise ClientRefused(Refusal.BUSY)
                 found = await attempt(host)
-        except Refused as refusal:
-            if refusal.reason == reasons.BAD_USER_NAME_OR_PASSWORD:
+        except ClientRefused as error:
+            if error.refusal is Refusal.CREDENTIALS:
                 self.outcomes["refused"] += 1
             raise
         except (AmqpError, OSError, TimeoutError) as error:
             self._failed(str(error) or "no answer in time")
-            raise Refused(reasons.SERVER_UNAVAILABLE, _AWAY) from None
+            raise ClientRefused(Refusal.AWAY, _AWAY) from None
         self.outcomes["accepted"] += 1
         self.trouble = ""
         return found
@@ -207,7 +206,7 @@ class Authentication:
     async def _ask(
         self, mechanism: PlainClient | _Relay, ask: Ask | None, space: str | None, host: str
     ) -> tuple[Login, bytes | None]:
-        """Return the user, as the service states it. Raises Refused, AmqpError, OSError, TimeoutError."""
+        """Return the user, as the service states it. Raises ClientRefused, AmqpError, OSError, TimeoutError."""
         sasl = SaslClient([mechanism], relayed_host_name(space or DEFAULT_SPACE, host, self._relay_key))
         answer = _Answer()
         connection = Connection(
@@ -228,7 +227,7 @@ class Authentication:
         except AmqpError as error:
             wrong = isinstance(error, LoginError) and error.code == SASL_AUTH
             if wrong or (sasl.done and error.condition == UNAUTHORIZED_ACCESS):
-                raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD) from None
+                raise ClientRefused(Refusal.CREDENTIALS, _BAD) from None
             raise
         finally:
             answer.properties.cancel()
@@ -243,10 +242,10 @@ class Authentication:
 
 
 async def _checked(link: PasswordLink, user: str, password: str, space: str | None, host: str) -> tuple[Login, None]:
-    """Return the user, if the password is right. Raises Refused, AmqpError, OSError, TimeoutError."""
+    """Return the user, if the password is right. Raises ClientRefused, AmqpError, OSError, TimeoutError."""
     answer = await link.ask(user, password, host, space)
     if answer.outcome == "refused":
-        raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+        raise ClientRefused(Refusal.CREDENTIALS, _BAD)
     if answer.outcome == "unavailable":
         raise AmqpError(PRECONDITION_FAILED, "the authentication service cannot check passwords now")
     return answer.login, None
@@ -257,9 +256,9 @@ async def _response(ask: Ask, challenge: bytes) -> bytes:
         async with asyncio.timeout(RESPONSE):
             found = await ask(challenge)
     except TimeoutError:
-        raise Refused(reasons.NOT_AUTHORIZED, "no response to a challenge") from None
+        raise ClientRefused(Refusal.NOT_ALLOWED, "no response to a challenge") from None
     if len(found) > LONGEST:
-        raise Refused(reasons.BAD_USER_NAME_OR_PASSWORD, _BAD)
+        raise ClientRefused(Refusal.CREDENTIALS, _BAD)
     return found
 
 

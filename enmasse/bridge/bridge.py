@@ -1,0 +1,258 @@
+"""Common half of a gateway: connections to the router, one for each address space, feeds, logins and rates of clients.
+
+State that a gateway has of an address space (`GatewaySpace`) is made with the first client of the space, and ends when
+the space is gone and no client of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from enmasse.aio.feeds import FeedsClient
+from enmasse.aio.live_follower import LiveLink
+from enmasse.aio.transport import Hub
+from enmasse.amqp.connection import Connection
+from enmasse.bridge.authentication import Authentication
+from enmasse.bridge.client_access import ClientAccess
+from enmasse.bridge.client_logins import ClientLogins
+from enmasse.bridge.client_rates import ClientRates
+from enmasse.bridge.client_refused import ClientRefused, Refusal
+from enmasse.bridge.lanes import TICK
+from enmasse.bridge.password_link import PasswordLink
+from enmasse.bridge.publishing import Publishing
+from enmasse.bridge.uplink import Uplink
+from enmasse.identity.login_audit import LoginAudit
+from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
+from enmasse.identity.refused import Refusals
+from enmasse.logs import log as logs
+from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.topic_map import TopicMap, TopicMaps
+from enmasse.process import runner
+
+if TYPE_CHECKING:
+    from enmasse.tracing.spans import Tracing
+
+PATIENCE: Final = 8.0
+"""Seconds that a client waits until addresses and users are known, and the router is reached."""
+SLICE: Final = 200
+"""Clients that are looked at in a turn of the loop when permissions have changed."""
+
+
+class GatewaySpace(Protocol):
+    """State that a gateway has of an address space. `reached`: the router was reached once."""
+
+    @property
+    def publishing(self) -> Publishing[Any]: ...
+    @property
+    def reached(self) -> asyncio.Event: ...
+
+    def up(self, connection: Connection) -> None:
+        """There is a new connection to the router."""
+
+    def set_topics(self, topics: TopicMap) -> None:
+        """Other addresses are configured."""
+
+
+S = TypeVar("S", bound=GatewaySpace)
+
+
+class Bridge(Generic[S]):
+    """`name`: of the gateway, in the whole suite. `router`, `configserv`, `authserv`: host and port; without `authserv`
+    clients need not log in, and may do everything. `logins`: where passwords are checked. `make` returns the state of
+    an address space; `review` looks at a client again whose login or rights may be others now; `in_use` returns the
+    address spaces that have clients; `addressed` is called when other addresses are configured."""
+
+    def __init__(
+        self,
+        name: str,
+        router: tuple[str, int],
+        configserv: tuple[str, int],
+        credential: AnyCredential | None,
+        *,
+        make: Callable[[Bridge[S], str], S],
+        review: Callable[[str], None],
+        in_use: Callable[[], Collection[str]],
+        addressed: Callable[[], None] = lambda: None,
+        authserv: tuple[str, int] | None = None,
+        authserv_tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        logins: tuple[str, int] | None = None,
+        refusals: Refusals | None = None,
+        followers: set[LiveLink] | None = None,
+        traces: Tracing | None = None,
+    ) -> None:
+        self.name = name
+        self.hub = Hub()
+        self.access = ClientAccess(authserv is not None, review)
+        self.audit = LoginAudit(time.monotonic)
+        """Logins by certificate; the authentication service has the others."""
+        self.refusals = refusals or Refusals(time.monotonic)
+        self.topics = TopicMaps({})
+        self.spaces: dict[str, S] = {}
+        """State of each address space that has, or had, clients."""
+        self._make = make
+        self._review = review
+        self._in_use = in_use
+        self._addressed_now = addressed
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+        def uplink(up: Callable[[Connection], None], space: str = "") -> Uplink:
+            container = f"{name}@{space}" if space else name  # links of a container have different names
+            return Uplink(self.hub, *router, container, up, credential, followers, traces, space)
+
+        self._uplink = uplink
+        found = self.spaces[DEFAULT_SPACE] = make(self, DEFAULT_SPACE)
+        self._data = uplink(found.up)
+        passwords = None
+        if logins is not None and credential is not None:
+            passwords = PasswordLink(self.hub, *logins, name, credential)
+        checked: Authentication | None = None
+        if authserv is not None:
+            key = relay_key_of(credential)
+            checked = Authentication(self.hub, *authserv, authserv_tls, name, passwords, key)
+        self.logins = checked
+        self.admission = ClientLogins(self.access, self.audit, checked, self.configured)
+        feeds: list[FollowedFeed[Any]] = [
+            FollowedFeed("addresses/changes", AddressChanges, completed(self._on_addresses))
+        ]
+        if authserv is not None:
+            feeds.append(FollowedFeed("permissions/changes", PermissionChanges, self._on_permissions))
+        self.allowances = self.access.enforcer.allowances
+        self.rates = ClientRates(self.allowances, time.monotonic)
+        self._feeds = FeedsClient(*configserv, name, feeds, allowances=self.allowances, credential=credential)
+        self._complete = asyncio.Event()
+        self._addressed = False
+        self._running: list[asyncio.Task[Any]] = []
+        self._uplinks: dict[str, asyncio.Task[Any]] = {}  # those of address spaces but the default one
+
+    # for the process
+
+    def start(self) -> None:
+        """Connects, and stays connected until `close`."""
+        for work, what in (
+            (self._data.run(), "the connection for messages"),
+            (self._feeds.run(), "the feeds"),
+            (self._tick(), "the ticks of the lanes"),
+            (self.audit.run(), "audit of logins"),
+        ):
+            self.run(work, what)
+
+    def run(self, work: Coroutine[Any, Any, Any], what: str) -> None:
+        """Run this until `close`; the gateway is not ready once it has ended."""
+        self._running.append(runner.spawn(work, what))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this in a task of its own; an error is logged."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logs.get().error("gateway.request.failed", exc_info=task.exception())
+
+    async def close(self) -> None:
+        """End all connections."""
+        self.audit.write_repeated()
+        self.refusals.write_repeated()
+        running = (*self._running, *self._uplinks.values(), *self._tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    @property
+    def busy(self) -> bool:
+        """A message waits, or has no outcome yet."""
+        return any(each.publishing.busy for each in self.spaces.values())
+
+    def missing(self) -> str:
+        """Return why clients cannot be served; empty if they can."""
+        for task in (*self._running, *self._uplinks.values()):
+            if task.done():
+                return f"{task.get_name()} ended by an error, which is in the log: restart this gateway"
+        if not self._complete.is_set():
+            return "waits for the addresses of the configuration service"
+        if not self.access.users.known:
+            return "waits for the permissions of the configuration service"
+        if not self._data.connected:
+            return "the router is not reached"
+        return ""
+
+    def hints(self) -> str:
+        """Return what a person should know of the logins of a gateway that is ready."""
+        return (
+            ""
+            if self.logins is None or not self.logins.trouble
+            else f"the last login has failed: {self.logins.trouble}"
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            for each in self.spaces.values():
+                each.publishing.tick()
+            self.refusals.tick()
+            self.rates.tick()
+
+    # configuration
+
+    async def configured(self) -> None:
+        """Wait until addresses and users are known. Raises ClientRefused."""
+        if self._complete.is_set():
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._complete.wait()
+        except TimeoutError:
+            raise ClientRefused(Refusal.AWAY, "the configuration is not known yet") from None
+
+    def _on_addresses(self, body: Addresses) -> None:
+        self.topics = topics = TopicMaps(body.addresses, body.leaving or None)
+        for space, state in self.spaces.items():
+            state.set_topics(topics.of(space))
+        self._addressed_now()
+        if self.access.users.known:
+            self._complete.set()
+        self._addressed = True
+
+    def _on_permissions(self, body: PermissionChanges) -> None:
+        concerned = self.access.enforcer.take(body)
+        if self._addressed:
+            self._complete.set()
+        self.spawn(self._review_all(concerned))
+
+    async def _review_all(self, clients: Sequence[str]) -> None:
+        for number, client in enumerate(clients, 1):
+            self._review(client)
+            if not number % SLICE:
+                await asyncio.sleep(0)
+        self._leave_spaces()
+
+    # address spaces
+
+    async def in_space(self, space: str) -> S:
+        """Return the state of an address space, which has a connection to the router of its own, once that was
+        reached. Raises ClientRefused."""
+        found = self.spaces.get(space)
+        if found is None:
+            found = self.spaces[space] = self._make(self, space)
+            found.set_topics(self.topics.of(space))
+            self._uplinks[space] = runner.spawn(self._uplink(found.up, space).run(), f"the connection for {space}")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await found.reached.wait()
+        except TimeoutError:
+            raise ClientRefused(Refusal.AWAY, "the router is not reached") from None
+        return found
+
+    def _leave_spaces(self) -> None:
+        """End the connections of address spaces that are gone."""
+        used = set(self._in_use())
+        for space in [each for each in self._uplinks if each not in used and not self.access.users.has_space(each)]:
+            self._uplinks.pop(space).cancel()
+            del self.spaces[space]
