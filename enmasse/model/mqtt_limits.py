@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+MOST_GATEWAYS = 64
+"""MQTT gateways that share ports: of a suite, or of an address space."""
 Count = Annotated[int, Meta(ge=1)]
 NEVER = 0xFFFFFFFF
 U16 = Annotated[int, Meta(ge=1, le=65535)]

@@ -16,6 +16,7 @@ from enmasse.engines.program import Program, Spec
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
+from enmasse.model.mqtt_limits import MOST_GATEWAYS
 from enmasse.process.service_table import SERVICES
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
@@ -60,7 +61,6 @@ WRITE_AGAIN = 1.0
 """Seconds until a failed write of the files for other processes is repeated, for example on a full disk."""
 PATIENCE = 20.0
 """Seconds until progress of the start is reported."""
-MOST_GATEWAYS = 64
 STOP_ORDER = (
     (SPARK,),
     *(
@@ -233,7 +233,7 @@ class Supervisor:
             self._start_authserv()
         self._routers.start()
         if self.options.has_mqtt:
-            self._gateways.start()
+            self._start_gateways()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         if self.options.pipeline is not None:
@@ -255,6 +255,13 @@ class Supervisor:
             if self._web is not None:
                 self._web.close()
             self._ports.close()
+
+    def _start_gateways(self) -> None:
+        wanted = self.options.gateways
+        accepted, reason = (True, "") if wanted is None else self._gateways.scale(wanted)
+        if not accepted:
+            self._say_once(f"--gateways {wanted}: {reason}")
+        self._gateways.start()
 
     async def _keep_certificates(self) -> None:
         from enmasse.supervisor.plan import suite_ca  # its libraries take time and memory

@@ -99,6 +99,31 @@ def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path
         assert gateways(up) == ["mqtt_gateway-0"]
 
 
+def test_their_number_is_set_at_the_start(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path, ENMASSE_GATEWAYS="3") as up:
+        up.until_ready()
+        assert gateways(up) == [f"mqtt_gateway-{number}" for number in range(3)]
+        scale(up, 2)
+        wait_for(lambda: len(gateways(up)) == 2)
+        assert up.end() == 0
+    with start(empty_config, tmp_path) as up:
+        up.until_ready()
+        assert gateways(up) == ["mqtt_gateway-0", "mqtt_gateway-1"], "as in the last run"
+        assert up.end() == 0
+    with start(empty_config, tmp_path, ENMASSE_GATEWAYS="1") as up:
+        up.until_ready()
+        assert gateways(up) == ["mqtt_gateway-0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [(("--gateways", "0"), "1<=x<=64"), (("--gateways", "2", "--without", "mqtt"), "leave --gateways out")],
+)
+def test_a_number_of_gateways_that_cannot_be(options: tuple[str, ...], what: str) -> None:
+    done = enmasse("up", *options)
+    assert done.returncode == 2 and what in " ".join(done.stderr.split())
+
+
 def test_without_mqtt_and_with_redis(empty_config: Path, tmp_path: Path) -> None:
     with Up(empty_config, tmp_path / "data", fake=True) as up:
         up.feed()

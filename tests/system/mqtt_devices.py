@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from paho.mqtt.client import Client, MQTTv5, MQTTv311
@@ -127,8 +127,9 @@ def publishing(devices: list[Device], topic: str) -> Iterator[list[Publisher]]:
             publisher.stop()
 
 
-def exactly_once(suite: Suite, topic: str, kill: Callable[[str], object]) -> None:
-    """Publishers and readers of both versions; the topic's broker, the subscription service and the router are killed.
+def exactly_once(suite: Suite, topic: str, kill: Callable[[str], object], more: Sequence[str] = ()) -> None:
+    """Publishers and readers of both versions; the topic's broker, the subscription service, the router and `more`
+    processes are killed.
 
     Everything is acknowledged, and every session has everything once, also that of a client which is away.
     """
@@ -142,7 +143,7 @@ def exactly_once(suite: Suite, topic: str, kill: Callable[[str], object]) -> Non
         away.close()
         with publishing(publishers, topic) as work:
             wait_for("more than a link's first credit arrives", lambda: len(reader.got) > 300, PATIENCE)
-            for name in (carrier(suite, topic)["name"], "subserv", "router-0"):
+            for name in (carrier(suite, topic)["name"], "subserv", "router-0", *more):
                 before = len(reader.got)
                 kill(name)
                 wait_for("messages arrive", lambda before=before: len(reader.got) > before + SOME, PATIENCE)  # type: ignore[misc]  # mypy infers no type of a lambda's default

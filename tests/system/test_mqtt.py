@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,15 +196,30 @@ def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:
     first.client.loop_stop()
     second = Mqtt("roamer", ports[1])
     assert second.present is True
-    second.close()
+    suite.wait_ready()
+    third = Mqtt("roamer", ports[0])  # while the second one is connected
+    assert third.present is True and second.gone.wait(PATIENCE)
+    assert second.reason.getName() == "Session taken over"
+    second.client.loop_stop()
+    third.close()
     ask(suite, "scale", "mqtt_gateway=1")
     suite.wait_ready()
     assert "exactly one" in ask(suite, "scale", "subserv=2", status=1)
     ask(suite, "subscription", "delete", subscription(suite, "roamer")["id"], "--force")
 
 
-def test_sessions_have_everything_once_over_the_death_of_broker_subserv_and_router(suite: Suite) -> None:
-    exactly_once(suite, "mytopic", lambda name: wait_process(suite, name, kill(suite, name)))
+def test_sessions_have_everything_once_over_the_death_of_each_process(suite: Suite) -> None:
+    """Publishers and readers are at any of three gateways behind one port, and after a kill at another one."""
+    ask(suite, "scale", "mqtt_gateway=3")
+    suite.wait_ready()
+    gateways = [f"mqtt_gateway-{number}" for number in range(3)]
+    exactly_once(suite, "mytopic", lambda name: wait_process(suite, name, kill(suite, name)), gateways)
+    request = urllib.request.Request(f"http://127.0.0.1:{8079 + suite.offset}/metrics", headers=suite.operator_headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        shown = answer.read().decode()
+    assert all(f'enmasse_mqtt_clients{{name="{name}"}}' in shown for name in gateways)
+    ask(suite, "scale", "mqtt_gateway=1")
+    suite.wait_ready()
 
 
 def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem, shown
+from enmasse.model.mqtt_limits import MOST_GATEWAYS
 from enmasse.model.names import DEFAULT_SPACE, space_error
 from enmasse.model.tenants.plans import SpacePlan
 from enmasse.model.values import Wrong
@@ -21,8 +22,6 @@ SpaceType = Literal["standard"]
 MAX_SPACES: Final = 10_000
 MAX_HOSTS: Final = 100
 """Hosts of a space."""
-MAX_GATEWAYS: Final = 64
-"""MQTT gateways of a space's own."""
 FOLDER: Final = "spaces"
 """Folder of the folders of spaces."""
 OWN_FILES: Final = ("addresses.json", "users.json", "issuers.json")
@@ -96,7 +95,7 @@ def _space(entry: Any, plans: Mapping[str, SpacePlan]) -> Space:
         "type": _type,
         "plan": lambda value: _plan(value, plans),
         "hosts": _hosts,
-        "gateways": lambda value: values.whole(value, 1, MAX_GATEWAYS),
+        "gateways": lambda value: values.whole(value, 1, MOST_GATEWAYS),
     }
     return Space(**values.members(entry, checks))
 

@@ -106,6 +106,8 @@ class Options:
     """File with the authority of clients' certificates; None: clients are not asked for one."""
     metrics_addresses: int = METRICS_ADDRESSES
     """Addresses with metrics of their own; the others are counted together."""
+    gateways: int | None = None
+    """Number of MQTT gateways, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
 

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def main() -> None:
     cert, key = map(Path, tls) if tls else (None, None)
     without = frozenset() if "FAKE_MQTT" in os.environ else frozenset({"mqtt"})
     options = Options(Path(config), Path(data), int(offset), cert, key, without, os.environ.get("ENMASSE_STORE"))
+    if "ENMASSE_GATEWAYS" in os.environ:
+        options = replace(options, gateways=int(os.environ["ENMASSE_GATEWAYS"]))
 
     async def feed(_: str, __: object) -> FileFeed:
         return FileFeed(options.data / "feed.json")
