@@ -7,6 +7,7 @@ The text is a key towards the services that keep what clients own. In the defaul
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -76,6 +77,14 @@ def owner(name: str) -> Owner:
     except UnicodeDecodeError:  # escapes of a part of a character
         return Owner(ANONYMOUS, name)
     return Owner(found, client, space or DEFAULT_SPACE)
+
+
+def space_of_subscription(kind: str, client: str, names: Sequence[str]) -> str:
+    """Return the address space of a subscription: of its client, else of what its filters match. `kind`: as in
+    enmasse/model/sessions.py."""
+    if kind in ("mqtt", "amqp"):
+        return owner(client).space
+    return space_of(names[0]) if names else DEFAULT_SPACE
 
 
 def space_of_queue(address: str) -> str:

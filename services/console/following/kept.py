@@ -11,7 +11,7 @@ import msgspec
 from enmasse.api.types import Retained, Session, Subscription, Will
 from enmasse.control import ControlConnection, ControlError
 from enmasse.control.jsonmessage import body
-from enmasse.identity.owned import owner
+from enmasse.identity.owned import owner, space_of_subscription
 from enmasse.identity.principal import ANONYMOUS, named
 from enmasse.model import sessions as wire
 from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name, space_of, space_prefix
@@ -56,7 +56,7 @@ class KeptForClients:
 
     async def _all_subscriptions(self) -> dict[str, Subscription]:
         found = await self._service.ask("subscriptions", None, wire.SubscriptionsReply)
-        self._spaces_of_subscriptions = {row.id: space_of_subscription(row) for row in found.subscriptions}
+        self._spaces_of_subscriptions = {row.id: _space(row) for row in found.subscriptions}
         return {row.id: subscription(row) for row in found.subscriptions}
 
     async def _all_retained(self) -> dict[str, Retained]:
@@ -88,13 +88,6 @@ def space_of_client(client: str) -> str:
     return owner(client).space
 
 
-def space_of_subscription(row: wire.SubscriptionRow) -> str:
-    """Return the address space of a subscription: of its client, else of what its filters match."""
-    if row.kind in ("mqtt", "amqp"):
-        return space_of_client(row.client)
-    return space_of(row.names[0]) if row.names else DEFAULT_SPACE
-
-
 def session(row: wire.SessionRow) -> Session:
     """Return the row of an MQTT session."""
     return Session(
@@ -107,7 +100,7 @@ def session(row: wire.SessionRow) -> Session:
 def subscription(row: wire.SubscriptionRow) -> Subscription:
     """Return the row of a subscription."""
     owned = row.kind in ("mqtt", "amqp")
-    prefix = space_prefix(space_of_subscription(row))
+    prefix = space_prefix(_space(row))
     return Subscription(
         id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
         user=_user(row.client) if owned else None,
@@ -143,6 +136,10 @@ def _will(row: wire.WillRow, space: str) -> Will:
         user=_user(row.client) if row.mqtt else None, topic=row.topic.removeprefix(space_prefix(space)), qos=row.qos,
         retain=row.retain, delay=row.delay, size=row.size, state=row.state, due=row.due,
     )  # fmt: skip
+
+
+def _space(row: wire.SubscriptionRow) -> str:
+    return space_of_subscription(row.kind, row.client, row.names)
 
 
 def _user(client: str) -> str | None:

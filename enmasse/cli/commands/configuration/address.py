@@ -16,6 +16,7 @@ from enmasse.cli.configuration.configured import ContextEntries, Entries, opened
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.model.address_types import TYPES
+from enmasse.model.names import SPACE
 
 
 @click.group(name="address", short_help="List, show, add, change and remove addresses.")
@@ -86,7 +87,7 @@ def list_(
     such as 'orders*' (with * and ?, as names of files in a shell)."""
     _, wanted, running, phase, in_memory = _looked_up(config, offset, place)
     rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
-    rows += [entry for name, entry in running.items() if name not in wanted]  # on their way out
+    rows += [entry for name, entry in running.items() if name not in wanted and not name.startswith(SPACE)]  # leaving
     rows = _chosen(rows, patterns, not_ready, sort)
     if as_json:
         click.echo(json.dumps({"addresses": rows}))

@@ -9,8 +9,9 @@ from enmasse.cli.common import end
 from enmasse.cli.contexts.api_problems import refused
 from enmasse.cli.contexts.console import api, ask, console, items, path
 from enmasse.cli.contexts.contexts import in_force, space
-from enmasse.identity.owned import owned, owner
+from enmasse.identity.owned import owned, owner, space_of_subscription
 from enmasse.identity.principal import ANONYMOUS, named
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     ByClient,
     ByFilter,
@@ -28,9 +29,10 @@ R = TypeVar("R")
 
 
 def subscriptions(offset: int) -> list[SubscriptionRow]:
-    """Return all subscriptions."""
+    """Return the subscriptions of the address space."""
     if in_force() is None and space() is None:
-        return _here(offset, "subscriptions", None, SubscriptionsReply).subscriptions
+        found = _here(offset, "subscriptions", None, SubscriptionsReply).subscriptions
+        return [row for row in found if space_of_subscription(row.kind, row.client, row.names) == DEFAULT_SPACE]
     return [_subscription(row) for row in items(offset, "subscriptions")]
 
 
@@ -55,9 +57,10 @@ def delete(offset: int, id: str) -> None:
 
 
 def sessions(offset: int) -> list[SessionRow]:
-    """Return all MQTT sessions."""
+    """Return the MQTT sessions of the address space."""
     if in_force() is None and space() is None:
-        return _here(offset, "sessions", None, SessionsReply).sessions
+        found = _here(offset, "sessions", None, SessionsReply).sessions
+        return [row for row in found if owner(row.client).space == DEFAULT_SPACE]
     return [
         SessionRow(
             client=row["id"], connected=row["connected"], gateway=row["gateway"], peer=row["peer"],
