@@ -230,6 +230,7 @@ class _Spaces:
         """Find out what is in force with these flavors, of which `clung` stay only for those who use them."""
         self.problems = []
         if self._document is None and self._plans is None and not self._last.spaces and not self._last.plans.any:
+            self.problems += self._without_entry({})
             return
         last = self._last
         plans = tenancy.plans_in_force(self._plans, flavors, last.plans, self.problems)
@@ -261,6 +262,9 @@ class _Spaces:
             if content and split_file(file).space not in (DEFAULT_SPACE, *entries)
         }
         reason = f"there is no valid address space of this name in {SPACES}: add it there, or remove this folder"
+        if self._files.contents.get(SPACES) is None:
+            reason = f"there is no {SPACES}, which names the address spaces: add it with an entry of this name, or "
+            reason += "remove this folder"
         for file in list(self._files.config):
             if (space := split_file(file).space) != DEFAULT_SPACE and space not in entries:
                 del self._files.config[file]
