@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from enmasse.cli.same_suite import typed
 from enmasse.errors import marked
 from enmasse.text import printable
 
@@ -108,7 +109,7 @@ def report(line: str) -> None:
     """Write a line, or several, to stderr. Names and texts in it may be those of others: no character of them moves the
     cursor. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
-        click.echo(_tame(line), err=True)
+        click.echo(_tame(typed(line)), err=True)
 
 
 def say(line: str) -> None:

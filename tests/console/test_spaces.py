@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -191,8 +192,9 @@ def test_a_tenant_has_its_space_and_learns_of_no_other(client: Client, suite: Su
         for path in ("brokers", "routers", "components", "queries"):
             assert boss("GET", path).status == 404
         for path in ("spaces/one", "spaces/four", "plans/small", "flavors/f"):
-            assert boss("PUT", path, {}, If_Match="*").status == 404
-        assert boss("DELETE", "spaces/one", If_Match="*").status == 404
+            assert boss("PUT", path, {}, If_Match="*").status == 403
+        for path in ("spaces/one", "spaces/two", "spaces/four", "plans/small", "flavors/f"):
+            assert "only the operator" in boss("DELETE", path, If_Match="*").body["detail"]
         assert boss("POST", "config", {"kind": "spaces", "set": {"x": {}}}).status == 403
         assert boss("GET", "config").body["files"].keys() <= {
             f"spaces/one/{file}.json" for file in ("addresses", "users", "issuers")
@@ -362,6 +364,65 @@ def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_
     wait_for(lambda: "removed" in run(suite, "space", "show", "shop"), "its queue holds a message")
     assert "thrown away" in run(suite, "space", "remove", "shop", "--force")
     wait_for(lambda: "shop" not in run(suite, "space", "list"), "it is gone")
+
+
+def test_commands_that_a_text_proposes_are_those_that_its_reader_can_type(
+    client: Client, suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = [{"allow": ["view", "manage"], "addresses": ["#"]}]
+    for at, name in (("spaces/one/", "leader"), ("", "keeper")):
+        assert client("PUT", f"{at}users/{name}", {"permissions": everything, "password": PASSWORD}).status == 201
+    assert client("PUT", "spaces/one/addresses/left", QUEUE).status == 201
+    ready(client, "spaces/one/", "left")
+    assert client("POST", "spaces/one/addresses/left/messages", {"body": "kept"}).status == 204
+    assert client("DELETE", "spaces/one/addresses/left", If_Match="*").status == 204
+
+    def proposed(client: Client, at: str) -> str:
+        def found() -> list[str]:
+            return re.findall("`(enmasse [^`]*)`", client("GET", f"{at}addresses/left").body["message"])
+
+        return str(wait_for(found, "the text proposes a command")[0])
+
+    force = "enmasse address remove left --force"
+    assert proposed(client, "spaces/one/") == f"{force} --space one --port-offset {suite.offset}"
+    readers = {"leader@one": ("", force), "keeper": ("spaces/one/", f"{force} --space one")}
+    for user, (at, expected) in readers.items():
+        with Client(suite) as reader:
+            wait_for(lambda reader=reader, user=user: reader.log_in(user, PASSWORD).status == 200, "the user is known")
+            assert proposed(reader, at) == expected
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "pw").write_text(PASSWORD)
+    (tmp_path / "pw").chmod(0o600)
+    adding = ("context", "add", "team", f"http://127.0.0.1:{8080 + suite.offset}", "--user", "leader@one")
+    assert suite.command(*adding, "--password-file", str(tmp_path / "pw")).returncode == 0
+    for words in (
+        ("space", "add", "more"), ("space", "set", "one", "plan=small"), ("space", "remove", "one"),
+        ("flavor", "set", "small-persisted-queue", "BROKERS=2"),
+        ("flavor", "add", "more", "--template", "queue-persisted"),
+        ("flavor", "remove", "small-persisted-topic"),
+    ):  # fmt: skip
+        refused = suite.command(*words, "--context", "team")
+        assert refused.returncode == 1 and "only the operator may do this" in refused.stderr, refused
+    unknown = suite.command("address", "show", "nothing", "--context", "team").stderr
+    assert "`enmasse address list --context team`" in unknown
+    shown = suite.command("address", "list", "--context", "team").stdout
+    assert f"`{force} --context team`" in shown.replace("\n", " "), shown
+    assert suite.command(*f"{force} --context team".split()[1:]).returncode == 0
+    wait_for(lambda: "left" not in names(client, "spaces/one/addresses"), "the command has done what it says")
+
+
+def test_lists_without_a_space_have_what_is_in_the_default_one(client: Client, suite: Suite) -> None:
+    assert "!!" not in run(suite, "address", "list") and "cast" in run(suite, "address", "list")
+    assert "!!one/cast" in run(suite, "status")
+
+
+def test_config_check_names_a_missing_file_of_spaces(suite: Suite, tmp_path: Path) -> None:
+    for path in ("addresses.json", "flavors.json", "spaces/one/users.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("{}")
+    done = suite.command("config", "check", str(tmp_path))
+    assert done.returncode == 1 and "spaces/one: there is no spaces.json" in done.stderr, done
 
 
 def test_config_check_knows_the_folders_of_spaces(suite: Suite, tmp_path: Path) -> None:

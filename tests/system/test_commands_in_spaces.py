@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.cli.contexts.contexts import OF_ONE_SPACE, WITH_SPACE, WITHOUT_SPACE
+from enmasse.cli.contexts.contexts import OF_ONE_SPACE, WITHOUT_SPACE
 from enmasse.cli.registry import COMMANDS
+from enmasse.cli.same_suite import WITH_SPACE
 from enmasse.testing import Suite
 from tests.console.client import Client
 from tests.kit.waiting import wait_for

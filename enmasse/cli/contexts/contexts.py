@@ -18,24 +18,15 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, UNREACHABLE, end
 from enmasse.cli.contexts.userfolder import user_folder
+from enmasse.cli.same_suite import NAMED, SPACE_NAMED, WITH_SPACE, WITHOUT
 from enmasse.text import did_you_mean
 
 FILE = "enmasse-contexts.json"
 LOCAL = "local"
 """Name of the context that stands for this machine; it is in no file."""
-WITHOUT = frozenset({"init", "up", "restore", "deploy", "spark", "help", "context"})
-"""Commands that work on no running suite, so no context applies to them."""
 PLACES = ("offset", "config", "namespace", "data")
 """Parameters by which a command line names a suite itself."""
-_NAMED, _FOUND = "enmasse.cli.contexts.contexts.named", "enmasse.cli.contexts.contexts.found"
-_SPACE = "enmasse.cli.contexts.contexts.space"
-WITH_SPACE = frozenset(
-    {
-        "address", "user", "connection", "subscription", "retained", "mqtt", "send", "receive", "request", "reply",
-        "publish", "subscribe", "bench", "top", "events",
-    }
-)  # fmt: skip
-"""Commands that work on what one address space has."""
+_FOUND = "enmasse.cli.contexts.contexts.found"
 _OF_MACHINE = "it works on the files and processes of this machine, which are those of all address spaces"
 OF_ONE_SPACE = frozenset({"backup", "restore"})
 """Commands with an option --space of their own."""
@@ -144,13 +135,13 @@ def _unusable(text: str) -> NoReturn:
 def name_it(running: click.Context, _: click.Parameter, name: str | None) -> None:
     """Take the value of the option --context."""
     if name:
-        running.find_root().meta[_NAMED] = name
+        running.find_root().meta[NAMED] = name
 
 
 def space_it(running: click.Context, _: click.Parameter, name: str | None) -> None:
     """Take the value of the option --space."""
     if name:
-        running.find_root().meta[_SPACE] = name
+        running.find_root().meta[SPACE_NAMED] = name
 
 
 def space_named() -> str | None:
@@ -158,7 +149,7 @@ def space_named() -> str | None:
     running = click.get_current_context(silent=True)
     if running is None or (root := running.find_root()).invoked_subcommand not in WITH_SPACE:
         return None
-    named: str | None = root.meta.get(_SPACE)
+    named: str | None = root.meta.get(SPACE_NAMED)
     return named
 
 
@@ -200,7 +191,7 @@ def _chosen(running: click.Context) -> Context | None:
     root, here = running.find_root(), click.core.ParameterSource.COMMANDLINE
     if root.invoked_subcommand in WITHOUT:
         return None
-    named = root.meta.get(_NAMED)
+    named = root.meta.get(NAMED)
     if any(running.get_parameter_source(place) is here for place in PLACES):  # it names a suite itself
         if named is not None and os.environ.get("ENMASSE_CONTEXT") != named:
             raise click.UsageError("--context names a suite, and so does another option: give one of them")

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import HTTP_PORT
+from enmasse.cli.common import HTTP_PORT, report
+from enmasse.cli.same_suite import typed
 from enmasse.process.service_table import SERVICES
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
@@ -130,7 +131,7 @@ def print_addresses(addresses: list[dict[str, Any]]) -> None:
 def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
     """A table without the columns that would be empty. `none`: line for stderr instead of a table without rows."""
     if none and not rows:
-        click.echo(none, err=True)
+        report(none)
     for line in table(titles, rows, width()):
         click.echo(line)
 
@@ -210,7 +211,7 @@ def _print_notes(notes: Any) -> None:
         click.echo()
     for text, names in found.items():
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        click.echo(wrapped(f"{', '.join(map(_cell, names[:MAX_NAMED]))}{more}: {printable(text)}"))
+        click.echo(wrapped(f"{', '.join(map(_cell, names[:MAX_NAMED]))}{more}: {printable(typed(text))}"))
 
 
 def _cell(value: Any) -> str:

@@ -20,6 +20,9 @@ _QUOTED = {
     '"': re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL),
 }
 _QUOTE = {"\"'": re.compile("[\"']"), "'": re.compile("'"), '"': re.compile('"')}
+_PROPOSED = re.compile(r"`enmasse [^`]*`")
+_OFFSET = re.compile(r" --port-offset [0-9]+(?=[ `])")
+_OFFSET_OR_SPACE = re.compile(r" --(?:port-offset|space) [0-9a-z-]+(?=[ `])")
 _CUT = 60
 """Characters of a name from which on a text may have only its beginning."""
 
@@ -71,8 +74,18 @@ def shown_address(rows: NamedRows[Address], caller: Caller, row: Address) -> Add
     """Return the row as the caller may see it; None: not at all."""
     if not caller.views(row.name):
         return None
-    message = without_hidden(rows, caller, row.message)
+    message = typed_by(caller, without_hidden(rows, caller, row.message))
     return row if message == row.message else msgspec.structs.replace(row, message=message)
+
+
+def typed_by(caller: Caller, text: str) -> str:
+    """Return a text with the commands that it proposes as the caller can type them. Services write them for the
+    operator on the machine of the suite: users name the suite by a context, and have their own address space without an
+    option."""
+    if caller.principal is None or "`enmasse " not in text:
+        return text
+    option = _OFFSET if caller.login is not None else _OFFSET_OR_SPACE
+    return _PROPOSED.sub(lambda found: option.sub("", found[0]), text)
 
 
 def shown_faults(rows: NamedRows[Address], caller: Caller, kind: str, faults: Iterable[Fault]) -> list[Fault]:
@@ -81,5 +94,7 @@ def shown_faults(rows: NamedRows[Address], caller: Caller, kind: str, faults: It
     for fault in faults:
         if kind == "addresses" and fault.entry is not None and not caller.views(fault.entry):
             fault = Fault(file=fault.file, reason=f"{ANOTHER}, which you may not view, does not go together with this")
-        found.append(msgspec.structs.replace(fault, reason=without_hidden(rows, caller, fault.reason)))
+        found.append(
+            msgspec.structs.replace(fault, reason=typed_by(caller, without_hidden(rows, caller, fault.reason)))
+        )
     return found

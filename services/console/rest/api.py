@@ -54,6 +54,7 @@ IN_SPACES = (addresses, messages, connections, subscribers, wills, flavors, user
 OF_SPACE, SUFFIX = "/spaces/{space}", "InSpace"
 OF_ALL = ("listSpaces", "getSpace")
 """Operations that callers of each space have, who get what is theirs."""
+OPERATORS = "only the operator may do this; you may change what is in your own address space"
 MOST = 200
 """Address spaces whose operations are kept, those used last."""
 _HTTP: dict[int, Callable[[str], RequestError]] = {
@@ -112,6 +113,8 @@ class RestApi:
         if acting is None or not known:
             raise unknown(f"address space {space[:100]!r}")
         there = self._operations_of(space).get(operation.id.removesuffix(SUFFIX))
+        if there is None and operation.method != "GET":
+            raise RequestError("console.permission.denied", OPERATORS)
         if there is None:
             raise unknown("such path in an address space")
         try:

@@ -11,7 +11,7 @@ import click
 from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import flavors
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.configured import opened
+from enmasse.cli.configuration.configured import ContextEntries, opened
 from enmasse.cli.configuration.kinds import ADDRESSES, FLAVORS
 from enmasse.model.flavors import TEMPLATES
 from enmasse.text import counted
@@ -54,7 +54,8 @@ def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json
         (row["name"], row["type"], row["templateName"], _parameters(row[PARAMETERS]), len(row["addresses"]))
         for row in rows
     ]
-    print_table(titles, cells, f"{there.where} has no flavors; `enmasse flavor add` adds one")
+    none = " that you may use" if isinstance(there, ContextEntries) else "; `enmasse flavor add` adds one"
+    print_table(titles, cells, f"{there.where} has no flavors{none}")
 
 
 @command.command("show")
