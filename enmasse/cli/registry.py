@@ -13,7 +13,7 @@ import click
 
 from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 from enmasse.cli.contexts import contexts
-from enmasse.cli.same_suite import WITHOUT
+from enmasse.cli.same_suite import WITH_SPACE, WITHOUT
 from enmasse.errors import marked
 from enmasse.text import did_you_mean
 
@@ -77,7 +77,7 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         if cmd_name not in WITHOUT:
             _take_option(command, context_option)
-        _take_option(command, space_option if cmd_name in contexts.WITH_SPACE else no_space_option)
+        _take_option(command, space_option if cmd_name in WITH_SPACE else no_space_option)
         if cmd_name != "context":  # what it writes is chosen each time
             _name_variables(command)
         return command

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -388,7 +389,7 @@ def test_commands_that_a_text_proposes_are_those_that_its_reader_can_type(
     readers = {"leader@one": ("", force), "keeper": ("spaces/one/", f"{force} --space one")}
     for user, (at, expected) in readers.items():
         with Client(suite) as reader:
-            wait_for(lambda reader=reader, user=user: reader.log_in(user, PASSWORD).status == 200, "the user is known")
+            wait_for(partial(_logs_in, reader, user), "the user is known")
             assert proposed(reader, at) == expected
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -410,6 +411,10 @@ def test_commands_that_a_text_proposes_are_those_that_its_reader_can_type(
     assert f"`{force} --context team`" in shown.replace("\n", " "), shown
     assert suite.command(*f"{force} --context team".split()[1:]).returncode == 0
     wait_for(lambda: "left" not in names(client, "spaces/one/addresses"), "the command has done what it says")
+
+
+def _logs_in(client: Client, user: str) -> bool:
+    return client.log_in(user, PASSWORD).status == 200
 
 
 def test_lists_without_a_space_have_what_is_in_the_default_one(client: Client, suite: Suite) -> None:

@@ -56,7 +56,7 @@ class KeptForClients:
 
     async def _all_subscriptions(self) -> dict[str, Subscription]:
         found = await self._service.ask("subscriptions", None, wire.SubscriptionsReply)
-        self._spaces_of_subscriptions = {row.id: _space(row) for row in found.subscriptions}
+        self._spaces_of_subscriptions = {row.id: space_of_row(row) for row in found.subscriptions}
         return {row.id: subscription(row) for row in found.subscriptions}
 
     async def _all_retained(self) -> dict[str, Retained]:
@@ -88,6 +88,11 @@ def space_of_client(client: str) -> str:
     return owner(client).space
 
 
+def space_of_row(row: wire.SubscriptionRow) -> str:
+    """Return the address space of a subscription."""
+    return space_of_subscription(row.kind, row.client, row.names)
+
+
 def session(row: wire.SessionRow) -> Session:
     """Return the row of an MQTT session."""
     return Session(
@@ -100,7 +105,7 @@ def session(row: wire.SessionRow) -> Session:
 def subscription(row: wire.SubscriptionRow) -> Subscription:
     """Return the row of a subscription."""
     owned = row.kind in ("mqtt", "amqp")
-    prefix = space_prefix(_space(row))
+    prefix = space_prefix(space_of_row(row))
     return Subscription(
         id=row.id, kind=row.kind, client=owner(row.client).client if owned else row.client,
         user=_user(row.client) if owned else None,
@@ -136,10 +141,6 @@ def _will(row: wire.WillRow, space: str) -> Will:
         user=_user(row.client) if row.mqtt else None, topic=row.topic.removeprefix(space_prefix(space)), qos=row.qos,
         retain=row.retain, delay=row.delay, size=row.size, state=row.state, due=row.due,
     )  # fmt: skip
-
-
-def _space(row: wire.SubscriptionRow) -> str:
-    return space_of_subscription(row.kind, row.client, row.names)
 
 
 def _user(client: str) -> str | None:

@@ -10,7 +10,7 @@ from enmasse.model import sessions as wire
 from enmasse.model.names import space_of
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
-from services.console.following.kept import MOST, by_topic, space_of_subscription, subscription
+from services.console.following.kept import MOST, by_topic, space_of_row, subscription
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
@@ -63,7 +63,7 @@ def operations(parts: Components) -> list[Operation]:
         id, what = call.name("id"), f"subscription {call.name('id')[:200]!r}"
         found = await service.ask("subscription", wire.ById(id=id), wire.SubscriptionRow, what)
         row = subscription(found)
-        if space_of_subscription(found) != parts.space or shown_subscription(call.caller, row) is None:
+        if space_of_row(found) != parts.space or shown_subscription(call.caller, row) is None:
             raise unknown(what)
         return Answer(row)
 
