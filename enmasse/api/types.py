@@ -236,7 +236,9 @@ class ChangeResult(Resource, frozen=True, kw_only=True):
 
 # -- connections -------------------------------------------------------------------------------------------------------
 class Link(Resource, frozen=True, kw_only=True):
-    """A link of a connection, or a subscription of an MQTT client. `direction`: `in` sends to the suite."""
+    """A link of a connection. Of an MQTT client: a subscription, whose `name` is its filter, with the granted `qos`, or
+    an address that it has sent to, and `names` has what it covers, by names on AMQP, of which permissions are needed.
+    `direction`: `in` sends to the suite."""
 
     id: str
     connection: str
@@ -246,14 +248,31 @@ class Link(Resource, frozen=True, kw_only=True):
     name: str = ""
     credit: int | None = None
     unsettled: int | None = None
+    qos: int | None = None
+    names: list[str] = []
     rates: Rates = Rates()
     totals: Counters = Counters()
+
+
+class MqttClient(Resource, frozen=True, kw_only=True):
+    """Protocol and session of a connected MQTT client. `version`: `3.1.1` or `5`; `keep_alive`: seconds; `expiry`:
+    seconds that its session is kept without a connection, 2^32 - 1: without end; `in_flight_in`, `in_flight_out`:
+    messages of QoS 1 and 2 from and to it whose exchange is not over; `waiting_bytes`: waiting in the gateway."""
+
+    version: str
+    keep_alive: int
+    expiry: int
+    will: bool
+    subscriptions: int
+    in_flight_in: int
+    in_flight_out: int
+    waiting_bytes: int
 
 
 class Connection(Resource, frozen=True, kw_only=True):
     """A connection of a client, or of a process of the suite (`inside`). `id`: unique in the suite; `component`: the
     router, broker or gateway that has it; `tls`: version and cipher, None without TLS; `links`: number of those that
-    the caller may view."""
+    the caller may view; `mqtt`: None of other clients."""
 
     id: str
     component: str
@@ -265,6 +284,7 @@ class Connection(Resource, frozen=True, kw_only=True):
     since: str | None = None
     inside: bool = False
     links: int = 0
+    mqtt: MqttClient | None = None
     rates: Rates = Rates()
     totals: Counters = Counters()
 

@@ -118,7 +118,11 @@ async def run(
     )
     await health.start()
     live = LiveGateway(
-        settings.name, gateway.front, set() if followers is None else followers, asyncio.get_running_loop()
+        settings.name,
+        gateway.front,
+        set() if followers is None else followers,
+        asyncio.get_running_loop(),
+        backend.uses,
     )
     live.publisher.start()
     try:

@@ -17,7 +17,7 @@ at a time: it is free again for the other side once the call that ends its excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from enmasse.bridge.client_refused import Ask
 from enmasse.identity.login import Certified
 from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import NONE, Properties, Publish, Subscribe, Unsubscribe, Will
+from services.mqtt_gateway.address_use import AddressUse, Attached
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -252,6 +253,9 @@ class Session(Protocol):
     def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
         """Receive messages for the client: CONNACK was sent. Called once, unless `close` was called before."""
 
+    def attached(self) -> Iterator[Attached]:
+        """Return the subscriptions in force, and the addresses that the client has sent to."""
+
     # messages from the client
 
     def publish(self, publish: Publish) -> None:
@@ -306,6 +310,10 @@ class Backend(Protocol):
     async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
         """Report the counters of this gateway, which has run `since` then (seconds since 1970), and return the sums
         over all; None: the subscription service does not answer."""
+        ...
+
+    def uses(self) -> Iterable[AddressUse]:
+        """Return what clients do at addresses, of each address space that has clients."""
         ...
 
     def families(self) -> Iterator[Metric]:

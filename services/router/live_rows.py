@@ -14,6 +14,7 @@ import msgspec
 
 from enmasse.amqp.termini import SPACE
 from enmasse.identity.principal import ANONYMOUS
+from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import NODE, LivePublisher, Rows
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.addresses.traffic import FIELDS, FROM_SENDERS
@@ -130,10 +131,11 @@ class LiveRouter:
         known.links, known.uses = links, uses
 
     def _look_at(self, connection: RouterConnection, known: _Known) -> None:
-        """Look at a connection with its links."""
+        """Look at a connection with its links. Those of a gateway do not count at addresses: its clients do."""
         received, sent = connection.ended_in, connection.ended_out
         links: list[int] = []
         uses: list[tuple[str, int]] = []
+        counts = not (isinstance(connection.rights, PeerRights) and connection.rights.role in GATEWAYS)
         for record in [] if connection.is_broker else list(connection.links.values()):
             if not record.faces_client:
                 continue
@@ -143,7 +145,7 @@ class LiveRouter:
                 received += count
             else:
                 sent += count
-            if name is not None:
+            if name is not None and counts:
                 uses.append((name, int(record.direction == "out")))
         if links != known.links or uses != known.uses:
             self._change(known, links, uses)

@@ -10,6 +10,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
+from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.filters import Match, SessionFilters
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 
@@ -32,7 +33,7 @@ def match(filters: SessionFilters, topic: str, publisher: str | None = None) -> 
 
 
 def of(*subscriptions: Subscription, client: str = "me") -> SessionFilters:
-    return SessionFilters(client, TOPICS, subscriptions)
+    return SessionFilters(client, TOPICS, subscriptions, AddressUse(TOPICS))
 
 
 def test_overlapping_subscriptions_give_one_message_with_the_highest_qos_and_all_identifiers() -> None:

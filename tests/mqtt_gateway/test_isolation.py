@@ -19,6 +19,7 @@ from enmasse.model.sessions import PacketChange, Packets, PacketsReply, Subscrip
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import V5, Disconnect, PingReq, PingResp, Publish, SubAck, Subscribe
 from enmasse.mqtt.packets import Subscription as Filter
+from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.session_service import Control, PacketIdOutcome
@@ -71,7 +72,7 @@ def test_a_delivery_that_fails_ends_its_client() -> None:
         reader = MessageReader(topics)
 
     session = cast(Any, Session())
-    interest = SessionFilters("c", topics, [Subscription(filter="#", qos=1)])
+    interest = SessionFilters("c", topics, [Subscription(filter="#", qos=1)], AddressUse(topics))
     source = SessionSource(session, session, interest, "q", window=5, v5=False, failed=errors.append, final=False)
     message = route.full(Publish("t", b"x"), topics, 0.0)
     source.deliver(cast(Any, None), 1, True, message, b"", 0)

@@ -12,6 +12,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import Publish
+from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.sources import FULL, SMALL, WIDER, SessionSource
@@ -35,7 +36,7 @@ class Rig:
 
     def __init__(self, window: int, final: bool = False) -> None:
         self.reader = MessageReader(TOPICS)
-        self.interest = SessionFilters("c", TOPICS, [Subscription(filter="#", qos=1)])
+        self.interest = SessionFilters("c", TOPICS, [Subscription(filter="#", qos=1)], AddressUse(TOPICS))
         self.source = SessionSource(
             cast(Any, self), cast(Any, self), self.interest, "q", window=window, v5=False, failed=_raise, final=final
         )

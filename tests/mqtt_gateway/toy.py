@@ -17,6 +17,7 @@ from enmasse.bridge.client_refused import Ask
 from enmasse.model.sessions import Outgoing, StatisticsReply, Subscription
 from enmasse.mqtt.packets import Properties, Publish, Subscribe, Unsubscribe, Will
 from enmasse.mqtt.topics import matches, parse_share
+from services.mqtt_gateway.address_use import AddressUse, Attached
 from services.mqtt_gateway.interfaces import (
     Client,
     Deliveries,
@@ -84,6 +85,9 @@ class ToyBackend:
 
     def state(self) -> tuple[bool, str]:
         return True, ""
+
+    def uses(self) -> Iterator[AddressUse]:
+        return iter(())
 
     def families(self) -> Iterator[Any]:
         return iter(())
@@ -208,6 +212,9 @@ class ToySession:
     @property
     def settlements(self) -> ToySession:
         return self
+
+    def attached(self) -> Iterator[Attached]:
+        return iter(())
 
     def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
         self.publications, self.deliveries, self.replies = publications, deliveries, replies

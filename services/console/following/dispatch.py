@@ -99,7 +99,11 @@ def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Ro
     carrying = {id: row for id, row in tables.links.items() if row.get("linkType") in ("endpoint", INTER_ROUTER)}
     links = {id: row for id, row in carrying.items() if row["linkType"] == "endpoint"}
     moved.take(map(carried, carrying.values()), tables.connections.keys())
-    clients = {id for id, row in tables.connections.items() if row.get("dir") == "in"}
+    gateways: dict[str, Row] = {id[len(GATEWAY) :]: {} for id in tables.addresses if id.startswith(GATEWAY)}
+    # a gateway's links are no producers and consumers: its clients are
+    clients = {
+        id for id, row in tables.connections.items() if row.get("dir") == "in" and row.get("container") not in gateways
+    }
     attached = Counter(
         (str(row.get("owningAddr")), row.get("linkDir")) for row in links.values() if row.get("connectionId") in clients
     )
@@ -120,7 +124,7 @@ def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Ro
             for id, row in tables.addresses.items() if id.startswith(CLASS)
         },
         "routers": {str(row["id"]): {} for row in tables.routers if str(row["id"]) != name and _is_reached(row)},
-        "gateways": {id[len(GATEWAY) :]: {} for id in tables.addresses if id.startswith(GATEWAY)},
+        "gateways": gateways,
     }  # fmt: skip
 
 

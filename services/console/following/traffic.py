@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from enmasse.api.types import Connection, Counters, Link, Rates, Stats
+from enmasse.api.types import Connection, Counters, Link, MqttClient, Rates, Stats
 from enmasse.identity.principal import named
+from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import INTER_ROUTER, Row
 from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
@@ -31,6 +32,9 @@ OF_QUEUE = ("in", "out", "bytesIn", None, "out", "rejected", None, None, "expire
 STORED_AT_ROUTER = (None, None, None, "bytesOut", None, None, "outReleased", "outModified", None, None, None)
 """Fields of a router's row that count, for addresses whose messages a broker stores."""
 AT_ROUTER = ("in", "out", "bytesIn", "bytesOut", "accepted", "rejected", "released", "modified", None, None, None)
+TOPIC_AT_GATEWAY = (None, "out", None, "bytesOut", None, None, None, None, None, None, None)
+"""Fields of a gateway's row that count for topics: what comes from the queues of its clients. All else that its clients
+send and receive counts at routers and brokers."""
 OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
 _OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
 AGES, SHORTEST = 1.2, 2.0
@@ -272,9 +276,13 @@ class Traffic:
             return
         name, traits = owner[0], TYPES[owner[1]]
         counters, gauges, oldest = [0] * len(FIELDS), {}, None
-        if kind == "router":
+        if kind != "broker":
             columns: tuple[str | None, ...] = STORED_AT_ROUTER if traits.stored else AT_ROUTER
             gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
+            if kind in GATEWAYS:
+                columns = TOPIC_AT_GATEWAY if traits.levels else (None,) * len(FIELDS)
+            elif traits.levels:  # brokers state its consumers, also those at their own ports
+                gauges.pop("consumers", None)
         elif group == "queues":
             columns = OF_QUEUE
             gauges = {each: int(row[each] or 0) for each in ("messages", "bytes") if each in row}
@@ -287,7 +295,7 @@ class Traffic:
         for at, column in enumerate(columns):
             if column is not None:
                 counters[at] = int(row.get(column) or 0)
-        self._set(key, _Of(name, counters, gauges, oldest), of_broker=kind != "router")
+        self._set(key, _Of(name, counters, gauges, oldest), of_broker=kind == "broker")
 
     def _set(self, key: tuple[str, str, str], new: _Of, *, of_broker: bool) -> None:
         old = self._rows.get(key)
@@ -394,6 +402,7 @@ class Traffic:
             since=moment(row.get("opened")),
             inside=key in self.inside,
             links=len(self.addresses_of.get(key, ())),
+            mqtt=_mqtt(row) if row.get("protocol") == "mqtt" else None,
             rates=Rates(in_=rates[0], out=rates[1], bytes_in=rates[2], bytes_out=rates[3]),
             totals=Counters(**{a: int(row.get(b) or 0) for a, b in zip(_SHORT, OF_CONNECTION, strict=True)}),
         )
@@ -422,9 +431,24 @@ class Traffic:
             name=str(row.get("name") or ""),
             credit=row.get("credit"),
             unsettled=row.get("unsettled"),
+            qos=row.get("qos"),
+            names=[str(name).removeprefix(space_prefix(self.space_of_link(key))) for name in row.get("names") or ()],
             rates=Rates(**moving),
             totals=Counters(**moved, **outcomes),
         )
+
+
+def _mqtt(row: Row) -> MqttClient:
+    return MqttClient(
+        version=str(row.get("version") or ""),
+        keep_alive=int(row.get("keepAlive") or 0),
+        expiry=int(row.get("sessionExpiry") or 0),
+        will=bool(row.get("will")),
+        subscriptions=int(row.get("subscriptions") or 0),
+        in_flight_in=int(row.get("inFlightIn") or 0),
+        in_flight_out=int(row.get("inFlightOut") or 0),
+        waiting_bytes=int(row.get("waitingBytes") or 0),
+    )
 
 
 def _carried(row: Row) -> tuple[int, ...]:

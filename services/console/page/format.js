@@ -1,6 +1,9 @@
 // Numbers, sizes and times for people.
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
+/** Seconds by which MQTT says that a session has no end. */
+export const FOR_EVER = 4294967295;
+
 export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
 
 /** A rate per second: exact when small, rounded when large; nothing for none. */

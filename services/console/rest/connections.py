@@ -34,14 +34,14 @@ def operations(parts: Components) -> list[Operation]:
             return row if parts.gate.oversees(caller) else None
         if caller.viewer or owns(caller, row):
             return row
-        links = [each for each in traffic.addresses_of.get(row.id, {}).values() if caller.views(each)]
+        links = [each for each in map(traffic.links.get, traffic.addresses_of.get(row.id, ())) if views(caller, each)]
         if not links:
             return None
         # Its counters would reveal traffic of links, also of ended ones, that the caller may not view.
-        return msgspec.structs.replace(row, links=len(links), rates=_NO_RATES, totals=_NO_TOTALS)
+        return msgspec.structs.replace(row, links=len(links), mqtt=None, rates=_NO_RATES, totals=_NO_TOTALS)
 
     def shown_link(caller: Caller, row: Link) -> Link | None:
-        return row if traffic.of_client(row) and caller.views(row.address) else None
+        return row if traffic.of_client(row) and views(caller, row) else None
 
     def shown_event(caller: Caller, row: Event) -> Event | None:
         return row if caller.covers("view", row.names) or caller.owns(live.events.owner(row)) else None
@@ -189,6 +189,13 @@ def operations(parts: Components) -> list[Operation]:
             text="The traffic of an address, now and in the last minutes.", handler=history, answer=History,
         ),
     ]  # fmt: skip
+
+
+def views(caller: Caller, link: Link | None) -> bool:
+    """Return whether a caller may view everything that a link covers."""
+    if link is None:
+        return False
+    return caller.covers("view", link.names) if link.names else caller.views(link.address)
 
 
 _NOTHING = Connection(id="", component="", protocol="")

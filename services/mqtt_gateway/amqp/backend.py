@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +42,7 @@ from enmasse.model.sessions import (
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
+from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.amqp.metered_session import MeteredSession
@@ -179,6 +180,10 @@ class AmqpBackend:
             return await self.control.request("statistics", body, StatisticsReply)
         except RequestFailed:
             return None
+
+    def uses(self) -> Iterable[AddressUse]:
+        """As interfaces.Backend."""
+        return [each.use for each in self.bridge.spaces.values()]
 
     def families(self) -> Iterator[Metric]:
         """As interfaces.Backend."""

@@ -10,6 +10,7 @@ from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import RESERVED, parse_share
 from enmasse.name_tries import PatternTrie
+from services.mqtt_gateway.address_use import AddressUse, Carried
 from services.mqtt_gateway.amqp.mapping import MessageFields
 
 MAX_MATCHES: Final = 256
@@ -19,12 +20,13 @@ LONGEST: Final = 256
 
 
 class Match:
-    """Options with which a message of this topic goes to the client."""
+    """Options with which a message of this topic goes to the client. `counts`: sums that it counts in."""
 
-    __slots__ = ("as_published", "properties", "qos", "topic")
+    __slots__ = ("as_published", "counts", "properties", "qos", "topic")
 
-    def __init__(self, topic: str, subscriptions: Iterable[Subscription]) -> None:
+    def __init__(self, topic: str, subscriptions: Iterable[Subscription], counts: tuple[Carried, ...] = ()) -> None:
         self.topic = topic
+        self.counts = counts
         self.qos = 0
         self.as_published = False
         ids = []
@@ -37,23 +39,40 @@ class Match:
 
 
 class SessionFilters:
-    """The subscriptions of one session. `client` is its client id, for No Local."""
+    """The subscriptions of one session. `client` is its client id, for No Local; `use` counts them, until `close`."""
 
-    __slots__ = ("_client", "_matches", "_topics", "_tree", "subscriptions", "wants_no_local")
+    __slots__ = (
+        "_client",
+        "_closed",
+        "_matches",
+        "_topics",
+        "_tree",
+        "_use",
+        "carried",
+        "subscriptions",
+        "wants_no_local",
+    )
 
-    def __init__(self, client: str, topics: TopicMap, subscriptions: Iterable[Subscription]) -> None:
+    def __init__(self, client: str, topics: TopicMap, subscriptions: Iterable[Subscription], use: AddressUse) -> None:
         self.subscriptions: dict[str, Subscription] = {}
+        self.carried: dict[str, Carried] = {}
+        """Messages to the client by each of them."""
+        self._use = use
+        self._closed = False
         self.wants_no_local = False
         """Some subscription is No Local: its client's messages must name it as their publisher."""
         self._client = client
         self._topics = topics
         self._tree: PatternTrie[str] = PatternTrie(reserved=RESERVED)
-        self._matches: dict[str, Match | None] = {}
+        self._matches: dict[str | tuple[str, str], Match | None] = {}
         for each in subscriptions:
             self.add(each)
 
     def add(self, subscription: Subscription) -> None:
         """A new one, or one of the same filter with other options."""
+        if subscription.filter not in self.carried and not self._closed:
+            self._use.subscribed(subscription.filter)
+            self.carried[subscription.filter] = Carried()
         self.subscriptions[subscription.filter] = subscription
         if parse_share(subscription.filter) is None:
             self._tree.add(subscription.filter, subscription.filter)
@@ -63,7 +82,18 @@ class SessionFilters:
         """Remove the subscription to this filter, if there is one."""
         if self.subscriptions.pop(filter, None) is not None:
             self._tree.remove(filter, filter)
+            self._uncount(filter)
         self._changed()
+
+    def close(self) -> None:
+        """The client is gone: its subscriptions count no longer."""
+        self._closed = True
+        for filter in list(self.carried):
+            self._uncount(filter)
+
+    def _uncount(self, filter: str) -> None:
+        if self.carried.pop(filter, None) is not None:
+            self._use.unsubscribed(filter)
 
     def set_topics(self, topics: TopicMap) -> None:
         """Other addresses are configured."""
@@ -83,12 +113,7 @@ class SessionFilters:
         try:
             return self._matches[topic]
         except KeyError:
-            match = self._find(spellings, own=False)
-            if len(topic) <= LONGEST:
-                if len(self._matches) >= MAX_MATCHES:
-                    self._matches.clear()
-                self._matches[topic] = match
-            return match
+            return self._remember(topic, self._find(spellings, own=False))
 
     def _find(self, spellings: tuple[str, ...], own: bool) -> Match | None:
         for topic in spellings:
@@ -100,8 +125,16 @@ class SessionFilters:
             ]
             found = [each for each in found if not (own and each.no_local)]
             if found:
-                return Match(topic, found)
+                counts = [self.carried[each.filter] for each in found if each.filter in self.carried]
+                return Match(topic, found, (self._use.delivered(spellings[0]), *counts))
         return None
+
+    def _remember(self, topic: str | tuple[str, str], match: Match | None) -> Match | None:
+        if len("".join(topic)) <= LONGEST:
+            if len(self._matches) >= MAX_MATCHES:
+                self._matches.clear()
+            self._matches[topic] = match
+        return match
 
     def only(self, filter: str, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the match for a message that is for this subscription only: of a shared subscription, or a retained
@@ -109,10 +142,19 @@ class SessionFilters:
         subscription = self.subscriptions.get(filter)
         if subscription is None or not spellings:
             return None
+        topic = filter, spellings[0]
+        try:
+            return self._matches[topic]
+        except KeyError:
+            return self._remember(topic, self._of_one(subscription, spellings))
+
+    def _of_one(self, subscription: Subscription, spellings: tuple[str, ...]) -> Match:
+        filter = subscription.filter
         share = parse_share(filter)
         plain = filter if share is None else share.filter
         topic = spellings[-1] if self._topics.spells_default(plain) else spellings[0]
-        return Match(topic, [subscription])
+        counts = [self.carried[filter]] if filter in self.carried else []
+        return Match(topic, [subscription], (self._use.delivered(spellings[0]), *counts))
 
     def addresses(self) -> dict[str, tuple[FilterTarget, str | None]]:
         """Return the addresses from which the session receives without a queue of its own: address → target, and the

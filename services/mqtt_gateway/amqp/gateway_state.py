@@ -17,6 +17,7 @@ from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMap
+from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
 from services.mqtt_gateway.amqp.session_service import Control
 
@@ -46,6 +47,7 @@ class Shared:
         self.refusals = refusals or Refusals(time.monotonic)
         self.topics = TopicMap({}, space=space)
         self.reader = MessageReader(self.topics)
+        self.use = AddressUse(self.topics)
         self.publishing = Publishing(self.topics, TopicRoute.find, counters)
         self.receiving: AmqpSession | None = None
         self.reached = asyncio.Event()
@@ -83,6 +85,7 @@ class Shared:
         """Other addresses are configured."""
         self.topics = topics
         self.reader = MessageReader(topics)
+        self.use.set_topics(topics)
         self.publishing.set_topics(topics)
 
     def wall(self) -> float:

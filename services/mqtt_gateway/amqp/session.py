@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from enmasse.model.sessions import Outgoing
 from enmasse.model.topic_map import MAX_LEVELS, TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, Publish, Subscribe, Unsubscribe
+from services.mqtt_gateway.address_use import MOST_ADDRESSES, Attached, Carried
 from services.mqtt_gateway.amqp.exchanges import Exchanges
 from services.mqtt_gateway.amqp.filters import SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
@@ -117,7 +118,7 @@ class MqttSession(Publisher):
         if self.rights is not None:
             allowed = [each for each in allowed if may_keep(self.rights, shared.topics, each.filter)]
         self._ended = {each.filter for each in reply.subscriptions} - {each.filter for each in allowed}
-        self.interest = SessionFilters(request.client_id, shared.topics, allowed)
+        self.interest = SessionFilters(request.client_id, shared.topics, allowed, shared.use)
         self.filters: Mapping[str, wire.Subscription] = self.interest.subscriptions
         self._closed = closed
         self._replies: Replies | None = None
@@ -128,6 +129,7 @@ class MqttSession(Publisher):
         self._again = set() if self.v5 else set(self._duplicates)  # of an earlier connection, not sent here yet
         self._awaited: int | None = None  # one of these, which has no outcome yet
         self._given = reply.sources
+        self._sent: dict[str, Carried] = {}
         self._held = [each for each in reply.sent if each.state == "published" and each.message]
         qos = {each.qos for each in reply.sent} | {each.qos for each in reply.subscriptions}
         self._final = 2 in qos  # of the queues' links
@@ -231,6 +233,9 @@ class MqttSession(Publisher):
                 self._refuse(publish, reason, f"{route.name} is no topic address: it retains nothing")
                 return
             sealed = self._sealed(publish, route)
+        sent = self._sent.get(route.name) or self._first_to(route)
+        sent.messages += 1
+        sent.bytes += len(publish.payload)
         if qos == 2:
             self._publish_once(publish)
             return
@@ -239,6 +244,21 @@ class MqttSession(Publisher):
         else:
             payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
+
+    def _first_to(self, route: TopicRoute) -> Carried:
+        """Return the sum of the messages to an address that the client has not sent to before."""
+        if route.type is None or len(self._sent) >= MOST_ADDRESSES:
+            return Carried()
+        self._shared.use.sends(route.name)
+        return self._sent.setdefault(route.name, Carried())
+
+    def attached(self) -> Iterator[Attached]:
+        """As interfaces.Session."""
+        use = self._shared.use
+        for filter, carried in self.interest.carried.items():
+            yield use.subscription(filter, carried, self.filters[filter].qos)
+        for name, carried in self._sent.items():
+            yield use.sender(name, carried)
 
     def _note_publish(self, reason: int, text: str, topic: str) -> None:
         self.note_refused("publish", reason, text, topic, [name_of(self._shared.topics, topic)])
@@ -587,6 +607,10 @@ class MqttSession(Publisher):
             source.close()
         self._queues.clear()
         self._addresses.clear()
+        self.interest.close()
+        for name in self._sent:
+            self._shared.use.sends_no_more(name)
+        self._sent.clear()
         completed = self.settlements.completed()
         self.settlements.close()
         self._closed(self, ending, expiry, [*sent, *completed])

@@ -305,6 +305,9 @@ class SessionSource(LinkUser):
                     match = Match(spellings[-1], ())
                     match.qos = begun
             shared.delivered += 1
+            for count in match.counts:
+                count.messages += 1
+                count.bytes += len(body)
             if self.multicast and not settled:
                 # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
                 self.accept(link, delivery_id)

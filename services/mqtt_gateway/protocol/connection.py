@@ -6,7 +6,7 @@ started with, the timetable `look`. `intake` gives each packet to the part that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -37,6 +37,7 @@ from enmasse.mqtt.packets import (
     Subscribe,
     Unsubscribe,
 )
+from services.mqtt_gateway.address_use import Attached
 from services.mqtt_gateway.interfaces import NOT_ASKED, Asked, Ending, Refused, Session
 from services.mqtt_gateway.protocol import connecting, intake
 from services.mqtt_gateway.protocol.connecting import Terms
@@ -452,6 +453,10 @@ class Connection:
             "bytesIn": self.intake.bytes,
             "bytesOut": self.output.bytes,
         }
+
+    def attached(self) -> Iterator[Attached]:
+        """As server_state.Connected."""
+        return iter(()) if self._session is None else self._session.attached()
 
     def broken(self, error: MqttError) -> None:
         """End the connection, because the client broke the specification."""

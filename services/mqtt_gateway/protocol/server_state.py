@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from enmasse.identity.owned import Owner
@@ -11,6 +11,7 @@ from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.turns import Turns
+from services.mqtt_gateway.address_use import Attached
 from services.mqtt_gateway.interfaces import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
 from services.mqtt_gateway.protocol.system import OF_SPACE, System
@@ -71,6 +72,9 @@ class Connected(Client, Protocol):
 
     def described(self, wall: float) -> dict[str, Any]:
         """Return the row of the client and its traffic, for operators. `wall`: seconds since 1970 now."""
+
+    def attached(self) -> Iterator[Attached]:
+        """Return its subscriptions, and the addresses that it has sent to."""
 
     def challenge(self, data: bytes, answered: Callable[[bytes], None]) -> None:
         """Ask the client for more before CONNACK (v5 4.12); its response goes to `answered`."""

@@ -73,8 +73,16 @@ def show(id_: str, as_json: bool, offset: int) -> None:
     for name in ("container", "user", "protocol", "peer", "tls", "component", "since"):
         if found[name]:
             say(f"  {name}: {printable(str(found[name]))}")
-    rows = [(it["direction"], it["address"], it["name"], it["credit"], it["unsettled"]) for it in links]
-    print_table(("direction", "address", "link", "credit", "unsettled"), rows)
+    for name, value in (found.get("mqtt") or {}).items():
+        say(f"  {name}: {printable(str(value))}")
+    rows = [
+        (
+            it["direction"], it["address"], it["name"], it.get("qos"), it["totals"][it["direction"]], it["credit"],
+            it["unsettled"],
+        )
+        for it in links
+    ]  # fmt: skip
+    print_table(("direction", "address", "link", "qos", "messages", "credit", "unsettled"), rows)
 
 
 @command.command("close")

@@ -1,7 +1,7 @@
 // Who is connected, with which links; closing a connection.
 import { html, useMemo, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
-import { ago, bytes, count, matcher, rate } from "../format.js";
+import { ago, bytes, count, FOR_EVER, matcher, rate, seconds } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { owns } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
@@ -79,11 +79,12 @@ export function Connection({ name, me }) {
       TLS: it.tls || "no",
       At: it.component,
       Connected: ago(it.since),
+      ...(it.mqtt && ofMqtt(it.mqtt)),
       In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`,
       Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`,
       Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out`,
     }} />
-    <section><h2>Links</h2><${Links} where=${path("connections", name, "links")} /></section>
+    <section><h2>${it.mqtt ? "Subscriptions and addresses" : "Links"}</h2><${Links} where=${path("connections", name, "links")} /></section>
     ${
       closing &&
       html`<${Confirm} title="Close"
@@ -95,6 +96,17 @@ export function Connection({ name, me }) {
     }`
   }<//>`;
 }
+
+/** What a page about an MQTT client shows of it. */
+const ofMqtt = (it) => ({
+  MQTT: it.version,
+  "Keep alive": it.keepAlive ? seconds(it.keepAlive) : "off",
+  "Session kept for": it.expiry >= FOR_EVER ? "ever" : seconds(it.expiry),
+  Will: it.will ? "yes" : "no",
+  Subscriptions: count(it.subscriptions),
+  "In flight": `${count(it.inFlightIn)} from it, ${count(it.inFlightOut)} to it`,
+  Waiting: bytes(it.waitingBytes),
+});
 
 /** Links at an endpoint of the API; with `address` only those of it. */
 export function Links({ where, address = null }) {
@@ -118,7 +130,7 @@ export function Links({ where, address = null }) {
             ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>`
             : "–"
       }</td>
-      <td class="wide">${it.name}</td><td class="right">${count(it.credit)}</td><td class="right">
+      <td class="wide">${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td><td class="right">${count(it.credit)}</td><td class="right">
       ${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
     )}</tbody></table></div>`
   }

@@ -1,7 +1,7 @@
 // MQTT sessions, connected or kept while their clients are away.
 import { html } from "../lib.js";
 import { call, path } from "../api.js";
-import { ago, count, seconds } from "../format.js";
+import { ago, count, FOR_EVER, seconds } from "../format.js";
 import { owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
@@ -40,7 +40,7 @@ export const Sessions = ({
       title: "Kept for",
       align: "right",
       wide: true,
-      render: (it) => (it.expiry >= 4294967295 ? "ever" : seconds(it.expiry)),
+      render: (it) => (it.expiry >= FOR_EVER ? "ever" : seconds(it.expiry)),
     },
     { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
