@@ -24,6 +24,7 @@ from services.router.config import RouterSettings
 from services.router.live_rows import LiveRouter
 from services.router.management.assembly import all_tables
 from services.router.management.node import ManagementAgent
+from services.router.mesh_log import log_notice
 from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from services.router.routing.users import Users
@@ -104,6 +105,7 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     )
     tables = all_tables(router, sockets, attributes)
     ManagementAgent(router, tables)
+    router.network.on_notice = log_notice
     live = LiveRouter(router)
     await health.start()
     await config.load(settings, tables)

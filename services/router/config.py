@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,7 +66,9 @@ def router_attributes(settings: RouterSettings) -> dict[str, Any]:
 
 def make_router(values: dict[str, Any], clock: Clock) -> Router:
     """Return a router without listeners. `values`: attributes of the `router` entry of the configuration."""
-    router = Router(values["id"], clock, default=values["defaultDistribution"], mode=values["mode"])
+    router = Router(
+        values["id"], clock, default=values["defaultDistribution"], mode=values["mode"], instance=int(time.time())
+    )
     router.allow_resumable = values["allowResumableLinkRoute"]
     return router
 

@@ -325,7 +325,7 @@ def test_inter_router_connectors_are_kept_and_reported(router: RouterProcess, ma
 
 
 def test_a_connector_is_not_shown_as_connected_before_it_is(management: Management) -> None:
-    assert _connector(management, free_port())["connectionStatus"] == "CONNECTING"
+    assert _connector(management, free_port())["connectionStatus"] in ("CONNECTING", "FAILED")
     management.clear("t-", CONNECTOR)
 
 

@@ -81,7 +81,9 @@ def _symbols(buf: Buffer, pos: int, end: int, depth: int) -> tuple[tuple[Symbol,
     raise malformed(f"a symbol or an array of symbols expected, {type(value).__name__.lower()} found")
 
 
-def _encode_symbols(values: tuple[str, ...] | list[str]) -> bytes:
+def _encode_symbols(values: tuple[str, ...] | list[str] | Symbol) -> bytes:
+    if isinstance(values, Symbol):  # a single value may stand without an array (1.4), as some peers require it
+        return ENCODERS[Symbol](values)
     if isinstance(values, str):
         raise ValueError(f"a tuple of symbols expected, not {values!r}")
     if len(values) <= 8 and sum(map(len, values)) <= 256:  # capabilities and mechanisms: the same for each connection

@@ -111,6 +111,7 @@ def _endpoint(name: str, body: Body) -> dict[str, Any]:
         "max_session_frames": body["maxSessionFrames"],
         "idle_timeout": body["idleTimeoutSeconds"],
         "link_capacity": body["linkCapacity"] or DEFAULT_CAPACITY,
+        "cost": body["cost"],
         "properties": {str(key): value for key, value in (body["openProperties"] or {}).items()},
         "management": body["management"],
     }

@@ -215,7 +215,7 @@ class ManagementAgent:
             if kind is None:
                 raise ManagementError(BAD_REQUEST, f"No such entity type '{only}'")
             kinds = [kind]
-        body = node_operations.operate(operation, kinds, self.router.id)
+        body = node_operations.operate(operation, kinds, (self.router.id, *self.router.network.engine.topology.costs))
         if body is node_operations.UNKNOWN:
             raise ManagementError(
                 NOT_IMPLEMENTED, f"Operation '{request.values.get('operation')}' not implemented for '{MANAGEMENT}'"

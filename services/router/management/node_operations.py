@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from services.router.management.schema import PREFIX, Attribute, EntityType
@@ -11,8 +11,9 @@ UNKNOWN = object()
 """Returned by `operate` for an unknown operation."""
 
 
-def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
-    """Return the body of the answer to a GET-… operation; UNKNOWN for any other."""
+def operate(operation: str, kinds: Sequence[EntityType], routers: Iterable[str]) -> Any:
+    """Return the body of the answer to a GET-… operation; UNKNOWN for any other. `routers`: this one and the
+    others of the network."""
     if operation == "GET-TYPES":
         return {kind.name: [] for kind in kinds}
     if operation == "GET-ATTRIBUTES":
@@ -20,7 +21,7 @@ def operate(operation: str, kinds: Sequence[EntityType], router_id: str) -> Any:
     if operation == "GET-OPERATIONS":
         return {kind.name: sorted(kind.operations) for kind in kinds}
     if operation == "GET-MGMT-NODES":
-        return [f"amqp:/_topo/0/{router_id}/$management"]
+        return [f"amqp:/_topo/0/{router}/$management" for router in routers]
     if operation == "GET-SCHEMA":
         return _schema(kinds)
     return UNKNOWN

@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from enmasse import __version__
 from services.router import SIMULATES
@@ -14,6 +14,7 @@ from services.router.management import schema
 from services.router.management.entity_tables import Getter, Table, address_configs, auto_links, link_routes, zero
 from services.router.management.requests import Request
 from services.router.management.schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, ManagementError
+from services.router.mesh.control_messages import VERSION
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
@@ -236,7 +237,7 @@ class RouterTable(Table):
                 "metadata": lambda _: config.get("metadata"),
                 "addrCount": lambda r: len(r.addresses),
                 "linkCount": lambda r: sum(len(c.links) for c in r.connections.values()),
-                "nodeCount": zero,
+                "nodeCount": lambda r: len(r.network.engine.topology.costs),
                 "linkRouteCount": lambda r: len(r.link_routes.by_name),
                 "autoLinkCount": lambda r: len(r.auto_links.by_name),
                 "connectionCount": lambda r: len(r.connections),
@@ -296,32 +297,51 @@ def _memory(_: Any) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+class NetworkRow(NamedTuple):
+    """A router of the network. `next_hop` None: a neighbour. `peers`: its own neighbours."""
+
+    id: str
+    instance: int
+    peers: list[str]
+    next_hop: str | None
+    valid_origins: list[str]
+    cost: int
+    number: int
+
+
 class NodeTable(Table):
-    """The routers of the network: this one."""
+    """The routers of the network: this one, and those that a path leads to."""
 
     def __init__(self, router: Router) -> None:
-        self._router = router
+        self._engine = router.network.engine
         super().__init__(
             schema.NODE,
             {
-                "name": lambda r: f"router.node/{r.id}",
-                "identity": lambda r: f"router.node/{r.id}",
+                "name": lambda n: f"router.node/{n.id}",
+                "identity": lambda n: f"router.node/{n.id}",
                 "id": attrgetter("id"),
-                "protocolVersion": lambda _: 1,
-                "instance": lambda _: 0,
-                "linkState": lambda _: [],
-                "nextHop": lambda _: "(self)",
-                "validOrigins": lambda _: [],
-                "address": lambda r: f"amqp:/_topo/0/{r.id}",
-                "cost": zero,
+                "protocolVersion": lambda _: VERSION,
+                "instance": attrgetter("instance"),
+                "linkState": attrgetter("peers"),
+                "nextHop": attrgetter("next_hop"),
+                "validOrigins": attrgetter("valid_origins"),
+                "address": lambda n: f"amqp:/_topo/0/{n.id}",
+                "cost": attrgetter("cost"),
                 "lastTopoChange": lambda _: 0,
-                "index": zero,
+                "index": attrgetter("number"),
             },
         )
 
-    def rows(self) -> Iterable[Router]:
-        """Return this router."""
-        return (self._router,)
+    def rows(self) -> Iterable[NetworkRow]:
+        """Return this router and the others."""
+        engine = self._engine
+        topology = engine.topology
+        yield NetworkRow(engine.own, engine.instance, sorted(engine.neighbours.routers()), "(self)", [], 0, 0)
+        for index, (router, cost) in enumerate(topology.costs.items(), 1):
+            known, hop = engine.routers.get(router), topology.next_hops[router]
+            instance, peers = (0, []) if known is None else (known.instance, sorted(known.peers))
+            origins = topology.valid_origins(router)
+            yield NetworkRow(router, instance, peers, None if hop == router else hop, origins, cost, index)
 
 
 def core_tables(router: Router, config: dict[str, Any]) -> list[Table]:

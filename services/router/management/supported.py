@@ -8,10 +8,13 @@ from typing import Any
 
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.annotations import OF_ROUTERS
+from enmasse.identity.processes.roles import Listener
+from enmasse.model.loopback import is_loopback
 from services.router.management.entity_bodies import listener_config
 from services.router.management.schema import BAD_REQUEST, NOT_IMPLEMENTED, EntityType, ManagementError
 from services.router.network.listeners import offered_mechanisms
 from services.router.network.port_settings import ANONYMOUS, NEIGHBOURS, PLAIN, SCRAM, SslProfile
+from services.router.routing.connection import INTER_ROUTER
 
 Body = Mapping[str, Any]
 Problem = tuple[Callable[[Body], Any], str]
@@ -109,6 +112,7 @@ def check_listener(
     _supported(_LISTENER, where, body)
     _numbers(kind, where, body)
     _open_properties(where, body)
+    _check_neighbours(where, body)
     if body["requireSsl"] and not body["sslProfile"]:
         raise _wrong(where, "requireSsl needs an sslProfile")
     certificates = bool(body["sslProfile"]) and bool(profile(body["sslProfile"]).ca_cert_file)
@@ -129,6 +133,20 @@ def check_listener(
             "authenticatePeer would let no client in: it needs EXTERNAL among saslMechanisms, requireSsl, and an "
             "sslProfile with caCertFile",
         )
+
+
+def _check_neighbours(where: str, body: Body) -> None:
+    """Check the listener for other routers. A router is believed whatever it states, so it has to prove that it is
+    one, unless only processes of this machine can connect. Raises ManagementError 400."""
+    mesh = body["role"] == INTER_ROUTER
+    if body["access"] is not None and mesh != (body["access"] == Listener.MESH):
+        raise _wrong(where, f"role {INTER_ROUTER} and access {Listener.MESH} belong together")
+    if mesh and not body["authenticatePeer"] and not is_loopback(body["host"]):
+        text = (
+            f"a listener with role {INTER_ROUTER} that other machines reach needs authenticatePeer true, with access "
+            f"{Listener.MESH} or an sslProfile with caCertFile, because routers are believed"
+        )
+        raise _wrong(where, text)
 
 
 def check_plugin(where: str, body: Body, *, known: bool, knows_users: bool) -> None:

@@ -16,7 +16,7 @@ from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
 from services.router.network import hosts, tls
 from services.router.network.maker import ConnectionMaker
-from services.router.network.port_settings import NEIGHBOURS, SCRAM, ConnectorConfig
+from services.router.network.port_settings import EDGE, SCRAM, ConnectorConfig
 from services.router.network.secrets import password
 from services.router.routing.connection import RouterConnection
 
@@ -34,9 +34,9 @@ class Connector:
         self._to = f"{config.host}:{config.port}"
 
     def start(self) -> None:
-        """Start to dial. Connectors to other routers are not dialled."""
-        if self.config.role in NEIGHBOURS:
-            self.message = "a mesh of several routers is not supported yet: kept and reported, not dialled"
+        """Start to dial. Connectors of edge routers are not dialled."""
+        if self.config.role == EDGE:
+            self.message = "this router is no edge router: kept and reported, not dialled"
             return
         self._task = runner.spawn(self._run(), f"connector {self.config.name}")
 
@@ -129,4 +129,4 @@ class Connector:
 
 def _reason(record: RouterConnection) -> str:
     """Return the reason for the end of a connection."""
-    return str(record.amqp.transport_error or "closed by the peer")
+    return str(record.amqp.transport_error or record.amqp.own_error or record.close_error or "closed by the peer")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Hub
+from enmasse.amqp.codec.types import Int
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
@@ -23,6 +24,7 @@ from services.router.network.port_settings import (
 from services.router.network.tls import ProfileError
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
+from services.router.routing.neighbours.network import COST
 from services.router.routing.router import Router
 from services.router.routing.users import Users
 
@@ -35,6 +37,8 @@ blocks its session only beyond this, and never the other sessions of the connect
 CONNECTION_BYTES = 32 * 1024 * 1024
 """Bytes of undelivered pieces of large messages, over all sessions, above which a connection is not read."""
 CAPABILITIES = ("ANONYMOUS-RELAY", "qd.streaming-links")
+ANNOTATIONS = "qd.annotations-version"
+"""Property of an Open between routers."""
 OFFERED = (*CAPABILITIES, SOLE_CONNECTION, RELAYS_TO_TOPICS)
 
 
@@ -83,6 +87,7 @@ class ConnectionMaker:
             capacity=config.link_capacity,
         )
         record.management = config.management
+        record.cost = config.cost
         return record
 
     def accepted(self, record: RouterConnection, config: ListenerConfig, sasl: SaslServer) -> Connection:
@@ -90,7 +95,9 @@ class ConnectionMaker:
         properties = self._properties(record, config)
         if config.failover_urls:
             properties["failover-server-list"] = _failover(config.failover_urls)
-        limits = _limits(config, own=record.is_container, handshake_timeout=config.handshake_timeout)
+        limits = _limits(
+            config, own=record.is_container or record.is_neighbour, handshake_timeout=config.handshake_timeout
+        )
         connection = self._make(record, config, sasl, properties, limits)
         if self._traces is not None:
             connection.session_type = self._traces.session
@@ -102,6 +109,8 @@ class ConnectionMaker:
 
     def _properties(self, record: RouterConnection, config: EndpointConfig) -> dict[str, Any]:
         own = {"product": PRODUCT, "version": SIMULATES, "qd.conn-id": record.identity}
+        if record.is_neighbour:
+            return {**own, COST: Int(config.cost), ANNOTATIONS: 1}
         return {**own, **config.properties}
 
     def _make(

@@ -8,10 +8,11 @@ from typing import Any
 
 from enmasse.identity.processes.roles import Listener
 from enmasse.model.loopback import is_loopback
-from services.router.routing.connection import DEFAULT_CAPACITY, NORMAL
+from services.router.routing.connection import DEFAULT_CAPACITY, INTER_ROUTER, NORMAL
 
 ANONYMOUS, PLAIN, SCRAM = "ANONYMOUS", "PLAIN", "SCRAM-SHA-256"
-NEIGHBOURS = ("inter-router", "edge")
+EDGE = "edge"
+NEIGHBOURS = (INTER_ROUTER, EDGE)
 """Roles of connections between routers."""
 
 
@@ -21,6 +22,7 @@ class EndpointConfig:
 
     `port` is a number or the name of a service, `family` is IPv4, IPv6 or None (any). `sasl_mechanisms` empty: all
     applicable ones. `max_session_frames` None: the limit follows from the memory bounds. `properties`: of our Open.
+    `cost`: of a connection to another router.
     """
 
     name: str
@@ -35,6 +37,7 @@ class EndpointConfig:
     max_session_frames: int | None = None
     idle_timeout: int = 16
     link_capacity: int = DEFAULT_CAPACITY
+    cost: int = 1
     properties: Mapping[str, Any] = field(default_factory=dict)
     management: bool = True
 

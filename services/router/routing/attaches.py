@@ -39,8 +39,9 @@ class Attaches:
     def attach(self, link: Link) -> None:
         """Answer the attach of a peer, or pass it on to a broker that will. Raises AmqpError to refuse it."""
         connection: RouterConnection = link.session.connection.context
-        if connection.role == "inter-router":
-            raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
+        if connection.is_neighbour:
+            self.router.network.attach(connection, link)
+            return
         incoming = isinstance(link, Receiver)
         terminus = link.remote_target if incoming else link.remote_source
         if isinstance(terminus, Coordinator):  # names no address, so its broker is unknown

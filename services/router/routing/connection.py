@@ -24,6 +24,7 @@ from services.router.routing.policy import Policy
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
+INTER_ROUTER = "inter-router"
 DEFAULT_CAPACITY = 250
 MANAGEMENT_ELSEWHERE = (
     "amqp:unauthorized-access",
@@ -248,10 +249,12 @@ class RouterConnection:
         self.dir = direction
         self.host = host
         self.link_capacity = capacity
+        self.cost = 1  # of a connection to another router
         self.container = ""
         self.properties: dict[str, Any] = {}
         self.opened_at: float | None = None
         self.closed = False
+        self.close_error: AmqpError | None = None  # stated by the peer
         self.tls: Protection | None = None
         self.authenticated = False
         self.mechanism: str | None = None  # SASL mechanism
@@ -410,6 +413,11 @@ class RouterConnection:
     def is_container(self) -> bool:
         """True if the peer is a route container: a broker or a service."""
         return self.role == ROUTE_CONTAINER
+
+    @property
+    def is_neighbour(self) -> bool:
+        """True if the peer is another router of the mesh: by the role of the listener or connector alone."""
+        return self.role == INTER_ROUTER
 
     @property
     def reads_otherwise(self) -> bool:

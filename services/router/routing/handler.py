@@ -65,6 +65,7 @@ class RouterHandler(Handler):
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         connection: RouterConnection = c.context
         own = c.own_error
+        connection.close_error = error
         if connection.dir == "in" and own is not None and not connection.told:
             connection.refused("close" if connection.opened_at is not None else "connect", own)
         if not connection.closed:

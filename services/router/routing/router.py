@@ -22,6 +22,7 @@ from services.router.routing.brokers.link_routes import NO_ROUTE, LinkRoute, Lin
 from services.router.routing.brokers.routed_attaches import PassingOn
 from services.router.routing.configuration import BALANCED, AddressConfig, LinkRouteConfig
 from services.router.routing.connection import LinkRecord, RouterConnection, RouterCore
+from services.router.routing.neighbours.network import Network
 from services.router.routing.periodic_checks import Watch
 
 BLOCKED = 10.0
@@ -87,9 +88,12 @@ class Totals:
 
 
 class Router(RouterCore):
-    """One router. `default` is the treatment of mobile addresses without configuration."""
+    """One router. `default` is the treatment of mobile addresses without configuration, `instance` the time of its
+    start in whole seconds, as other routers learn it."""
 
-    def __init__(self, router_id: str, clock: Clock, *, default: str = BALANCED, mode: str = "interior") -> None:
+    def __init__(
+        self, router_id: str, clock: Clock, *, default: str = BALANCED, mode: str = "interior", instance: int = 1
+    ) -> None:
         super().__init__(clock)
         self.id = router_id
         self.now = clock.time
@@ -106,6 +110,7 @@ class Router(RouterCore):
         self.traffic = Traffic(self.link_routes.covering)
         self.addresses.on_over = self.traffic.address_over
         self.watch = Watch(self.connections, clock)
+        self.network = Network(router_id, clock, instance)
         self._clients: dict[str, int] = {}  # open connections of clients by known_as
         self._gone = Totals()
         self._turn = 0
@@ -200,6 +205,8 @@ class Router(RouterCore):
             self.containers.add(connection)
             self.link_routes.connection_opened(connection)
             self.auto_links.connection_opened(connection)
+        elif connection.is_neighbour:
+            self.network.connection_opened(connection)
 
     def connection_closed(self, connection: RouterConnection) -> None:
         """Remove a closed connection; most of its links were reported before."""
@@ -213,6 +220,8 @@ class Router(RouterCore):
             self.containers.remove(connection)
             self.link_routes.connection_closed(connection)
             self.auto_links.connection_closed(connection)
+        elif connection.is_neighbour:
+            self.network.connection_closed(connection)
         for record in list(connection.links.values()):
             connection.link_over(record)
             self.passing_on.link_over(record)

@@ -1,0 +1,71 @@
+"""Networks of router processes: of ours, and of Qpid Dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from tests.router.harness import PREFIX, DispatchProcess, Management, RouterProcess, free_port
+
+ADDRESSES = [
+    ["address", {"pattern": "any/#", "distribution": "balanced"}],
+    ["address", {"pattern": "near/#", "distribution": "closest"}],
+    ["address", {"pattern": "all/#", "distribution": "multicast"}],
+]
+
+
+class Routers:
+    """Routers by id. `stack` ends them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._by_id: dict[str, RouterProcess] = {}
+        self._ports: dict[str, int] = {}
+        self._management: dict[str, Management] = {}
+        self._killed: set[str] = set()
+
+    def __getitem__(self, name: str) -> RouterProcess:
+        return self._by_id[name]
+
+    def connector(self, to: str, cost: int) -> dict[str, Any]:
+        """Attributes of a connector to the router `to`."""
+        return {"host": "127.0.0.1", "port": str(self._ports[to]), "role": "inter-router", "cost": cost}
+
+    def start(
+        self, name: str, *entities: list[Any], kind: str = "ours", dials: Mapping[str, int] | None = None
+    ) -> RouterProcess:
+        """Start a router with a listener for others. `dials`: other routers with the costs of the connections."""
+        port = self._ports[name] = free_port()
+        listener = ["listener", {"name": "mesh", "host": "127.0.0.1", "port": str(port), "role": "inter-router"}]
+        connectors = [["connector", {"name": to, **self.connector(to, cost)}] for to, cost in (dials or {}).items()]
+        make = DispatchProcess if kind == "theirs" else RouterProcess
+        process = make([*ADDRESSES, listener, *connectors, *entities], router_id=name, default="balanced")
+        self._by_id[name] = process
+        self._stack.callback(self._end, name)
+        self._management[name] = process.management()
+        return process
+
+    def _end(self, name: str) -> None:
+        if name not in self._killed:
+            self._management[name].close()
+            self._by_id[name].stop()
+
+    def kill(self, process: RouterProcess) -> None:
+        """Kill a router with SIGKILL."""
+        self._killed.add(process.id)
+        process.process.kill()
+        process.process.wait()
+
+    def query(self, at: str, kind: str, *names: str) -> list[dict[str, Any]]:
+        """Rows of the management of the router `at`."""
+        return self._management[at].query(PREFIX + kind, *names)
+
+    def node(self, at: str, router: str) -> dict[str, Any]:
+        """The router `router` as `at` shows it."""
+        return next(row for row in self.query(at, "router.node") if row["id"] == router)
+
+    def costs(self, at: str) -> dict[str, int]:
+        """The other routers that `at` reaches, with the costs of the paths."""
+        rows = self.query(at, "router.node", "id", "cost")
+        return {row["id"]: row["cost"] for row in rows if row["id"] != at}
