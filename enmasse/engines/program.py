@@ -32,12 +32,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class ChildHealth:
-    """Health of a process. `endpoints`: name → host:port that it serves; `counts`: name → number."""
+    """Health of a process. `endpoints`: name → host:port that it serves; `counts`: name → number; `hung`: there is a
+    process that accepts the question and does not answer it."""
 
     ready: bool
     detail: str
     endpoints: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    hung: bool = False
 
 
 class HealthProbe(Protocol):

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from enmasse.engines.program import ChildHealth, Spec
+from enmasse.engines.program import ChildHealth, HealthProbe, Spec
 from enmasse.supervisor.children import launch
-from enmasse.supervisor.children.child import Child
+from enmasse.supervisor.children.child import Child, Silence
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer, Process
 from tests.cli.running import alive, wait_for
 from tests.kit.running import asyncio_test
@@ -219,13 +219,13 @@ class Silent:
 class Sleeping:
     """A program that runs until it is killed."""
 
-    def __init__(self, probe: Silent) -> None:
-        self._probe = probe
+    def __init__(self, probe: Silent | None = None) -> None:
+        self._probe = probe or Silent()
 
     def prepare(self, spec: Spec, folder: Path) -> list[str]:
         return ["sleep", "600"]
 
-    def probe(self, spec: Spec) -> Silent:
+    def probe(self, spec: Spec) -> HealthProbe:
         return self._probe
 
 
@@ -253,3 +253,64 @@ async def test_a_child_that_is_cancelled_while_its_probe_ends_is_not_started_aga
     await until(lambda: task.done() or len(started) > 1)
     child.kill()
     assert task.cancelled() and len(started) == 1
+
+
+class Scripted:
+    """Probe that gives these answers, the last one again and again."""
+
+    def __init__(self, *answers: ChildHealth) -> None:
+        self._answers = list(answers)
+
+    async def ask(self) -> ChildHealth:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def close(self) -> None:
+        pass
+
+
+READY, SILENT, STARTING = ChildHealth(True, ""), ChildHealth(False, "", hung=True), ChildHealth(False, "starting")
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [
+        ((READY, *[SILENT] * 20), 19),
+        ((STARTING, *[SILENT] * 20), 0),  # it may be reading its store
+        ((READY, *[SILENT] * 20, STARTING, SILENT), 0),
+        ((READY, SILENT, SILENT), 0),  # the machine may have been stopped between the two
+    ],
+)
+def test_silence_counts_from_the_first_question_after_it_was_ready(
+    answers: tuple[ChildHealth, ...], seconds: float
+) -> None:
+    at = [0.0]
+    silence = Silence(lambda: at[0])
+    for each in answers:
+        at[0] += 1
+        found = silence.note(each)
+    assert found == silence.seconds == seconds
+
+
+@asyncio_test
+async def test_a_process_that_was_ready_and_answers_no_longer_is_killed_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enmasse.supervisor.children.child.HUNG", 0.1)
+    started: list[Process] = []
+
+    async def starting(command: Sequence[str], output: int) -> Process:
+        started.append(await launch.execute(command, output))
+        return started[-1]
+
+    class Program(Sleeping):
+        def probe(self, spec: Spec) -> HealthProbe:
+            return Scripted(READY, SILENT)
+
+    child = Child(
+        Spec("s", "s", {}), Program(), starting, tmp_path, tmp_path, lambda: None, lambda: None, lambda line: None
+    )  # fmt: skip
+    child.start()
+    await until(lambda: child.restarts >= 1 and len(started) >= 2)
+    child.kill()
+    await child.stop(1)
+    assert started[0].returncode == -signal.SIGKILL

@@ -26,6 +26,10 @@ STABLE = 10.0
 POLL_STARTING, POLL_READY = 0.05, 1.0
 """Seconds between two health checks. (That a process has died is known without them.)"""
 LOG_CHECK = 5.0
+HUNG = 60.0
+"""Seconds after which a process that was ready, and does not answer, is killed."""
+LEAST_ASKED = 10
+"""Questions that it must have left unanswered, so that a stop of the whole machine does not count."""
 
 Command = Callable[[str, Path], list[str]]
 """(kind, settings file) → what to execute."""
@@ -49,6 +53,29 @@ class Service:
 def now() -> str:
     """Return the current time in the form of the status JSON: UTC, RFC 3339, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Silence:
+    """Time that a process has not answered, after it was ready. `now`: a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._was_ready = False
+        self._since: float | None = None
+        self._asked = 0
+        self.seconds = 0.0
+
+    def note(self, health: ChildHealth) -> float:
+        """Take an answer, or its absence; return the seconds since the first question without an answer. A process that
+        was not ready yet may be reading its store: 0."""
+        self._was_ready = self._was_ready or health.ready
+        if not health.hung or not self._was_ready:
+            self._since, self._asked, self.seconds = None, 0, 0.0
+            return 0.0
+        self._since = self._now() if self._since is None else self._since
+        self._asked += 1
+        self.seconds = self._now() - self._since if self._asked >= LEAST_ASKED else 0.0
+        return self.seconds
 
 
 class Child:
@@ -194,9 +221,15 @@ class Child:
         loop = asyncio.get_running_loop()
         next_log_check = loop.time() + LOG_CHECK
         probe = self._program.probe(self.spec)
+        silence = Silence(loop.time)
         try:
             while True:
                 health = await probe.ask()
+                if silence.note(health) >= HUNG:
+                    self._log.error("component.process.hung", pid=self.pid, seconds=round(silence.seconds))
+                    self._say(f"{self.spec.name} has not answered for {silence.seconds:.0f} s and is killed")
+                    self._signal(signal.SIGKILL)
+                    return
                 ready, detail = self._judge(health)
                 self.endpoints, self.counts = health.endpoints, health.counts
                 self._set(ready, detail)

@@ -27,7 +27,7 @@ class Probe:
                 self._last = (answer.status, answer.body, _read_health(answer))
             return self._last[2]
         except TimeoutError:
-            return ChildHealth(False, f"does not answer its health check within {TIMEOUT:g} s")
+            return ChildHealth(False, f"does not answer its health check within {TIMEOUT:g} s", hung=True)
         except ConnectionRefusedError:
             return ChildHealth(False, "starting")
         except (OSError, ValueError) as error:
