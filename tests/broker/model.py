@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -176,6 +177,20 @@ class Pair:
 
         self._do(op)
 
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """What is done inside is one step: the disk has all of it or nothing, also after a commit that fails."""
+        with self.store.group(100):
+            log, since, self.log, self.since = self.log, self.since, [], []
+            yield
+        ops = [op for _, op in self.log]
+
+        def op(s: State) -> None:
+            for each in ops:
+                each(s)
+
+        self.log, self.since = [*log, (0, op)], [*since, self.now.copy()]
+
     def commit(self) -> OSError | None:
         answers: list[OSError | None] = []
         self.store.commit(answers.append)
@@ -316,7 +331,15 @@ class Pair:
         queues = list(self.now.queues)
         held = [(m, q) for q in queues for m in self.now.queues[q]]
         choice = rng.random()
-        if not queues or choice < 0.03:
+        if queues and choice > 0.97:
+            with suppress(OSError), self.group():  # a full disk takes none
+                for _ in range(rng.randrange(6)):
+                    self.add(rng.randbytes(rng.choice((0, 10, 300))), rng.sample(queues, 1), self._new_key(rng, queues))
+                for message, queue in rng.sample(held, min(len(held), rng.randrange(5))):
+                    self.remove(message, queue)
+                if held:
+                    self.update(*rng.choice(held), rng.randrange(1, 9), 0)
+        elif not queues or choice < 0.03:
             self.define(rng.randbytes(rng.randrange(40)))
         elif choice < 0.05:
             self.define(rng.randbytes(rng.randrange(40)), rng.choice(queues))
@@ -328,9 +351,7 @@ class Pair:
             )
         elif choice < 0.40 or not held:
             some = rng.sample(queues, min(len(queues), rng.choice((1, 1, 1, 2, 3))))
-            key = (rng.choice(queues), rng.randbytes(2)) if rng.random() < 0.2 else None
-            if key and self.store.seen(*key):
-                key = None
+            key = self._new_key(rng, queues)
             size = rng.choice((0, 10, 100, 300, 3000 if rng.random() < 0.1 else 50))
             self.add(rng.randbytes(size), some, key, rng.choice((0, 0, 5)))
         elif choice < 0.57:
@@ -354,3 +375,7 @@ class Pair:
             self.commit()
         else:
             self.tick(rng.random() < 0.5)
+
+    def _new_key(self, rng: random.Random, queues: list[int]) -> tuple[int, bytes] | None:
+        key = (rng.choice(queues), rng.randbytes(2))
+        return key if rng.random() < 0.2 and not self.store.seen(*key) else None

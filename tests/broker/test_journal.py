@@ -93,6 +93,59 @@ def test_a_torn_end_is_cut_off_in_silence(tmp_path: Path, seed: int) -> None:
     assert open_journal(tmp_path)[1] == found
 
 
+def append_group(journal: Journal, records: Records, size: int = 0) -> list[int]:
+    with journal.group(size):
+        return [journal.append(kind, data) for kind, data in records]
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_a_group_is_read_as_its_records(tmp_path: Path, size: int) -> None:
+    """`size` 0: it outgrows its segment, else it begins one."""
+    journal, _ = open_journal(tmp_path)
+    records = [(2 + n % 8, b"%d" % n * 400) for n in range(40)]
+    before = [(7, b"before")]
+    journal.append(*before[0])
+    locations = append_group(journal, records, size)
+    append_group(journal, [])
+    journal.append(6, b"after")
+    for at, (kind, data) in zip(locations, records, strict=True):
+        found_kind, payload = journal.read(at, len(data) + HEAD_SIZE)
+        assert (found_kind, bytes(payload)) == (kind, data)  # not written yet
+    journal.flush()
+    for at, (kind, data) in zip(locations, records, strict=True):
+        found_kind, payload = journal.read(at, len(data) + HEAD_SIZE)
+        assert (found_kind, bytes(payload)) == (kind, data)
+    assert len({at >> 32 for at in locations}) == 1
+    journal.close()
+    journal, found = open_journal(tmp_path)
+    assert found == [*before, *records, (6, b"after")]
+    assert not journal.damaged
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_a_group_that_was_not_written_whole_leaves_nothing(tmp_path: Path, kept: int) -> None:
+    """`kept` of its four parts came to the disk before the power went, each record of them intact."""
+    journal, _ = open_journal(tmp_path)
+    written = fill(journal, random.Random(0), 2)
+    group = [(7, bytes([n]) * 50) for n in range(4)]
+    locations = append_group(journal, group)
+    journal.flush()
+    path = journal.segments[locations[0] >> 32].path
+    end = (locations[kept] & 0xFFFFFFFF) + (HEAD_SIZE + 50 if kept == 3 else 0) - (kept == 3)
+    torn = bytearray(path.read_bytes())
+    torn[end:] = bytes(len(torn) - end)
+    path.write_bytes(torn)
+    journal, found = open_journal(tmp_path)
+    assert found == [(kind, data) for kind, data, _ in written]
+    assert not journal.damaged
+    fill(journal, random.Random(1), 2)
+    journal.close()
+    journal, again = open_journal(tmp_path)
+    assert again[: len(found)] == found
+    assert not set(again) & set(group)
+    assert not journal.damaged
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), closed=st.booleans(), flips=st.sampled_from([1, 1, 1, 5]))
 def test_flipped_bits_cost_the_records_they_hit(

@@ -151,12 +151,12 @@ def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
 
 
-@pytest.mark.parametrize("format", [1, 3])
+@pytest.mark.parametrize("format", [1, 4])
 def test_another_format_is_refused_and_left_alone(tmp_path: Path, format: int) -> None:
     Store.open(tmp_path).close()
     (tmp_path / "FORMAT").write_text(json.dumps({"format": format}))
     before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir())
-    with pytest.raises(StoreError, match=f"has format {format}, this version reads 2"):
+    with pytest.raises(StoreError, match=f"has format {format}, this version reads 2 and 3"):
         Store.open(tmp_path)
     assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.iterdir()) == before
     (tmp_path / "FORMAT").write_text("garbage")
@@ -464,3 +464,29 @@ def test_a_folder_that_was_deleted_gives_no_id_again(tmp_path: Path) -> None:
     assert len(set(given)) == len(given)
     assert given[0] < given[4] < given[8], "later folders begin later"
     assert max(given) < 1 << 56, "a delivery-tag has room for it"
+
+
+def test_the_first_group_raises_the_format_which_earlier_versions_refuse(tmp_path: Path) -> None:
+    def stated(directory: Path) -> int:
+        return int(json.loads((directory / "FORMAT").read_text())["format"])
+
+    store = Store.open(tmp_path)
+    queue = store.new_id()
+    store.define(queue, b"{}")
+    store.add(b"alone", [queue])
+    store.flush()
+    assert stated(tmp_path) == 2
+    with store.group(100):
+        message = store.add(b"in a group", [queue])
+    store.commit()
+    store.flush()
+    assert stated(tmp_path) == 3
+    (tmp_path / "backup").mkdir()
+    store.tick()
+    store.flush()
+    store.close()
+    assert stated(tmp_path / "backup") == 3
+    for directory in (tmp_path, tmp_path / "backup"):
+        store = Store.open(directory)
+        assert store.load(message) == b"in a group"
+        store.close()

@@ -35,6 +35,7 @@ class Opened:
     losses: Losses
     recovered: Recovered
     identity: str
+    format: int
 
 
 def open_directory(
@@ -76,7 +77,7 @@ def _replay(
     segment_size: int,
     progress: Progress,
 ) -> Opened:
-    check_format(directory, files)
+    format = check_format(directory, files)
     catalogue = StoredDefinitions(directory, files)
     catalogue.read()
     segments = sum(name.endswith(".journal") for name in files.list(directory))
@@ -104,7 +105,7 @@ def _replay(
     except BaseException:
         journal.close()
         raise
-    return Opened(lock, journal, live, writer, losses, recovered, identity)
+    return Opened(lock, journal, live, writer, losses, recovered, identity, format)
 
 
 def _agree(

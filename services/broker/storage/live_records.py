@@ -295,6 +295,11 @@ class LiveRecords:
 
     def restated(self, message: int, location: int, size: int) -> None:
         """A message's record was written again, with another payload: in force from now on."""
+        old = self.repeated(message, location, size)
+        self._restate_references(message, old, location)
+
+    def repeated(self, message: int, location: int, size: int) -> int:
+        """A message's record was written again unchanged: in force from now on. Return its former location."""
         found = self.index.find(message)
         assert found
         before = self.usages[found[0] >> 32]
@@ -307,7 +312,7 @@ class LiveRecords:
         usage.overrules.discard(location >> 32)
         usage.copied.append(message)
         self.index.relocate(message, location, size)
-        self._restate_references(message, found[0], location)
+        return found[0]
 
     def _restate_references(self, message: int, old: int, new: int) -> None:
         """Relocate the states of references to a new record of the message, which contains them."""

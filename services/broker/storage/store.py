@@ -7,13 +7,14 @@ success. Ids (messages, queues, addresses, caches alike) are positive integers f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from enmasse.metrics import Histogram
 from services.broker.storage.data_directory import Opened, open_directory
-from services.broker.storage.format import StoreError
+from services.broker.storage.format import GROUPS, StoreError, write_format
 from services.broker.storage.index import BLOCK_BITS
 from services.broker.storage.journal import file_operations as layer
 from services.broker.storage.journal.file_operations import Files
@@ -48,6 +49,7 @@ class Store:
         self.live = opened.live
         self.journal = opened.journal
         self.closed = False
+        self._format = opened.format
         self.on_space: Callable[[], None] = _nothing  # called when `full` has changed
         self._files = files
         self._lock = opened.lock
@@ -302,6 +304,18 @@ class Store:
     def limit_duplicates(self, cache: int, count: int) -> None:
         """Set the number of keys that the cache keeps of each sender (default 20,000)."""
         self.live.limit_keys(cache, count)
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def group(self, size: int) -> Iterator[None]:
+        """Make all changes inside atomic: after a crash all are there, or none. `size`: bytes that they take on disk,
+        about. A commit that fails keeps the group, its messages too, and the next one writes it. Raises OSError before
+        anything is changed."""
+        if self._format != GROUPS:  # earlier versions must not read past such records
+            write_format(self.directory, self._files, GROUPS)
+            self._format = GROUPS
+        with self.journal.group(size):
+            yield
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:

@@ -10,6 +10,8 @@ from services.broker.storage.journal.records import (
     COPY,
     DEFINE,
     DEFINE_S,
+    DUPLICATE,
+    DUPLICATE_S,
     MESSAGE,
     MOVE,
     MOVE_S,
@@ -29,7 +31,7 @@ from services.broker.storage.journal.records import (
     encode_roots,
     parse_message,
 )
-from services.broker.storage.journal.segment import HEAD_SIZE
+from services.broker.storage.journal.segment import GROUP, HEAD_SIZE, members
 from services.broker.storage.live_records import LiveRecords
 
 
@@ -140,10 +142,42 @@ class Writer:
                 new = self.removal(MOVE, bytes(payload[: MOVE_S.size]), roots)
                 if self._drop_state(message, target, location):
                     live.set_state(message, target, ReferenceState(new, order, 0, 0))
+        elif kind == GROUP:
+            with self._journal.group(len(payload)):
+                for inner, start, stop in members(payload, 0, len(payload)):
+                    at = location + start  # the head of the group is as long as that of its record
+                    if inner == MESSAGE:
+                        self._again(payload[start:stop], at)
+                    else:
+                        self.lost(inner, payload[start:stop], at)
+        elif kind == DUPLICATE:
+            cache, message = DUPLICATE_S.unpack_from(payload)
+            key = bytes(payload[DUPLICATE_S.size :])
+            if live.key(cache, key) == (message, location):  # no copy of a compaction
+                self._key_again(cache, key, message, location)
         elif kind == DEFINE:
             (id,) = DEFINE_S.unpack_from(payload)
             if id in live.definitions and live.definitions[id].location == location:
                 self.define(id, bytes(payload[DEFINE_S.size :]))
+
+    def _again(self, payload: memoryview, location: int) -> None:
+        """Write a new message of a group again: the group is written whole, or not at all."""
+        live = self._live
+        stored = parse_message(payload)
+        found = live.index.find(stored.message)
+        has_key = stored.key is not None and live.key(*stored.key) == (stored.message, location)
+        if found is not None and found[0] == location:
+            new = self._journal.append(MESSAGE, bytes(payload))
+            live.repeated(stored.message, new, HEAD_SIZE + len(payload))
+            if stored.key is not None and has_key:
+                live.moved_key(*stored.key, location, new)
+        elif stored.key is not None and has_key:
+            self._key_again(*stored.key, stored.message, location)
+
+    def _key_again(self, cache: int, key: bytes, message: int, location: int) -> None:
+        """Write a key of a group again whose message is gone."""
+        new = self._journal.append(DUPLICATE, DUPLICATE_S.pack(cache, message), key)
+        self._live.moved_key(cache, key, location, new)
 
     def _existing(self, payload: memoryview, start: int) -> list[int]:
         """Return the segments that a removal names and that still exist."""

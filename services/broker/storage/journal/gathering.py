@@ -11,10 +11,12 @@ from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
     FOOTER,
+    GROUP,
     HEAD,
     HEAD_SIZE,
     MAGIC,
     OFFSET_BITS,
+    OFFSET_MASK,
     path_of,
     record,
     salt,
@@ -42,6 +44,8 @@ class Gathering:
         self._at = 0  # offset of the next record
         self._limit = 0  # offset at which the segment is full
         self._base = self._salt = 0
+        self._group = -1  # index of the part that becomes the head of the open group
+        self._group_at = self._group_limit = 0
 
     def append(self, kind: int, *parts: Part) -> int:
         """Append one record in memory. Return its location. The parts must not change until the commit has finished."""
@@ -98,6 +102,35 @@ class Gathering:
             at = stop
         self._at = at
         return locations
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+    def begin_group(self, size: int) -> None:
+        """Records appended from now on are one: all are read again, or none. `size`: their bytes together, about; a
+        segment without that room is left. The group stays in one segment, which grows if it must."""
+        assert self._group < 0, "a group in a group"
+        if self._at + HEAD_SIZE + size > self._limit:
+            self.roll(HEAD_SIZE + size)
+        self._group, self._group_at, self._group_limit = len(self._parts), self._at, self._limit
+        self._parts.append(b"")
+        self._at += HEAD_SIZE
+        self._limit = OFFSET_MASK
+
+    def end_group(self) -> None:
+        """End the group. One without records leaves no trace."""
+        parts, index, at = self._parts, self._group, self._group_at
+        self._group, self._limit = -1, self._group_limit
+        size = self._at - at - HEAD_SIZE
+        if not size:
+            del parts[index]
+            self._at = at
+            return
+        crc = (self._salt ^ at ^ (size << 8) ^ (GROUP << 24)) & 0xFFFFFFFF
+        for part in parts[index + 1 :]:
+            crc = zlib.crc32(part, crc)
+        parts[index] = HEAD.pack(MAGIC, GROUP, size, crc)
+        assert self.segment is not None
+        if self.segment.file is None:  # it is made with that size
+            self.segment.size = max(self.segment.size, self._at + 2 * HEAD_SIZE)
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def roll(self, size: int) -> None:

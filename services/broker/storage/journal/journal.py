@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -194,6 +194,15 @@ class Journal:
         """Lowest segment that is not completely committed; segments below it no longer change."""
         chunks = self._writing or self.gathering.chunks
         return chunks[0].segment.number if chunks else self.gathering.next_number
+
+    @contextlib.contextmanager
+    def group(self, size: int) -> Iterator[None]:
+        """Make one record of those that are appended inside, of some `size` bytes: a crash leaves all or none."""
+        self.gathering.begin_group(size)
+        try:
+            yield
+        finally:
+            self.gathering.end_group()
 
     # -- committing ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:

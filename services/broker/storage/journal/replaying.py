@@ -22,11 +22,13 @@ from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
     FOOTER,
+    GROUP,
     HEAD_SIZE,
     OFFSET_BITS,
     decode_head,
     encode_head,
     is_of_another,
+    members,
     path_of,
     record,
     walk,
@@ -172,7 +174,10 @@ class Replaying:
                 return at, True, last
             at = stop
             last = kind
-            if BATCH < kind < FOOTER:
+            if kind == GROUP:
+                for inner, begin, end in members(view, start, stop):
+                    replay(inner, view[begin:end], base | (begin - HEAD_SIZE))
+            elif BATCH < kind < FOOTER:
                 replay(kind, view[start:stop], base | (start - HEAD_SIZE))
         return at, False, last
 

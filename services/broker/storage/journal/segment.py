@@ -5,6 +5,9 @@ that is or was being written to. A record is
 12 bytes (magic, kind, length, CRC-32) and its payload. The CRC starts from a seed made of segment number, offset,
 length and kind: a flipped bit in the head is detected like one in the payload, and bytes that look like a record, such
 as a journal sent as a message, are not valid at another place.
+
+The payload of a GROUP is whole records, each valid by itself at its place: they can be read by their locations, and
+what damage has left of a closed segment's group is not lost. A torn end has none of them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 BATCH = 1  # without payload; everything before it was synced when it was written
+GROUP = 249  # its payload is records that are in force together or not at all
 FOOTER = 250  # without payload; the segment ends here and is closed
 PAD = 251  # replaces unreadable records
 ENTRIES = 252  # entries of the catalogue
@@ -91,6 +95,15 @@ def record(kind: int, number: int, at: int, payload: bytes = b"") -> bytes:
     size = len(payload)
     seed = (salt(number) ^ at ^ (size << 8) ^ (kind << 24)) & 0xFFFFFFFF
     return HEAD.pack(MAGIC, kind, size, zlib.crc32(payload, seed)) + payload
+
+
+def members(data: bytes | memoryview, start: int, stop: int) -> Iterator[Piece]:
+    """Yield the records of an intact GROUP whose payload is `data[start:stop]`."""
+    while start < stop:
+        _, kind, length, _ = HEAD.unpack_from(data, start)
+        begin = start + HEAD_SIZE
+        start = begin + length
+        yield kind, begin, start
 
 
 def walk(data: bytes, number: int, limit: int, start_at: int = FIRST) -> Iterator[Piece]:

@@ -10,7 +10,18 @@ from pathlib import Path
 from services.broker.storage.journal import summary
 from services.broker.storage.journal.chunk import Segment
 from services.broker.storage.journal.file_operations import File, Files
-from services.broker.storage.journal.segment import BATCH, FOOTER, HEAD_SIZE, OFFSET_BITS, Piece, check, salt, walk
+from services.broker.storage.journal.segment import (
+    BATCH,
+    FOOTER,
+    GROUP,
+    HEAD_SIZE,
+    OFFSET_BITS,
+    Piece,
+    check,
+    members,
+    salt,
+    walk,
+)
 
 READ_AHEAD = 128 << 10
 READERS = 16
@@ -152,11 +163,15 @@ def whole(data: bytes, at: int, offset: int, size: int, number: int) -> Piece | 
 
 
 def good_records(segment: Segment, data: bytes) -> Iterator[Piece]:
-    """Yield the records of a completely read segment. Raises DamagedError at the first invalid bytes."""
+    """Yield the records of a completely read segment, those of a group one by one. Raises DamagedError at the first
+    invalid bytes."""
     for piece in walk(data, segment.number, len(data)):
         if piece[0] < 0:
             raise damaged(segment, piece[1])
-        yield piece
+        if piece[0] == GROUP:
+            yield from members(data, piece[1], piece[2])
+        else:
+            yield piece
 
 
 def too_short(segment: Segment) -> OSError:

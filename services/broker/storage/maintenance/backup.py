@@ -10,7 +10,7 @@ from pathlib import Path
 
 from enmasse.logs import log as logs
 from services.broker.storage import ids
-from services.broker.storage.format import write_format
+from services.broker.storage.format import StoreError, check_format, write_format
 from services.broker.storage.journal import summary
 from services.broker.storage.journal.chunk import Segment
 from services.broker.storage.journal.definitions import NAME as CATALOGUE
@@ -72,9 +72,9 @@ class Backup:
             if ids.NAME in self._files.list(self._directory.parent):
                 self._take(self._directory.parent / ids.NAME)  # a restored directory must not assign an id twice either
             write_new(self._files, self._directory / CATALOGUE, catalogue)
-            write_format(self._directory, self._files)
-        except OSError as error:
-            return error
+            write_format(self._directory, self._files, check_format(self._directory.parent, self._files))
+        except (OSError, StoreError) as error:
+            return error if isinstance(error, OSError) else OSError(str(error))
         return None
 
     def _take(self, path: Path) -> None:
