@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from msgspec import UNSET
+
 from enmasse.control.connection import ControlConnection
 from enmasse.control.reports import deliver
+from enmasse.identity.processes.roles import Role
 from enmasse.model.feeds import UsageReport
 from enmasse.model.tenants.shares import Use
 
@@ -20,19 +23,26 @@ class UsageReporter:
     uses."""
 
     def __init__(
-        self, limited: Callable[[], Collection[str]], look: Callable[[], Mapping[str, Mapping[str, int]]]
+        self,
+        role: Role,
+        limited: Callable[[], Collection[str]],
+        look: Callable[[], Mapping[str, Mapping[str, int]]],
+        ended: Callable[[], Mapping[str, str]],
     ) -> None:
+        """`role`: of this process; `ended()`: removed space → id of the removal of which it has nothing left."""
+        self._role = role
         self._limited = limited
         self._look = look
+        self._ended = ended
 
     async def run(self, connection: ControlConnection) -> None:
         """Report over this connection until it is lost; nothing is asked of the service, which may be older, while no
-        space has limits. Raises LinkClosed, ConnectionLost."""
-        while not self._limited():
+        space has limits and none has ended. Raises LinkClosed, ConnectionLost."""
+        while not self._limited() and not self._ended():
             await asyncio.sleep(INTERVAL)
         sender = connection.sender("usage")
         await sender.opened()
-        last, number = dict[str, int](), 0
+        last, stated, number = dict[str, int](), dict[str, str](), 0
         while True:
             spaces = self._limited()
             now = {
@@ -43,8 +53,13 @@ class UsageReporter:
             }
             uses = {key: Use(used) for key, used in now.items() if last.get(key) != used}
             removed = [key for key in last if key not in now]
-            if uses or removed:
+            ended = dict(self._ended())
+            if uses or removed or ended != stated:
                 number += 1
-                await deliver(sender, "change", UsageReport(number=number, seen=0, uses=uses, removed=removed))
+                report = UsageReport(
+                    number=number, seen=0, uses=uses, removed=removed, role=self._role, ended=ended or UNSET
+                )
+                await deliver(sender, "change", report)
+                stated = ended
             last = now
             await asyncio.sleep(INTERVAL)

@@ -1,10 +1,10 @@
-"""Plans of address spaces, as a process that enforces their limits knows them. No sockets."""
+"""Plans of address spaces, and their removals, as a process that serves their clients knows them. No sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from enmasse.model.feeds import ReachedSpace
+from enmasse.model.feeds import PermissionChanges, ReachedSpace
 from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
 
 
@@ -42,6 +42,25 @@ class SpacePlans:
         if limit is None or used < limit:
             return ""
         return used_up(used, limit, things, self.plan(space))
+
+
+class EndingSpaces:
+    """Removed spaces that the configuration service asks about: nothing may be left of them, nor be made."""
+
+    def __init__(self) -> None:
+        self.now: Mapping[str, str] = {}
+        """Removed space of which nothing may be left here → id of its removal."""
+        self._ended: Set[str] = frozenset()
+        """Spaces that were among them since the process started, and are not there again."""
+
+    def take(self, body: PermissionChanges) -> None:
+        """Take what a message of the feed states."""
+        self.now = body.ending or {}
+        self._ended = (self._ended | self.now.keys()) - (body.spaces or {}).keys()
+
+    def has(self, space: str) -> bool:
+        """Return whether a space was removed, so that nothing may be made for it. One that is not known may be new."""
+        return space in self._ended
 
 
 def used_up(used: int, limit: int, things: str, plan: str, remedy: str = "end one of them") -> str:

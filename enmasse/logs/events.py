@@ -198,6 +198,7 @@ EVENTS = (
     Event("mqtt-lwt.publishing.interrupted", "info", "address reason space", "Wills for an address cannot be published now; they are tried again.", NOTHING),
     Event("mqtt-lwt.request.refused", "warning", "link reason space", "A request of a client or gateway was refused.", "Correct the client."),
     Event("mqtt-lwt.service.failed", "error", "", "The service failed with an unexpected error; wills are read from the store again.", REPORT),
+    Event("mqtt-lwt.space.removed", "info", "space wills", "An address space was removed: its wills are removed.", NOTHING),
     Event("mqtt-lwt.store.failed", "error", "reason", "The store failed; wills are read again when it can be used.", "Check the store."),
     Event("mqtt-lwt.will.dropped", "warning", "client to will space", "A will was dropped because no address matches its topic.", "Create the address, or correct the client's will topic."),
     Event("mqtt-lwt.will.not-accepted", "info", "address reason space", "An address did not accept a will; it is sent again.", NOTHING),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -109,9 +110,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses of the default space; None: those of the state without a space in front."""
 
 
-def apply(contents: Mapping[str, Content], before: Applied, known_users: Known | None = None) -> Applied:
+def apply(
+    contents: Mapping[str, Content],
+    before: Applied,
+    known_users: Known | None = None,
+    left: Mapping[str, str] = MappingProxyType({}),
+) -> Applied:
     """Return the configuration that applies: the files' contents over the configuration before. `known_users`: as of
-    `parse_users`."""
+    `parse_users`; `left`: removed address space → its remains."""
     last = before.state
     files = _Files(contents, dict(last.config))
     config, problems = files.config, list[Problem]()
@@ -119,7 +125,7 @@ def apply(contents: Mapping[str, Content], before: Applied, known_users: Known |
     edit = _edited(contents, before, own)
     whole = FILES if edit is None else tuple(file for file in FILES if file not in (ADDRESSES, FLAVORS))
     documents = {file: files.document(file, problems) for file in whole}
-    spaces = _Spaces(files, documents, before)
+    spaces = _Spaces(files, documents, before, left)
     if FLAVORS not in config or spaces.unknown:  # addresses cannot be judged yet
         config.pop(ADDRESSES, None)
         documents[ADDRESSES] = None
@@ -214,8 +220,11 @@ class _Files:
 class _Spaces:
     """The address spaces beside the default one. `judge` finds out what is in force of them."""
 
-    def __init__(self, files: _Files, documents: Mapping[str, Document | None], before: Applied) -> None:
+    def __init__(
+        self, files: _Files, documents: Mapping[str, Document | None], before: Applied, left: Mapping[str, str]
+    ) -> None:
         stored = before.state.tenants
+        self._left = left
         self._files = files
         self._document, self._plans = documents[SPACES], documents[PLANS]
         self._last = TenantState() if stored is msgspec.UNSET else stored
@@ -229,12 +238,12 @@ class _Spaces:
     def judge(self, flavors: Mapping[str, Flavor], clung: Mapping[str, Flavor]) -> None:
         """Find out what is in force with these flavors, of which `clung` stay only for those who use them."""
         self.problems = []
-        if self._document is None and self._plans is None and not self._last.spaces and not self._last.plans.any:
+        last = self._last
+        if self._document is None and self._plans is None and not (last.spaces or last.plans.any or last.ending):
             self.problems += self._without_entry({})
             return
-        last = self._last
         plans = tenancy.plans_in_force(self._plans, flavors, last.plans, self.problems)
-        entries = tenancy.spaces_in_force(self._document, plans, last.spaces, self.problems)
+        entries = tenancy.spaces_in_force(self._document, plans, last.spaces, self._left, self.problems)
         plans = tenancy.with_used(plans, entries.values(), last.plans)
         self.problems += self._without_entry(entries)
         self.judged = {
@@ -252,14 +261,19 @@ class _Spaces:
         self.problems += [
             problem for each in self.judged.values() for found in each.problems.values() for problem in found
         ]
-        self.state = TenantState(spaces={name: each.state for name, each in self.judged.items()}, plans=plans)
+        self.state = TenantState(
+            spaces={name: each.state for name, each in self.judged.items()},
+            plans=plans,
+            ending=tenancy.ending(entries, last, self._left),
+        )
 
     def _without_entry(self, entries: Mapping[str, Space]) -> list[Problem]:
         """Return a problem for each folder without a space in force, and forget the files of removed spaces."""
+        waiting = set(self._left) & (self._document.entries.keys() if self._document is not None else set())
         contents = {
             file: content
             for file, content in self._files.contents.items()
-            if content and split_file(file).space not in (DEFAULT_SPACE, *entries)
+            if content and split_file(file).space not in (DEFAULT_SPACE, *entries, *waiting)
         }
         reason = f"there is no valid address space of this name in {SPACES}: add it there, or remove this folder"
         if self._files.contents.get(SPACES) is None:

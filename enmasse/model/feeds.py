@@ -33,12 +33,17 @@ class FollowedFeed(NamedTuple, Generic[B]):
     received: Callable[[B], None]
 
 
+Ending = dict[str, str]
+"""Removed address space → id of its removal, which no other has."""
+
+
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """Feed `addresses`: every valid address; `forced` may be deleted together with their messages.
 
     `invalid` (optional): names whose entry is wrong and that have no last good version. Controllers make and delete
     nothing for them. `leaving` (optional): names that are no addresses and that a broker still carries: no
-    other address takes their topics. `limits` (optional): limits of the spaces whose stored messages have one.
+    other address takes their topics. `limits` (optional): limits of the spaces whose stored messages have one. `ending`
+    (optional): removed spaces of which brokers may still have something.
 
     `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
@@ -50,11 +55,12 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
     leaving: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
     limits: dict[str, SpaceLimits] | msgspec.UnsetType = msgspec.UNSET
+    ending: Ending | msgspec.UnsetType = msgspec.UNSET
 
 
 class AddressChanges(Addresses, frozen=True, kw_only=True):
     """Feed `addresses/changes`: all addresses if `full`, else those that have changed since the message before, and the
-    names that are gone. `forced`, `invalid`, `leaving` and `limits` are complete in each message.
+    names that are gone. `forced`, `invalid`, `leaving`, `limits` and `ending` are complete in each message.
 
     A name of `invalid` is in `removed` when it becomes invalid, and again when its entry is removed.
     """
@@ -76,6 +82,7 @@ class AddressChanges(Addresses, frozen=True, kw_only=True):
             invalid=self.invalid,
             leaving=self.leaving,
             limits=self.limits,
+            ending=self.ending,
         )
 
 
@@ -148,14 +155,15 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True):
 
 class PermissionChanges(Permissions, frozen=True, kw_only=True):
     """Feed `permissions/changes`: all users if `full`, else those that have changed since the message before, and the
-    names that are gone. `anonymous`, `tokens` and `spaces` are complete in each message. `in_spaces`: users and groups
-    of the other `spaces` by their full names, `!!SPACE/NAME`, of which `removed` may have some; earlier versions read
-    neither."""
+    names that are gone. `anonymous`, `tokens`, `spaces` and `ending` are complete in each message. `in_spaces`: users
+    and groups of the other `spaces` by their full names, `!!SPACE/NAME`, of which `removed` may have some; `ending`:
+    removed spaces of which the followers may still have something. Earlier versions read none of the three."""
 
     full: bool = True
     removed: list[str] = []
     spaces: Spaces | msgspec.UnsetType = msgspec.UNSET
     in_spaces: dict[str, GrantedUser] | msgspec.UnsetType = msgspec.UNSET
+    ending: Ending | msgspec.UnsetType = msgspec.UNSET
 
 
 def granted(user: User) -> GrantedUser:
@@ -384,13 +392,17 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     report before, and those of which they use nothing now. `number`: counts the reports over one link, from 1; `seen`:
     the number of the last message of shares (0: none yet).
 
-    A limit is `NAME/SPACE`, or `connections/SPACE/USER` for the connections of one user.
+    A limit is `NAME/SPACE`, or `connections/SPACE/USER` for the connections of one user. `role`: of the process, where
+    it reports what has `ended`: the removals of which it has nothing left, as it has stored that; earlier versions send
+    and read neither.
     """
 
     number: Count
     seen: Count
     uses: dict[str, Use] = {}
     removed: list[str] = []
+    role: str = ""
+    ended: Ending | msgspec.UnsetType = msgspec.UNSET
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):

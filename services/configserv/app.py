@@ -14,7 +14,7 @@ from enmasse.model.configuration import Applied
 from enmasse.model.merged import FilePart
 from enmasse.model.names import AddressName
 from enmasse.process import settings
-from services.configserv import editing, space_users
+from services.configserv import editing
 from services.configserv.drivers import Driver, FilesDriver, KubernetesDriver, KubernetesSettings
 from services.configserv.loading import Loading
 from services.configserv.resources.endpoint_exports import EndpointExports
@@ -24,6 +24,7 @@ from services.configserv.service import ConfigService, ConfigservSettings
 from services.configserv.state.state_map import StateMap
 from services.configserv.state.store import ConfigStore
 from services.configserv.status_maps import StatusMaps
+from services.configserv.tenants import space_users
 
 CONTAINER = "configuration-service"
 COMPONENT = "configserv"
@@ -41,7 +42,8 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
             await _in_cluster(config, config.driver, health, stop)
         else:
             assert config.config_dir is not None and config.data_dir is not None
-            service = ConfigService(ConfigStore(config.data_dir), config.reporters, health, config.binders)
+            store = ConfigStore(config.data_dir)
+            service = ConfigService(store, config.reporters, health, config.binders, config.holders)
             loading = Loading(service.compute, service.save, service.take)
             await _serve(config, service, health, FilesDriver(config.config_dir), loading, stop)
     finally:
@@ -58,6 +60,7 @@ async def _serve(
 ) -> None:
     health.metrics = service.metrics
     service.configuring.change = lambda change, space: _change(driver, service, change, space)
+    service.on_left = lambda: loading.configure(driver.contents)
     driver.start(loading.configure)
     await loading.settled()  # before any connection is served: the first snapshot is of the present files
     host, port = settings.host_port(config.listen)
@@ -74,6 +77,7 @@ async def _serve(
     health.endpoints = lambda: {"amqp": f"{listener.host}:{listener.port}"}
     await stop.wait()
     driver.close()
+    service.on_left = lambda: None
     loading.close()
     service.close()
     await listener.close()
@@ -85,7 +89,7 @@ async def _change(driver: Driver, service: ConfigService, change: Change, space:
     found: dict[str, str] = {}
 
     def edit(sources: Sequence[FilePart], home: str) -> dict[str, bytes]:
-        texts, etags = editing.checked(change, driver.contents, sources, home, service.applied, space)
+        texts, etags = editing.checked(change, driver.contents, sources, home, service.applied, space, service.left)
         found.update(etags)
         return {} if change.check else texts
 
@@ -107,7 +111,7 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health, config.binders, in_cluster=True)
+    service = ConfigService(store, config.reporters, health, config.binders, config.holders, in_cluster=True)
     resources = None
     if place.custom_resources is not None:
         resources = CustomResources(

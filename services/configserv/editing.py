@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ from enmasse.model.tenants.spaces import OWN_FILES, parse_spaces, space_file, sp
 from enmasse.model.tenants.tenancy import SpaceState
 from enmasse.model.users import parse_users
 from enmasse.model.values import Wrong
-from services.configserv import space_users
+from services.configserv.tenants import space_users
 
 FILE: Mapping[Kind, str] = {
     "addresses": ADDRESSES,
@@ -120,10 +121,11 @@ def checked(
     home: str,
     applied: Applied,
     space: str = DEFAULT_SPACE,
+    left: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, bytes], dict[str, str]]:
     """Return the new contents of the sources that a change of an address space alters, and name → etag of the entries
-    that it sets. `contents`: of the other files; `applied`: what is in force. Raises Refused if an entry would be
-    invalid."""
+    that it sets. `contents`: of the other files; `applied`: what is in force; `left`: removed space → its
+    remains. Raises Refused if an entry would be invalid."""
     file = file_of(change.kind, space, applied)
     if contents.get(file) is None and file in applied.state.config:
         text = "is missing: put it back first, or what it held would be removed"
@@ -135,8 +137,8 @@ def checked(
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
     if change.kind == "spaces":  # with a space its files go
         after = {each: content for each, content in after.items() if split_file(each).space not in change.remove}
-    now = apply(after, applied)
-    errors = _new_problems(before, now, applied)
+    now = apply(after, applied, left=left)
+    errors = _new_problems(before, now, applied, left)
     if errors:
         raise Refused(errors)
     return texts, _etags(change, space, now)
@@ -170,12 +172,15 @@ def _content(file: str, sources: Sequence[FilePart]) -> Content:
     return sources[0].data if len(sources) == 1 and sources[0].name == file else tuple(sources)
 
 
-def _new_problems(before: Mapping[str, Content], now: Applied, applied: Applied) -> list[Fault]:
+def _new_problems(
+    before: Mapping[str, Content], now: Applied, applied: Applied, left: Mapping[str, str]
+) -> list[Fault]:
     """Return the problems of `now` that the contents `before` do not have. `applied`: what is in force."""
     found = [each for each in now.problems if not each.applies]
     if not found:
         return []
-    earlier = applied if before == applied.contents else apply(before, applied)
+    same = before == applied.contents and not left
+    earlier = applied if same else apply(before, applied, left=left)
     return [_fault(each) for each in added(found, earlier.problems)]
 
 

@@ -68,6 +68,10 @@ class Merger:
         """Phase of the address; None if it is neither configured nor known to a reporter."""
         return self._phases.get(name)
 
+    def known(self) -> Iterable[AddressName]:
+        """Return the addresses that have a status."""
+        return self._phases.keys()
+
     def counts(self) -> dict[str, int]:
         """Phase → number of addresses."""
         found: dict[str, int] = {}

@@ -18,9 +18,9 @@ from enmasse.model import feeds
 from enmasse.model.configuration import SPACES, Applied, AppliedState, differing
 from enmasse.model.names import AddressName, by_space
 from enmasse.model.tenants.shares import COUNTED
+from enmasse.model.tenants.tenancy import NAME_IS_KEPT
 from enmasse.process import runner, settings
 from enmasse.text import counted
-from services.configserv import space_users
 from services.configserv.admitting import USERS, admitted
 from services.configserv.bound_placements import BoundPlacements
 from services.configserv.changes import MAX_NAMES, log_changes
@@ -39,6 +39,8 @@ from services.configserv.shared_limits import ADDRESS as USAGE
 from services.configserv.shared_limits import SharedLimits, limits_of
 from services.configserv.state.applied import AppliedConfiguration
 from services.configserv.state.store import Store
+from services.configserv.tenants import space_users
+from services.configserv.tenants.endings import Endings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -57,6 +59,8 @@ class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unkno
     reporters: tuple[str, ...] = ("ragent", "storage_controller")
     binders: tuple[str, ...] = ()
     """Roles that must have bound at a broker before messages of a topic go there."""
+    holders: tuple[str, ...] = ()
+    """Roles that must have nothing left of a removed address space before another one gets its name."""
 
 
 class ConfigService:
@@ -68,11 +72,14 @@ class ConfigService:
         reporters: tuple[str, ...],
         health: Health,
         binders: tuple[str, ...] = (),
+        holders: tuple[str, ...] = (),
         *,
         in_cluster: bool = False,
     ) -> None:
         self.on_status: Callable[[], None] = lambda: None
         """Called when the status has changed; `status` gives it."""
+        self.on_left: Callable[[], None] = lambda: None
+        """Called when something else is left of removed spaces, whose names entries of spaces.json may have."""
         self._health = health
         self._applied = AppliedConfiguration(store, in_cluster=in_cluster)
         self._problems = StandingProblems()
@@ -84,7 +91,8 @@ class ConfigService:
         self._bindings = BoundPlacements(binders)
         self._placed = PlacementSource()
         self.configuring = Configuring()
-        self._usage = SharedLimits(lambda: self._status_changed(()))
+        self._usage = SharedLimits(lambda: self._status_changed(()), self._ended)
+        self._endings = Endings(holders, self._merger)
         self._disk_watch = runner.spawn(self._watch_disk(), "data directory")
         self.forced = Forced(store, self._merger, reporters, self._forced_changed)
         self._address_feed = ChangeFeed("addresses/changes", "enmasse.addresses.changes", self._address_changes)
@@ -122,6 +130,7 @@ class ConfigService:
             "bound": ReportTarget(feeds.BoundReport, ("full", "change"), self._receive_bound, self._binders.remove),
             "force": ReportTarget(feeds.Force, (), self._receive_force),
         }
+        self._configure_endings()
         self._publish(Applied())
         self._merger.configure(self._applied.now)
         self._problems.set(self._applied.problems)
@@ -148,6 +157,7 @@ class ConfigService:
         """Put a configuration in force and publish it."""
         before = self._applied.take(now)
         self._problems.set(self._applied.problems)
+        self._configure_endings()
         moved = self._publish(before)
         touched = self._merger.configure(now) | self._merger.placed(moved) | self._merger.review()
         if now.state.complete:
@@ -156,6 +166,31 @@ class ConfigService:
             self._status_changed(touched)
         self.forced.check()
         self._show_health()
+        self._look_at_endings()
+
+    @property
+    def left(self) -> Mapping[str, str]:
+        """Removed address space → its remains, as text."""
+        return self._endings.left
+
+    def _configure_endings(self) -> None:
+        self._endings.configure(space_users.ending(self._applied.state))
+        self._applied.left = self._endings.left
+
+    def _ended(self, role: str, removals: Mapping[str, str]) -> None:
+        """Note that a role has nothing left of these removed spaces, and ask the next ones."""
+        before = self._endings.in_stores()
+        self._endings.confirm(role, removals)
+        if self._endings.in_stores() != before:
+            self._permission_feed.changed(())
+        self._look_at_endings()
+
+    def _look_at_endings(self) -> None:
+        if self._endings.now and self._endings.look():
+            before, self._applied.left = self._applied.left, self._endings.left
+            waits = any(each.file == SPACES and NAME_IS_KEPT in each.reason for each in self._applied.now.problems)
+            if waits or before.keys() - self._applied.left.keys():
+                self.on_left()
 
     def close(self) -> None:
         """Stop timers and feeds."""
@@ -316,6 +351,7 @@ class ConfigService:
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
             leaving=sorted(self._leaving) or msgspec.UNSET,
             limits=space_users.storage_limits(state),
+            ending=self._endings.at_brokers(),
         )
         return msgspec.json.encode(body)
 
@@ -385,6 +421,7 @@ class ConfigService:
             in_spaces=UNSET
             if in_spaces is UNSET
             else {name: each for name, each in granted.items() if name in in_spaces},
+            ending=self._endings.in_stores(),
         )
         return msgspec.json.encode(body)
 
@@ -430,6 +467,7 @@ class ConfigService:
 
     def _status_changed(self, addresses: Iterable[AddressName]) -> None:
         self._status_feed.changed(addresses)
+        self._look_at_endings()
         self.on_status()
 
     def _changed(self, *names: str) -> None:
@@ -468,7 +506,8 @@ class ConfigService:
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
         self._look_leaving()
         self._usage.configure(space_users.reached(now) or {})
-        if first or changed or space_users.storage_limits(now) != space_users.storage_limits(was):
+        limits_differ = space_users.storage_limits(now) != space_users.storage_limits(was)
+        if first or changed or limits_differ or space_users.ending(now) != space_users.ending(was):
             revised.append("addresses")
             self._address_feed.changed(changed)
         if first or now.flavors != was.flavors:
@@ -527,9 +566,9 @@ class ConfigService:
             self._health.set(False, "; ".join(reasons) or "no configuration yet")
 
 
-def _beside_users(state: AppliedState) -> tuple[bool, bool, feeds.Spaces | UnsetType]:
+def _beside_users(state: AppliedState) -> tuple[bool, bool, feeds.Spaces | UnsetType, Mapping[str, str]]:
     """Return what the feeds of permissions have beside users."""
-    return state.anonymous, bool(state.issuers), space_users.reached(state)
+    return state.anonymous, bool(state.issuers), space_users.reached(state), space_users.ending(state)
 
 
 N = TypeVar("N", bound=str)

@@ -35,8 +35,10 @@ class _Process(LinkPair):
 class SharedLimits:
     """Uses by limit and process. `changed`: called when what spaces use is another number, at most each INTERVAL."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self, changed: Callable[[], None], ended: Callable[[str, Mapping[str, str]], None]) -> None:
+        """`ended(role, removals)`: a process of this role has nothing left of these."""
         self._changed = changed
+        self._ended = ended
         self._spaces: Mapping[str, feeds.ReachedSpace] = {}
         self._processes: dict[ControlConnection, _Process] = {}
         self._limits: dict[str, SharedLimit[_Process]] = {}
@@ -102,6 +104,9 @@ class SharedLimits:
         for key, use in report.uses.items():
             self._put(process, key, use, report.seen)
         self._flush()
+        if report.ended:
+            identity = delivery.link.connection.identity
+            self._ended(report.role if identity is None else identity.role, report.ended)
         delivery.accept()
 
     # shares

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from enmasse.clock import Timer
-from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, ControlError
+from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ControlError
 from enmasse.control.link import ControlSender
 from enmasse.identity import senders
 from enmasse.identity.principal import named
-from enmasse.identity.space_plans import SpacePlans
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
+from enmasse.logs import log
 from enmasse.stores import StoreError
 from services.mqtt_lwt import listing
 from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication, retains
 from services.mqtt_lwt.will_publisher import WillPublisher
-from services.mqtt_lwt.wills import Link, Turned, Will, WillBook
+from services.mqtt_lwt.wills import Link, State, Turned, Will, WillBook
 
 MAX_WILLS = 500_000
 """Largest number of wills. Without its message a will takes half a KiB of memory. A user has as many as there is still
@@ -73,6 +75,7 @@ class Keeper:
         failed: Callable[[Exception], None],
         clock: WillClock,
         plans: SpacePlans,
+        ending: EndingSpaces,
     ) -> None:
         self.book = book
         self._records = records
@@ -80,6 +83,9 @@ class Keeper:
         self._failed = failed
         self._clock = clock
         self._plans = plans
+        self._ending = ending
+        self._purged: Mapping[str, str] = {}
+        """Removed address space of which no will is left, but for those that are due → id of its removal."""
         self._timer: Timer | None = None
         self._life = secrets.token_hex(8)
         self._number = 0
@@ -177,6 +183,29 @@ class Keeper:
         """Send the wills to an operator."""
         listing.offer(link, self.book, self._clock.time())
 
+    # removed address spaces
+
+    def end_spaces(self) -> None:
+        """Remove the wills of removed address spaces. Those that are due no address takes any longer."""
+        ending = dict(self._ending.now)
+        if not ending:
+            return
+        wills = [will for will in self.book if will.author.space in ending and will.state is not State.DUE]
+        for will in wills:
+            self.book.remove(will)
+        if wills:
+            for space, count in Counter(will.author.space for will in wills).items():
+                log.get(space=space).info("mqtt-lwt.space.removed", wills=count)
+        self._then(self._records.remove(wills), partial(self._purge, ending))
+
+    def _purge(self, ending: Mapping[str, str]) -> None:
+        self._purged = ending
+
+    def ended(self) -> dict[str, str]:
+        """Return the removed address spaces of which no will is left, with the ids of their removals."""
+        left, now = self.book.number, self._ending.now
+        return {name: id for name, id in self._purged.items() if now.get(name) == id and not left.of_space(name)}
+
     # reachability of clients
 
     def suspend(self) -> None:
@@ -196,6 +225,8 @@ class Keeper:
         if book.bytes.used >= MAX_BYTES:
             text = f"the messages of all wills have {book.bytes.used} bytes; {MAX_BYTES} may be"
             raise ControlError(RESOURCE_LIMIT, text)
+        if self._ending.has(request.author.space):
+            raise ControlError(UNAUTHORIZED_ACCESS, "the address space of the client was removed")
         user = request.author.full_name
         if book.number.is_full(user, MAX_WILLS) and book.current(request.key) is None:
             text = f"the user has {book.number.of(user)} wills: as many as there is room for of all others"

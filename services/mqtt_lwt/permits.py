@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from enmasse.identity import authors
 from enmasse.identity.authors import Author
-from enmasse.identity.space_plans import SpacePlans
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, RepeatedEvents
@@ -24,6 +24,7 @@ class Permits:
         self.dropped = 0
         """Wills that were dropped because their user may not send them, or is gone."""
         self.plans = SpacePlans()
+        self.ending = EndingSpaces()
         self._users = UserDirectory()
         self._repeats: RepeatedEvents[str] = RepeatedEvents(now)
 
@@ -34,6 +35,7 @@ class Permits:
 
     def take(self, body: feeds.PermissionChanges) -> None:
         """Put other users and permissions in force."""
+        self.ending.take(body)
         self._users.take(body)
         self.plans.configure(body.spaces or {})
 

@@ -15,6 +15,7 @@ from enmasse.control.feeds import follow
 from enmasse.control.local_usage import UsageReporter
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
+from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
@@ -110,7 +111,8 @@ class LastWillService:
             follow(connection, "permissions/changes", self._permissions, PermissionChanges),
         ):
             receiver.on_closed = lambda _: ended.set()
-        reporting = asyncio.ensure_future(UsageReporter(self._permits.plans.all_limits, self._uses).run(connection))
+        reporter = UsageReporter(Role.LWT, self._permits.plans.all_limits, self._uses, self._ended)
+        reporting = asyncio.ensure_future(reporter.run(connection))
         reporting.add_done_callback(lambda _: ended.set())
         try:
             await ended.wait()
@@ -123,6 +125,9 @@ class LastWillService:
         """Return the limits that this service keeps: name → space → what it uses."""
         return {} if self._life is None else {"wills": self._life.book.number.of_spaces}
 
+    def _ended(self) -> Mapping[str, str]:
+        return {} if self._life is None else self._life.keeper.ended()
+
     def _addresses(self, snapshot: Addresses) -> None:
         self._topics = TopicMaps(snapshot.addresses, snapshot.leaving or None)
         if self._life is not None:
@@ -132,6 +137,7 @@ class LastWillService:
         self._permits.take(snapshot)
         if self._life is not None:
             self._life.publisher.permitted()
+            self._life.keeper.end_spaces()
 
     # for operators
 
@@ -204,13 +210,14 @@ class _Life:
         self._permits = permits
         self._counters = counters
         self._clock = clock
-        self._keeper = Keeper(self.book, records, self.publisher, self._fail, clock, permits.plans)
+        self.keeper = Keeper(self.book, records, self.publisher, self._fail, clock, permits.plans, permits.ending)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def load(self) -> None:
         """Read the store. Raises StoreError."""
         await self._records.load(self.book, self._clock.time())
         self.publisher.add(due(self.book))
+        self.keeper.end_spaces()
 
     async def run(self) -> None:
         """Serve. Raises StoreError when the store fails."""
@@ -234,7 +241,7 @@ class _Life:
             conversation.cancel()
             await asyncio.wait([conversation])
             self.publisher.disconnected()
-            self._keeper.close()
+            self.keeper.close()
 
     def totals(self) -> Tally[str]:
         done = self.publisher
@@ -245,20 +252,20 @@ class _Life:
             self._failure.set_exception(error)
 
     def _prepare(self, connection: ControlConnection) -> None:
-        connection.on_attach = Links(connection, self._keeper, self._permits, self._counters, PROBES.values()).attach
+        connection.on_attach = Links(connection, self.keeper, self._permits, self._counters, PROBES.values()).attach
 
     async def _session(self, connection: ControlConnection) -> None:
         self.publisher.connected(connection)
         try:
             await self._until_reachable(connection)
             self.reachable = True
-            self._keeper.resume()
+            self.keeper.resume()
             await connection.wait_closed()
         finally:
             self.reachable = False
             self.unreachable = "no connection to the router"
             self.publisher.disconnected()
-            self._keeper.suspend()
+            self.keeper.suspend()
 
     async def _until_reachable(self, connection: ControlConnection) -> None:
         """Try to attach to each node through the router, like a client, until the links arrive here."""

@@ -12,10 +12,11 @@ from enmasse.control.configserv_client import ConfigurationClient
 from enmasse.control.local_usage import UsageReporter
 from enmasse.control.reports import PlacementsReporter, ReadinessReporter
 from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.metrics import gauge, single
 from enmasse.model import feeds
-from enmasse.model.names import AddressName, space_of
+from enmasse.model.names import SPACE, AddressName, space_of
 from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
@@ -79,8 +80,10 @@ class StorageController:
             ),
             self.readiness,
             self.placements,
-            UsageReporter(lambda: self.storage.limits, self.storage.uses),
+            UsageReporter(Role.STORAGE_CONTROLLER, lambda: self.storage.limits, self.storage.uses, self._ended),
         )
+        self._ending: Mapping[str, str] = {}
+        """Removed address space → id of its removal."""
         self._name = name
         self._credential = credential
         """By which brokers authenticate this process."""
@@ -149,8 +152,18 @@ class StorageController:
 
     def _on_addresses(self, body: feeds.AddressChanges) -> None:
         self.storage.configure(body.limits or {})
+        self._ending = body.ending or {}
         removed = None if body.full else body.removed
         self._want(self.placer.set_addresses(body.addresses, body.forced, body.invalid or (), removed))
+
+    def _ended(self) -> dict[str, str]:
+        """Return the removed address spaces of which no broker has anything, with the ids of their removals."""
+        inventory = self.placer.inventory
+        if not self._ending or not self.placer.complete or not inventory.knows_all:
+            return {}
+        held = {space_of(name) for name in inventory.held() if name.startswith(SPACE) and self.placer.holdings(name)}
+        held |= {space_of(name) for name in self._placed}
+        return {space: id for space, id in self._ending.items() if space not in held}
 
     def _on_flavors(self, body: feeds.Flavors) -> None:
         before = self.placer.desired.by_hand

@@ -11,7 +11,7 @@ from enmasse.identity import authors
 from enmasse.identity.authors import Author
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.space_plans import SpacePlans
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model import feeds
 from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
@@ -28,18 +28,18 @@ class Permits:
         self.known = asyncio.Event()
         """The permissions are known."""
         self.plans = SpacePlans()
+        self.ending = EndingSpaces()
         self._spaces: Set[str] | None = None
         """The address spaces beside the default one; None: not stated, perhaps as their file is missing."""
         self._users = UserDirectory()
 
-    def take(self, body: feeds.PermissionChanges) -> Set[str]:
-        """Put other users and permissions in force. Return the address spaces that were removed since the message
-        before."""
-        before, self._spaces = self._spaces, None if isinstance(body.spaces, UnsetType) else body.spaces.keys()
+    def take(self, body: feeds.PermissionChanges) -> None:
+        """Put other users and permissions in force."""
+        self._spaces = None if isinstance(body.spaces, UnsetType) else body.spaces.keys()
+        self.ending.take(body)
         self._users.take(body)
         self.plans.configure(body.spaces or {})
         self.known.set()
-        return frozenset() if before is None or self._spaces is None else before - self._spaces
 
     def space_removed(self, space: str) -> bool:
         """Return whether there is no such address space any longer; never because spaces are not stated."""

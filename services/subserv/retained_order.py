@@ -75,7 +75,7 @@ class RetainedOrder:
         while True:
             await asyncio.sleep(REVIEW)
             waiting = [name for name in self._deleted if not self._moves(name)]
-            if waiting and await self._read_all():
+            if waiting and await self.read_all():
                 waiting = [name for name in waiting if name in self._deleted and not self._moves(name)]
                 for name in waiting:  # before the write: meanwhile one of them may be deleted once more
                     del self._deleted[name]
@@ -84,7 +84,7 @@ class RetainedOrder:
     def _moves(self, name: str) -> bool:
         return self._desired.carriers_of_wire(name) != self._desired.active_of_wire(name)
 
-    async def _read_all(self) -> bool:
+    async def read_all(self) -> bool:
         """Wait until every broker's feed has been read up to a new marker; return False if one cannot be."""
         for broker in [each for each in self._brokers if each.has_feed]:
             try:

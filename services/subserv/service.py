@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +17,11 @@ from enmasse.identity.mqtt_permissions import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model import feeds
-from enmasse.model.names import DEFAULT_SPACE, WireName, address_name, space_prefix
+from enmasse.model.names import DEFAULT_SPACE, WireName, address_name
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
@@ -37,6 +37,7 @@ from services.subserv.brokers.slices import portions
 from services.subserv.permits import Permits
 from services.subserv.preparing import Preparing
 from services.subserv.records import AmqpRecord, OutgoingRecord, SessionRecord
+from services.subserv.removed_spaces import RemovedSpaces
 from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.retained_order import RetainedOrder
 from services.subserv.serial_work import SerialWork
@@ -99,9 +100,14 @@ class SubscriptionService:
             turns,
             self.session_sources,
             self.retained,
-            self.permits.plans,
+            self.permits,
         )
-        self.usage = UsageReporter(self.permits.plans.all_limits, self._uses)
+        self.removed_spaces = RemovedSpaces(
+            self.permits, self.sessions, self.clients, self.amqp, self.retained, self._read_feeds, self._went_wrong
+        )
+        self.usage = UsageReporter(
+            Role.SUBSERV, self.permits.plans.all_limits, self._uses, lambda: self.removed_spaces.ended
+        )
         self.loaded = False
         self.unreadable = ""
         """Why the last attempt to read the store failed; empty while one is under way."""
@@ -115,9 +121,6 @@ class SubscriptionService:
         self._looked: set[str] = set()
         """Brokers whose queues have been looked through for those of removed users since permissions have changed."""
         self._look_again: asyncio.TimerHandle | None = None
-        self._ended_spaces: dict[str, tuple[int, int]] = {}
-        """Address space that was removed, and may be there again → number that no session of it had yet, and time in
-        milliseconds."""
 
     async def load(self) -> None:
         """Read what is in the store. Raises StoreError; ValueError if a newer release wrote it."""
@@ -250,10 +253,14 @@ class SubscriptionService:
         return {"sessions": self.sessions.room.of_spaces, "retained": self.retained.index.room.of_spaces}
 
     def _on_permissions(self, body: feeds.PermissionChanges) -> None:
-        for space in self.permits.take(body):
-            self._ended_spaces[space] = self.sessions.identity.next(), time.time_ns() // 1_000_000
+        self.permits.take(body)
         self._looked = set()
         self._to_review.set()
+        self.removed_spaces.look()
+
+    async def _read_feeds(self) -> bool:
+        """Read all that brokers have of retained messages; return False if that is not possible now."""
+        return self.complete and await self.order.read_all()
 
     def _on_addresses(self, body: feeds.Addresses) -> None:
         was_complete = self.complete
@@ -283,7 +290,12 @@ class SubscriptionService:
     async def run(self) -> None:
         """Run the service until cancelled."""
         await asyncio.gather(
-            self._follow_changes(), self._review(), self._expire(), self._forget(), self._review_order()
+            self._follow_changes(),
+            self._review(),
+            self._expire(),
+            self._forget(),
+            self._review_order(),
+            self.removed_spaces.run(),
         )
 
     async def _follow_changes(self) -> None:
@@ -310,7 +322,7 @@ class SubscriptionService:
             if not self.complete or not self.permits.known.is_set():
                 continue
             try:
-                await self._end_of_removed_spaces()
+                await self.removed_spaces.end()
                 if self.permits.anonymous:
                     continue
                 async for some in portions(list(self.sessions.by_client)):
@@ -322,37 +334,6 @@ class SubscriptionService:
             except Exception as error:
                 self._went_wrong("end subscriptions that are no longer allowed", error)
                 self._to_review.set()
-
-    async def _end_of_removed_spaces(self) -> None:
-        """End what removed address spaces have: a later space of the same name must not get it. Raises StoreError."""
-        ended, index = dict(self._ended_spaces), self.retained.index
-        sessions, amqp = self.sessions.by_client, self.amqp.by_id
-        spaces = {*self.sessions.room.of_spaces, *index.room.of_spaces, *(each.space for each in amqp.values())}
-        for space in spaces:
-            number, since = ended.get(space, (0, 0))
-            if self.permits.space_removed(space):
-                number, since = sys.maxsize, sys.maxsize
-            elif not number:
-                continue
-            kept = [each for each in index.match(f"{space_prefix(space)}#") if each.since <= since]
-            clients = [name for name, each in sessions.items() if each.space == space and each.created < number]
-            subscriptions = [each for each in amqp.values() if each.space == space and each.created < number]
-            if not kept and not clients and not subscriptions:
-                continue
-            log.get(space=space).info(
-                "subserv.space.removed",
-                sessions=len(clients),
-                subscriptions=len(subscriptions),
-                retained=len(kept),
-            )
-            await self.retained.clear(kept)
-            async for some in portions(clients):
-                for client in some:
-                    await self.clients.delete(client)
-            await asyncio.gather(*(self.amqp.close(each.record.subscription) for each in subscriptions))
-        for space, bounds in ended.items():
-            if self._ended_spaces.get(space) == bounds:
-                del self._ended_spaces[space]
 
     async def _end_of_removed_users(self) -> None:
         """End the durable subscriptions of AMQP clients whose user is gone; those on a broker that is away later.

@@ -14,9 +14,9 @@ import pytest
 
 from enmasse.model.configuration import Applied, AppliedState, apply
 from enmasse.model.feeds import ReachedSpace
-from services.configserv import space_users
 from services.configserv.drivers import FilesDriver, directory
 from services.configserv.state.applied import AppliedConfiguration
+from services.configserv.tenants import space_users
 from tests.configserv.running import FLAVORS, Client, Configserv
 from tests.kit.waiting import until
 

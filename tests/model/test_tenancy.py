@@ -157,8 +157,10 @@ def test_spaces_come_and_go() -> None:
     assert (
         sorted(now.changed) == ["!!one/a", "!!two/a", "!!two/b"] and "spaces/one/addresses.json" not in now.state.config
     )
+    assert isinstance(now.state.tenants, TenantState) and now.state.tenants.ending.keys() == {"one"}
+    gone = msgspec.structs.replace(now.state.tenants, ending={})  # nothing is left of it
     again = applied(restarted(now), spaces={"two": {}, "three": {}}, spaces__one__addresses=None)
-    assert (again.state, again.changed) == (now.state, [])
+    assert (again.state, again.changed) == (msgspec.structs.replace(now.state, tenants=gone), [])
 
 
 @pytest.mark.parametrize("content", [b"{,}", Unreadable("no"), None, {"one": {"x": 1}, "two": {}}])

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from enmasse.control import ControlError
-from enmasse.identity.space_plans import SpacePlans
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMaps
@@ -51,7 +51,7 @@ async def test_a_request_that_fails_unexpectedly_is_not_answered_and_the_wills_a
     failures: list[Exception] = []
     book, records = WillBook(5), Records(cast(Any, Store(at_once=at_once)))
     publisher = WillPublisher(book, records, without_users(), failures.append)
-    keeper = Keeper(book, records, publisher, failures.append, asyncio.get_running_loop(), SpacePlans())
+    keeper = Keeper(book, records, publisher, failures.append, asyncio.get_running_loop(), SpacePlans(), EndingSpaces())
     refused = False
     try:
         keeper.request(Request("session-ended", "client:c"), 1, lambda: failures.append(AssertionError("answered")))

@@ -11,7 +11,7 @@ import pytest
 from enmasse.amqp.messages.message import Message
 from enmasse.control import ControlError
 from enmasse.identity.authors import Author
-from enmasse.identity.space_plans import SpacePlans
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.model.feeds import ReachedSpace
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.stores import Change
@@ -42,7 +42,9 @@ class Wills:
         self.book, records = WillBook(5), Records(cast(Any, Store()))
         publisher = WillPublisher(self.book, records, without_users(), failures.append)
         self.plans = SpacePlans()
-        self._keeper = Keeper(self.book, records, publisher, failures.append, asyncio.get_running_loop(), self.plans)
+        self._keeper = Keeper(
+            self.book, records, publisher, failures.append, asyncio.get_running_loop(), self.plans, EndingSpaces()
+        )
         self._number = 0
 
     def put(self, author: Author, key: str, size: int = 1) -> None:

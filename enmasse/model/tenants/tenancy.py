@@ -6,8 +6,8 @@ changed is not judged again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,6 +22,8 @@ from enmasse.model.tenants.plans import Plans, parse_plans
 from enmasse.model.tenants.space_files import Failed, addresses_in_force, in_force, issuers_in_force, users_in_force
 from enmasse.model.tenants.spaces import OWN_FILES, Space, parse_spaces, space_file
 from enmasse.model.users import User
+
+NAME_IS_KEPT: Final = "waits until nothing is left of the removed space of this name"
 
 
 class Reader(Protocol):
@@ -44,10 +46,12 @@ class SpaceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantState(msgspec.Struct, frozen=True, kw_only=True):
-    """The spaces and plans in force, as stored."""
+    """The spaces and plans in force, as stored. `ending`: removed space of which something may be left → id of its
+    removal, which no other has (empty until it is saved)."""
 
     spaces: dict[str, SpaceState] = {}
     plans: Plans = Plans({}, {})
+    ending: dict[str, str] = {}
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,15 +206,28 @@ def plans_in_force(
 
 
 def spaces_in_force(
-    document: Document | None, plans: Plans, last: Mapping[str, SpaceState], problems: list[Problem]
+    document: Document | None,
+    plans: Plans,
+    last: Mapping[str, SpaceState],
+    left: Mapping[str, str],
+    problems: list[Problem],
 ) -> dict[str, Space]:
-    """Return the spaces; an invalid entry keeps its last good version."""
+    """Return the spaces; an invalid entry keeps its last good version. One of a removed space's name waits until
+    nothing of that is `left` (space → what is)."""
     before = {name: state.space for name, state in last.items()}
     if document is None:
         return before
     good, wrong = parse_spaces(document, plans.spaces)
     problems += wrong
-    return in_force(document, good, before)
+    waiting = [name for name in good if name in left and name not in last]
+    problems += [document.problem(f"{NAME_IS_KEPT}: {left[name]}", name) for name in waiting]
+    return in_force(document, {name: space for name, space in good.items() if name not in waiting}, before)
+
+
+def ending(now: Container[str], before: TenantState, left: Container[str]) -> dict[str, str]:
+    """Return the removed spaces of which something may be left, as stored. `now`: the spaces in force."""
+    known = {name: id for name, id in before.ending.items() if name in left and name not in now}
+    return known | {name: "" for name in before.spaces if name not in now}
 
 
 def with_used(plans: Plans, spaces: Iterable[Space], last: Plans) -> Plans:

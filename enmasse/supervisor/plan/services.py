@@ -267,6 +267,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 data_dir=str(data.path / "configserv"),
                 reporters=reporters,
                 binders=[SUBSERV] if options.has_mqtt else [],
+                holders=[*reporters[1:], *([SUBSERV, LWT] if options.has_mqtt else [])],
             ),
         ),
         Spec(

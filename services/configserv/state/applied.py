@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -30,6 +31,8 @@ class AppliedConfiguration:
         self._saving = asyncio.Lock()
         self._known_users: Known = {}
         self._in_cluster = in_cluster
+        self.left: Mapping[str, str] = {}
+        """Removed address space → its remains, as text."""
 
     @property
     def state(self) -> AppliedState:
@@ -43,7 +46,12 @@ class AppliedConfiguration:
 
     def compute(self, contents: dict[str, Content]) -> Applied:
         """Return the configuration that follows from these files. May be called in any thread, one call at a time."""
-        applied = apply(contents, self.now, self._known_users)
+        applied = apply(contents, self.now, self._known_users, self.left)
+        if applied.state.tenants is not msgspec.UNSET and "" in applied.state.tenants.ending.values():
+            tenants = applied.state.tenants
+            ending = {name: id or secrets.token_hex(8) for name, id in tenants.ending.items()}
+            tenants = msgspec.structs.replace(tenants, ending=ending)
+            applied = msgspec.structs.replace(applied, state=msgspec.structs.replace(applied.state, tenants=tenants))
         if self._in_cluster and applied.state.tenants is not msgspec.UNSET:
             spaces = applied.state.tenants.spaces.items()
             without = [

@@ -16,7 +16,6 @@ import msgspec
 
 from enmasse.identity.owned import owner
 from enmasse.identity.principal import Principal
-from enmasse.identity.space_plans import SpacePlans
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Subscription
@@ -27,6 +26,7 @@ from enmasse.stores import Change, Store
 from services.subserv import records
 from services.subserv.brokers.binding import Binder, Wanted
 from services.subserv.brokers.brokers import Brokers
+from services.subserv.permits import Permits
 from services.subserv.records import SessionRecord
 from services.subserv.retained.retained_messages import RetainedMessages
 from services.subserv.serial_work import SerialWork
@@ -84,7 +84,7 @@ class Clients:
         turns: SerialWork,
         sources: SessionSources,
         retained: RetainedMessages,
-        plans: SpacePlans,
+        permits: Permits,
     ) -> None:
         self.sessions = sessions
         self._store = store
@@ -97,7 +97,7 @@ class Clients:
         self._turns = turns
         self._sources = sources
         self._retained = retained
-        self._plans = plans
+        self._permits = permits
         self._new: set[str] = set()
         """Clients whose first session is being stored."""
         self._handing_over: dict[str, asyncio.Future[wire.Close]] = {}
@@ -112,8 +112,10 @@ class Clients:
 
     async def open(self, request: wire.Open) -> wire.OpenReply:
         """Open a session for a client that connects, and take it over from another gateway if it is connected there.
-        Raises Refusal if there are too many sessions, StoreError."""
+        Raises Refusal if there are too many sessions, or the client's space was removed, StoreError."""
         async with self._turns.of(request.client):
+            if self._permits.ending.has(owner(request.client).space):
+                raise Refusal("amqp:unauthorized-access", "the address space of the client was removed", NOT_AUTHORIZED)
             if request.client in self.sessions.by_client:
                 return await self._open(request)
             self._check_room(owner(request.client).principal)
@@ -130,10 +132,10 @@ class Clients:
         if sessions.room.is_full(user, MAX_SESSIONS):
             text = f"user {user} has {sessions.room.of(user)} of {sessions.room.used} sessions: end some"
             text += ", others need the room that is left"
-        elif (limit := self._plans.limits(space).sessions) is not None:
+        elif (limit := self._permits.plans.limits(space).sessions) is not None:
             coming = (owner(each).principal.space for each in self._new if each not in sessions.by_client)
             used = sessions.room.of_space(space) + sum(each == space for each in coming)
-            text = self._plans.full(space, limit, used, "MQTT sessions")
+            text = self._permits.plans.full(space, limit, used, "MQTT sessions")
         if text:
             raise Refusal("amqp:resource-limit-exceeded", text, QUOTA)
 

@@ -22,6 +22,11 @@ def spaces(state: AppliedState) -> Mapping[str, SpaceState]:
     return {} if state.tenants is UNSET else state.tenants.spaces
 
 
+def ending(state: AppliedState) -> Mapping[str, str]:
+    """Return the removed spaces of which something may be left, with the ids of their removals."""
+    return {} if state.tenants is UNSET else state.tenants.ending
+
+
 def differ(was: AppliedState, now: AppliedState) -> bool:
     """Return whether entries of spaces, or plans, are others than before."""
     if was.tenants is now.tenants:
