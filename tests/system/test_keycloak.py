@@ -207,7 +207,7 @@ def test_a_session_of_a_browser_outlives_its_tokens_until_keycloak_ends_it(suite
                 """A session that is refreshed at this moment outlives Keycloak's logout."""
                 keycloak.administrate("POST", f"users/{user['id']}/logout")
                 with contextlib.suppress(PlaywrightTimeout):
-                    ended.wait_for(timeout=5000)
+                    ended.wait_for(timeout=5000)  # limit: then it is asked for again
                 return ended.is_visible()
 
             wait_for("the session's end", is_logged_out)
