@@ -6,7 +6,7 @@ import os
 import ssl
 import weakref
 from asyncio import sslproto
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from enmasse.logs import log as logs
@@ -125,9 +125,12 @@ sslproto.SSLProtocol.max_size = 8 << 10
 handshake begins. Accepted ones have `TlsTransport`."""
 
 
-def server(cert: str, key: str | None, *, ca: str | None = None, required: bool = True) -> Followed:
+def server(
+    cert: str, key: str | None, *, ca: str | None = None, required: bool = True, alpn: Sequence[str] = ()
+) -> Followed:
     """Return contexts of a listener with these files. With `ca` its peers must show certificates of these authorities;
-    `required` False: they may. Raises OSError."""
+    `required` False: they may. `alpn`: the protocols that it speaks, the best first; empty: it does not say. Raises
+    OSError."""
 
     def make() -> ssl.SSLContext:
         context = listener_context()
@@ -135,6 +138,8 @@ def server(cert: str, key: str | None, *, ca: str | None = None, required: bool 
         if ca is not None:
             context.load_verify_locations(ca)
             demand_certificates(context, required=required)
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
         return context
 
     return Followed([file for file in (cert, key, ca) if file], make)

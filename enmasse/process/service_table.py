@@ -38,6 +38,7 @@ SERVICES = {
         is_gateway=True,
         schemes={"mqtt": "", "mqtts": "", "ws": "/mqtt", "wss": "/mqtt"},
     ),
+    "http_gateway": Service(ends=2, numbered=True, is_gateway=True, schemes={"http": "", "https": ""}),
     "subserv": Service(ends=3, has_store=True),
     "mqtt_lwt": Service(ends=3, has_store=True),
     "authserv": Service(ends=6),

@@ -6,12 +6,12 @@ startup.begin()
 
 from enmasse.process import runner
 from services.mqtt_gateway.app import serve
-from services.mqtt_gateway.settings import GatewaySettings
+from services.mqtt_gateway.settings import MqttGatewaySettings
 
 
 def main() -> None:
     """Run the service that the command line names, to its end."""
-    runner.start(GatewaySettings, serve, use_uvloop=True)
+    runner.start(MqttGatewaySettings, serve, use_uvloop=True)
 
 
 if __name__ == "__main__":

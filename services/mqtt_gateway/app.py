@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.aio.live_follower import LiveLink
+from enmasse.bridge.gateway_settings import logins_of, tls_of
 from enmasse.http.health import Health
-from enmasse.identity.processes.credentials import AnyCredential, own
-from enmasse.identity.processes.process_certificates import Certificate
+from enmasse.identity.processes.credentials import own
 from enmasse.identity.refused import Refusals
-from enmasse.model.loopback import is_loopback
 from enmasse.process import runner
 from enmasse.process.settings import host_port
 from enmasse.tracing import setup as tracing
@@ -24,7 +22,7 @@ from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.interfaces import Backend
 from services.mqtt_gateway.live_rows import LiveGateway
 from services.mqtt_gateway.network.listeners import ListenerError
-from services.mqtt_gateway.settings import GatewaySettings
+from services.mqtt_gateway.settings import MqttGatewaySettings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing
 
 
-async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
+async def serve(settings: MqttGatewaySettings, stop: asyncio.Event) -> None:
     """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
     refusals = Refusals(time.monotonic)
@@ -44,8 +42,8 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         host_port(settings.configserv),
         credential,
         authserv=None if settings.authserv is None else host_port(settings.authserv),
-        authserv_tls=_tls(settings, credential),
-        logins=_logins(settings, credential),
+        authserv_tls=tls_of(settings, credential, "mqtt_gateway"),
+        logins=logins_of(settings, credential, "mqtt_gateway"),
         drops_unauthorized=settings.unauthorized_publish == "drop",
         refusals=refusals,
         followers=followers,
@@ -55,43 +53,8 @@ async def serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     await run(settings, backend, stop, refusals, followers, traces)
 
 
-def _tls(settings: GatewaySettings, credential: AnyCredential | None) -> Callable[[], ssl.SSLContext | None]:
-    """TLS towards the authentication service: by `authserv_ca`, or by the gateway's certificate. Raises process.Fatal
-    if passwords would be sent in the clear."""
-    if settings.authserv is None:
-        return lambda: None
-    if settings.authserv_ca is None and isinstance(credential, Certificate):
-        return credential.tls
-    where = f"mqtt_gateway {settings.name}"
-    if settings.authserv_ca is None:
-        if not is_loopback(host_port(settings.authserv)[0]):
-            reason = "is not on loopback, and passwords are sent to it: give authserv_ca, or a certificate (credential)"
-            raise runner.Fatal("service.setting.invalid", f"{where}: authserv: {settings.authserv} {reason}")
-        return lambda: None
-    try:
-        context = ssl.create_default_context(cafile=settings.authserv_ca)
-    except (OSError, ssl.SSLError) as error:
-        reason = f"{settings.authserv_ca}: {error}; correct the file"
-        raise runner.Fatal("service.setting.invalid", f"{where}: authserv_ca: {reason}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return lambda: context
-
-
-def _logins(settings: GatewaySettings, credential: AnyCredential | None) -> tuple[str, int] | None:
-    """Return host and port where passwords are checked. Raises process.Fatal if they would be sent in the clear, or
-    without a credential."""
-    if settings.logins is None:
-        return None
-    found = host_port(settings.logins)
-    if credential is None or not (isinstance(credential, Certificate) or is_loopback(found[0])):
-        reason = "passwords are sent there: give a certificate (credential), or on loopback a secret"
-        where = f"mqtt_gateway {settings.name}: logins: {settings.logins}"
-        raise runner.Fatal("service.setting.invalid", f"{where}: {reason}")
-    return found
-
-
 async def run(
-    settings: GatewaySettings,
+    settings: MqttGatewaySettings,
     backend: Backend,
     stop: asyncio.Event,
     refusals: Refusals | None = None,

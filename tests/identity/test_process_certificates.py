@@ -21,7 +21,7 @@ from enmasse.control import ConnectionLost, listen
 from enmasse.control import connect as control_connect
 from enmasse.identity.processes import roles
 from enmasse.identity.processes.process_certificates import Certificate, CertifiedPeers, common_name, peer_of
-from enmasse.identity.processes.roles import TABLE, Listener, Peer, Role
+from enmasse.identity.processes.roles import GATEWAYS, TABLE, Listener, Peer, Role
 from enmasse.process.settings import ServiceSettingsError
 from enmasse.testing import free_port
 from tests.certificates import Authority
@@ -246,7 +246,7 @@ async def test_gateways_and_the_console_alone_have_passwords_checked(
     places: Places, suite: Certified, role: Role
 ) -> None:
     port = places.port(Listener.LOGINS)
-    assert (await refused(port, suite.of(role)) == "") is (role in (Role.GATEWAY, Role.CONSOLE))
+    assert (await refused(port, suite.of(role)) == "") is (role in (*GATEWAYS, Role.CONSOLE))
 
 
 @pytest.mark.parametrize("listener", (*PLACES, Listener.AUTHSERV, Listener.LOGINS))

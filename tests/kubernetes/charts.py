@@ -13,7 +13,7 @@ from enmasse.process.settings import ServiceSettings
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings
-from services.mqtt_gateway.settings import GatewaySettings
+from services.mqtt_gateway.settings import MqttGatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
 from services.router.config import RouterSettings
@@ -31,7 +31,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "ragent": RouterAgentSettings,
     "router": RouterSettings,
     "storage-controller": ControllerSettings,
-    "mqtt-gateway": GatewaySettings,
+    "mqtt-gateway": MqttGatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
     "authserv": AuthservSettings,

@@ -11,7 +11,7 @@ import pytest
 
 from enmasse import __version__
 from services.configserv.service import ConfigservSettings
-from services.mqtt_gateway.settings import GatewaySettings
+from services.mqtt_gateway.settings import MqttGatewaySettings
 from services.storage_controller.drivers.objects import read_templates
 from spark import pods as spark_pods
 from tests.kubernetes.binaries import binary
@@ -98,7 +98,7 @@ def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) 
         (container,) = deployments[name]["spec"]["template"]["spec"]["containers"]
         assert container["image"].endswith("/mqtt-gateway:1.2.3")
         text = objects(found, "ConfigMap")[name]["data"]["settings.json"]
-        listeners = msgspec.json.decode(text, type=GatewaySettings).listeners
+        listeners = msgspec.json.decode(text, type=MqttGatewaySettings).listeners
         assert {(each.kind, each.space) for each in listeners} == {
             (kind, space) for kind in ("mqtt", "mqtts", "ws", "wss")
         }

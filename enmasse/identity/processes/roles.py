@@ -20,6 +20,7 @@ class Role(StrEnum):
     ROUTER = "router"
     BROKER = "broker"
     GATEWAY = "mqtt_gateway"
+    HTTP_GATEWAY = "http_gateway"
     AGENT = "ragent"
     SUBSERV = "subserv"
     LWT = "mqtt_lwt"

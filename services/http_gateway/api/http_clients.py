@@ -1,0 +1,252 @@
+"""Clients of a connection: each user that its requests name, with rights, limits and the messages that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from enmasse.bridge.bridge import Bridge
+from enmasse.bridge.client_logins import LoginAttempt
+from enmasse.bridge.client_refused import ClientRefused
+from enmasse.bridge.lanes import Publisher
+from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.identity.login import Login
+from enmasse.identity.permissions import Rights
+from enmasse.logs import log as logs
+from enmasse.model.operations import Operation
+from enmasse.network.web_origins import is_allowed, may_be_any_site
+from services.http_gateway.api.http_problems import Answered, of_refusal
+from services.http_gateway.api.space_lanes import SpaceLanes
+from services.http_gateway.wire.http_exchange import ClientGone, HttpExchange, PeerFacts
+
+log = logs.get(part="http")
+
+MOST: Final = 16
+"""Users of a connection; the one that came first gives way."""
+SKEW: Final = 1.0
+"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
+_BROWSER: Final = ("origin", "referer", "sec-fetch-mode", "sec-fetch-site")
+
+
+class HttpClient(Publisher):
+    """A user at a connection. `key` of its messages is a Future of outcome, condition and text."""
+
+    def __init__(self, name: str, login: Login, lanes: SpaceLanes, rights: Rights | None) -> None:
+        super().__init__()
+        self.name = name
+        self.login = login
+        self.lanes = lanes
+        self.rights = rights
+        self.space = login.principal.space
+        self.throttled = False
+        self.ended = ""
+        """Why its login no longer holds."""
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def allowed(self, operation: Operation, address: str) -> bool:
+        """Return whether the client has the permission."""
+        return self.rights is None or self.rights.allows(operation, address)
+
+    async def room(self) -> None:
+        """Wait until not too many messages of the client wait."""
+        await self._room.wait()
+
+    def hold(self) -> None:
+        """As Publisher."""
+        super().hold()
+        self._room.clear()
+
+    def proceed(self) -> None:
+        """As Publisher."""
+        super().proceed()
+        self._room.set()
+
+    def sent(
+        self,
+        key: asyncio.Future[tuple[MessageOutcome, str, str]],
+        qos: int,
+        outcome: MessageOutcome,
+        condition: str,
+        text: str,
+    ) -> None:
+        """As Publisher."""
+        if not key.done():
+            key.set_result((outcome, condition, text))
+
+    def failed(self, error: Exception) -> None:
+        """As Publisher."""
+        log.error("http-gateway.connection.failed", peer=self.name, exc_info=error)
+
+    def throttle(self, throttled: bool) -> None:
+        """As client_rates.Metered."""
+        self.throttled = throttled
+
+
+class Visitors:
+    """Clients of one connection, by what they state in Authorization."""
+
+    def __init__(self, clients: HttpClients, facts: PeerFacts) -> None:
+        self.facts = facts
+        self._clients = clients
+        self._known: dict[str, HttpClient] = {}
+        self._coming: dict[str, asyncio.Future[HttpClient]] = {}
+        self._closed = False
+
+    async def of(self, exchange: HttpExchange) -> HttpClient:
+        """Return the client that a request comes from. Raises Answered, ClientGone."""
+        head = exchange.head
+        stated = f"{head.headers.get('authorization', '')}\0{head.authority}"
+        found = self._known.get(stated)
+        if found is not None and not self._clients.lost(found):
+            return found
+        if found is not None:
+            self._forget(stated)
+        coming = self._coming.get(stated)
+        if coming is None:
+            coming = self._coming[stated] = asyncio.ensure_future(self._clients.enter(exchange))
+            coming.add_done_callback(lambda _: self._coming.pop(stated, None))
+        client = await asyncio.shield(coming)
+        if self._closed:
+            self._clients.leave(client)
+            raise ClientGone
+        if stated not in self._known:
+            while len(self._known) >= MOST:
+                self._forget(next(iter(self._known)))
+            self._known[stated] = client
+        return client
+
+    def _forget(self, stated: str) -> None:
+        self._clients.leave(self._known.pop(stated))
+
+    def closed(self) -> None:
+        """As ConnectionState."""
+        self._closed = True
+        for stated in list(self._known):
+            self._forget(stated)
+
+
+class HttpClients:
+    """All clients of the gateway, by their names. `allowed_origins`: of web pages, beside those of the gateway's own
+    host."""
+
+    def __init__(self, allowed_origins: Collection[str]) -> None:
+        self.bridge: Bridge[SpaceLanes]
+        self.allowed_origins = allowed_origins
+        self.clients: dict[str, HttpClient] = {}
+        self.refused: Counter[int] = Counter()
+        self._number = 0
+
+    def connection(self, facts: PeerFacts) -> Visitors:
+        """Return the state of a new connection."""
+        return Visitors(self, facts)
+
+    def lost(self, client: HttpClient) -> bool:
+        """Return whether the login of a client no longer holds; its rights are the newest afterwards."""
+        access = self.bridge.access
+        if client.ended or access.users.loss(client.login):
+            return True
+        client.rights = access.rights(client.login)
+        return False
+
+    def review(self, name: str) -> None:
+        """Apply the permissions that are in force now to a client."""
+        client = self.clients.get(name)
+        if client is not None:
+            client.ended = self.bridge.access.users.loss(client.login)
+            client.rights = self.bridge.access.rights(client.login)
+
+    def in_use(self) -> set[str]:
+        """Return the address spaces that have clients."""
+        return {client.space for client in self.clients.values()}
+
+    async def enter(self, exchange: HttpExchange) -> HttpClient:
+        """Log a client in. Raises Answered."""
+        bridge, facts = self.bridge, exchange.peer
+        attempt = self._attempt(exchange)
+        try:
+            login, _ = await bridge.admission.admit(attempt, lambda: not exchange.gone, _never)
+            await bridge.configured()
+            await bridge.access.room(login)
+            self._number += 1
+            name = f"{facts.name}#{self._number}"
+            bridge.access.hold(login, name)
+            try:
+                lanes = await bridge.in_space(login.principal.space)
+                client = HttpClient(name, login, lanes, bridge.access.rights(login))
+                self.clients[name] = client
+                bridge.access.enforcer.enter(name, login, SKEW)
+            finally:
+                if name not in self.clients:
+                    bridge.access.enforcer.leave(name, login)
+        except ClientRefused as refused:
+            answer = of_refusal(refused)
+            self.refused[answer.status] += 1
+            condition = refused.refusal.name.lower().replace("_", " ")
+            bridge.refusals.note("connect", condition=condition, reason=refused.text, peer=facts.name)
+            raise answer from None
+        exchange.trust()
+        return client
+
+    def leave(self, client: HttpClient) -> None:
+        """Forget a client whose connection has ended."""
+        client.left = True
+        if self.clients.pop(client.name, None) is not None:
+            self.bridge.access.enforcer.leave(client.name, client.login)
+            self.bridge.rates.forget(client)
+
+    def check_origin(self, exchange: HttpExchange) -> str | None:
+        """Return the origin of the web page that has made a request; None: it is no page of another site. Raises
+        Answered if the page may not."""
+        origin = exchange.head.headers.get("origin")
+        if origin is None:
+            return None
+        if not is_allowed(origin, exchange.head.authority, self.allowed_origins, exchange.peer.local):
+            raise Answered(403, "pages of this origin may not send requests here: see the option --allowed-origin")
+        return origin
+
+    def _attempt(self, exchange: HttpExchange) -> LoginAttempt:
+        head, facts = exchange.head, exchange.peer
+        username, password = _credentials(head.headers.get("authorization"))
+        hosts = self.bridge.access.users.hosts
+        named = head.authority.rpartition(":")[0] if head.authority[-1:].isdigit() else head.authority
+        host = facts.host if facts.host in hosts or named.lower() not in hosts else named.lower()
+        any_site = False
+        if not facts.secure and any(name in head.headers for name in _BROWSER):
+            origin = head.headers.get("origin", "")
+            any_site = may_be_any_site(origin, head.authority, self.allowed_origins)
+        return LoginAttempt(
+            peer=facts.name,
+            space=facts.space,
+            host=host,
+            username=username,
+            password=password,
+            certificate=facts.certificate,
+            any_site=any_site,
+        )
+
+
+async def _never(challenge: bytes) -> bytes:
+    raise AssertionError("no exchange was asked for")
+
+
+def _credentials(authorization: str | None) -> tuple[str | None, bytes | None]:
+    """Return user name and password; of a token the empty name, and the token. Raises Answered."""
+    if authorization is None:
+        return None, None
+    scheme, _, rest = authorization.partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer" and rest:
+        return "", rest.encode("latin-1")
+    if scheme.lower() == "basic":
+        try:
+            user, colon, password = base64.b64decode(rest, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            colon = ""
+        if colon:
+            return user, password.encode()
+    raise Answered(401, "Authorization is `Basic` with user and password, or `Bearer` with a token")

@@ -1,0 +1,142 @@
+"""A request of a client and its answer, whatever the version of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from enmasse.identity.login import Certified
+
+HEAD: Final = 16 << 10
+"""Bytes of the head of a request."""
+KEPT: Final = 16 << 10
+"""Bytes of a body that are kept before the API asks for it: nothing is read beyond them."""
+BODY_SECONDS: Final = 30.0
+"""Seconds for the body of a request, and one more for each `SLOWEST` bytes that have come."""
+SLOWEST: Final = 16 << 10
+WRITE_SECONDS: Final = 60.0
+"""Seconds that a client may leave an answer unread."""
+
+Headers = Sequence[tuple[str, str]]
+
+
+class ClientGone(Exception):
+    """The client has left, or has broken the protocol: no answer can be sent."""
+
+
+class BodyTooLarge(Exception):
+    """The body has more bytes than were asked for."""
+
+
+class BodyTooSlow(Exception):
+    """The body did not come in time."""
+
+
+class PeerFacts(Struct, frozen=True, kw_only=True):
+    """Facts of the connection of a client. `name`: host:port; `number`: different for each connection of the process;
+    `local`: address at which it arrived; `host`: named by TLS, empty: none; `space`: of its listener."""
+
+    name: str
+    number: int
+    local: str = ""
+    host: str = ""
+    space: str | None = None
+    certificate: Certified | None = None
+    secure: bool = False
+
+
+class RequestHead(Struct, frozen=True, kw_only=True):
+    """Head of a request. `target`: path and query, as sent; `headers`: by name in small letters, repeated ones joined
+    by a comma; `length`: of the body, None: it does not say."""
+
+    method: str
+    target: str
+    authority: str
+    headers: Mapping[str, str]
+    version: str
+    length: int | None = None
+
+
+class ConnectionState(Protocol):
+    """State that the API keeps for a connection."""
+
+    def closed(self) -> None:
+        """The connection has ended."""
+
+
+class Wire(Protocol):
+    """The connection, as a version of HTTP uses it."""
+
+    loop: asyncio.AbstractEventLoop
+    facts: PeerFacts
+    state: ConnectionState
+
+    def write(self, data: bytes) -> None:
+        """Write bytes."""
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough. Raises ClientGone."""
+
+    def reading(self, wanted: bool) -> None:
+        """Read from the client, or do not."""
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the answer to a request."""
+
+    def busy(self) -> None:
+        """A request is under way: its owner has deadlines."""
+
+    def idle(self) -> None:
+        """No request is under way."""
+
+    def trust(self) -> None:
+        """The client has logged in."""
+
+    def close(self) -> None:
+        """Close; what was written is sent."""
+
+
+class HttpExchange(Protocol):
+    """One request. Every coroutine raises ClientGone."""
+
+    @property
+    def head(self) -> RequestHead: ...
+    @property
+    def peer(self) -> PeerFacts: ...
+    @property
+    def state(self) -> Any:
+        """The state that the API keeps for the connection."""
+
+    @property
+    def gone(self) -> bool:
+        """True once the client has left."""
+
+    def trust(self) -> None:
+        """The client has logged in: it may cost more from now on."""
+
+    async def body(self, most: int) -> bytes:
+        """Read the whole body. Raises BodyTooLarge, BodyTooSlow."""
+
+    async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """Send a whole answer."""
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send the head of an answer whose body follows in pieces."""
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body, once the client has read enough of those before."""
+
+    async def end(self) -> None:
+        """End the body."""
+
+
+Serve = Callable[[HttpExchange], Coroutine[Any, Any, None]]
+"""Answers a request; does not raise."""
+
+
+def patience(size: int) -> float:
+    """Return the seconds that a body may take of which `size` bytes have come."""
+    return BODY_SECONDS + size / SLOWEST

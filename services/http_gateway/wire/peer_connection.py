@@ -1,0 +1,286 @@
+"""The socket of a client: which version of HTTP it speaks, how long it may take, what waits to be written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+
+from enmasse.identity.proofs.certificates import certified
+from enmasse.logs import log as logs
+from enmasse.network.tls import server_name
+from enmasse.network.tls_transport import LITTLE, MUCH, read_much
+from services.http_gateway.wire.frame_budget import PREFACE
+from services.http_gateway.wire.http1 import Http1
+from services.http_gateway.wire.http2 import Http2
+from services.http_gateway.wire.http_exchange import WRITE_SECONDS, ClientGone, ConnectionState, PeerFacts, Serve
+
+log = logs.get(part="http")
+
+HEAD_SECONDS: Final = 10.0
+"""Seconds for the head of a request; for the first one they begin with the connection."""
+IDLE_SECONDS: Final = 75.0
+"""Seconds without a request after which a connection is closed."""
+HIGH: Final = 64 << 10
+LOW: Final = 16 << 10
+LINGER: Final = 2.0
+"""Seconds for a client to read the last answer, and close its side."""
+
+
+class ReadBuffer(asyncio.BufferedProtocol):
+    """Reads from a socket without TLS in small pieces, until the client has logged in; one buffer for all."""
+
+    _shared = memoryview(bytearray(MUCH))
+
+    def __init__(self, inner: PeerConnection) -> None:
+        self._inner = inner
+        self.size = LITTLE
+        inner.pieces = self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """As asyncio.BufferedProtocol."""
+        return self._shared[: self.size]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.data_received(bytes(self._shared[:nbytes]))
+
+    def eof_received(self) -> bool:
+        """As asyncio.BufferedProtocol."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.connection_lost(exc)
+
+
+class PeerConnection(asyncio.Protocol):
+    """`serve` answers requests, `make` returns the state that the API keeps for the connection. `ended` is called with
+    the connection when it has ended, `known` once its first request has come, or it has ended. `space`: of its
+    listener."""
+
+    def __init__(
+        self,
+        serve: Serve,
+        make: Callable[[PeerFacts], ConnectionState],
+        ended: Callable[[PeerConnection], None],
+        known: Callable[[], None],
+        number: int,
+        space: str | None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.facts = PeerFacts(name="?", number=number, space=space)
+        self.state: ConnectionState
+        self.pieces: ReadBuffer | None = None
+        self._serve = serve
+        self._make = make
+        self._ended = ended
+        self._known: Callable[[], None] | None = known
+        self._transport: asyncio.Transport | None = None
+        self._http: Http1 | Http2 | None = None
+        self._first = b""
+        self._timer: asyncio.TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._paused = False
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def host(self) -> str:
+        """As acceptor.OfHost."""
+        return self.facts.name.rpartition(":")[0]
+
+    # asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
+        self._transport = found = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
+        found.set_write_buffer_limits(high=HIGH, low=LOW)
+        name, ssl = found.get_extra_info("peername"), found.get_extra_info("ssl_object")
+        self.facts = PeerFacts(
+            name=f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?"),
+            number=self.facts.number,
+            local=str((found.get_extra_info("sockname") or ("",))[0]),
+            host=server_name(ssl),
+            space=self.facts.space,
+            certificate=certified(ssl),
+            secure=ssl is not None,
+        )
+        self.state = self._make(self.facts)
+        self._await(HEAD_SECONDS)
+        if ssl is not None and ssl.selected_alpn_protocol() == "h2":
+            self._http = Http2(self, self._serve)
+
+    def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
+        if self._closing:
+            return
+        try:
+            if self._http is None:
+                self._choose(data)
+            else:
+                self._head_begins()
+                self._http.data(data)
+        except Exception as error:
+            log.error("http-gateway.connection.failed", peer=self.facts.name, exc_info=error)
+            self.abort()
+
+    def _choose(self, data: bytes) -> None:
+        """By the first bytes: HTTP/2 by prior knowledge, or HTTP/1.1."""
+        first = self._first = self._first + data
+        if len(first) < len(PREFACE) and PREFACE.startswith(first):
+            return
+        self._first = b""
+        kind = Http2 if first.startswith(PREFACE) else Http1
+        self._http = kind(self, self._serve)
+        self._http.data(first)
+
+    def _head_begins(self) -> None:
+        if isinstance(self._http, Http1) and self._http.idle:
+            self._await(HEAD_SECONDS)
+
+    def eof_received(self) -> bool:
+        """As asyncio.Protocol."""
+        if self._http is not None and not self._closing:
+            self._http.eof()
+            return not self._closing and self.facts.secure is False
+        return False
+
+    def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
+        self._transport, self._closing = None, True
+        self._writable.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_known()
+        if self._http is not None:
+            self._http.lost()
+        self.state.closed()
+        self._ended(self)
+
+    # for the versions
+
+    def write(self, data: bytes) -> None:
+        """Write bytes."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough. Raises ClientGone."""
+        if not self._writable.is_set():
+            try:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await self._writable.wait()
+            except TimeoutError:
+                self.abort()
+        if self._transport is None:
+            raise ClientGone
+
+    def reading(self, wanted: bool) -> None:
+        """Read from the client, or do not."""
+        transport = self._transport
+        if transport is None or self._closing or wanted is not self._paused:
+            return
+        self._paused = not wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the answer to a request."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("http-gateway.connection.failed", peer=self.facts.name, exc_info=error)
+            self.abort()
+
+    def busy(self) -> None:
+        """A request is under way: its owner has deadlines."""
+        self._is_known()
+        self._await(None)
+
+    def idle(self) -> None:
+        """No request is under way."""
+        self._await(IDLE_SECONDS)
+
+    def trust(self) -> None:
+        """The client has logged in."""
+        if isinstance(self._http, Http2):
+            self._http.trust()
+        if self.pieces is not None:
+            self.pieces.size = MUCH
+        elif self._transport is not None:
+            read_much(self._transport)
+
+    def close(self) -> None:
+        """Close, our side first: if bytes of the client are unread when the socket is closed, TCP resets the
+        connection, and the client may never read the answer."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        if transport.can_write_eof():
+            transport.write_eof()
+            transport.resume_reading()  # what comes now is discarded
+            self.loop.call_later(LINGER, transport.close)
+        else:
+            transport.close()
+
+    def leave(self) -> None:
+        """End in order: answers that are under way are sent."""
+        if self._http is None:
+            self.close()
+        else:
+            self._http.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _is_known(self) -> None:
+        known, self._known = self._known, None
+        if known is not None:
+            known()
+
+    def _await(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        self._timer = None
+        http = self._http
+        if http is None or http.in_head:
+            self.write(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            self.close()
+        elif http.idle:
+            http.close()
+            self.close()
