@@ -219,12 +219,12 @@ def check_names(options: Options) -> None:
 
 def check_exposure(options: Options) -> None:
     """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
-    served = {**options.client_ports(), **options.mqtt_ports()}
+    served = options.protocol_ports()
     for each in options.listen:
         if each.protocol is not None and each.protocol not in served:
-            needs = (
-                "--tls auto or --tls-cert" if each.protocol in listening.TLS and options.certificate is None else "MQTT"
-            )
+            part = "--with http" if each.protocol in ("http", "https") else "MQTT"
+            without_tls = each.protocol in listening.TLS and options.certificate is None
+            needs = "--tls auto or --tls-cert" if without_tls else part
             raise StartError(
                 "start.listen.not-served", f"--listen {each.text}: {each.protocol} needs {needs}, which is not there."
             )

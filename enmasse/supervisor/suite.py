@@ -23,17 +23,18 @@ from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.brokers import DesiredBrokers
 from enmasse.supervisor.children.child import Child
-from enmasse.supervisor.children.group import STOP_WITHIN
+from enmasse.supervisor.children.group import STOP_WITHIN, ChildGroup
 from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.children.space_gateways import SpaceGateways
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
-from enmasse.supervisor.plan import listening, mqtt
+from enmasse.supervisor.plan import http_gateways, listening, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import (
     GATEWAY,
+    HTTP_GATEWAY,
     LOGINS,
     ROUTER_KIND,
     SPACES,
@@ -119,6 +120,10 @@ class Supervisor:
         self._gateways = Replicas(
             GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
         )
+        self._http_gateways = Replicas(
+            HTTP_GATEWAY, MOST_GATEWAYS, data.path / "scale-http_gateway.json",
+            self._http_gateway, self._forget_http_gateway, self._news.set,
+        )  # fmt: skip
         self._own_gateways = SpaceGateways(
             GATEWAY, self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once
         )
@@ -185,6 +190,8 @@ class Supervisor:
                     "without a gateway nothing serves MQTT; `enmasse up --without mqtt` starts a suite without it",
                 )
             return self._gateways.scale(count)
+        if service == HTTP_GATEWAY and self.options.with_http:
+            return self._http_gateways.scale(count)
         if service == ROUTER_KIND and self.options.most_routers > 1:
             return self._routers.scale(count)
         return status.scale(self.components(), service, count)
@@ -234,6 +241,8 @@ class Supervisor:
         self._routers.start()
         if self.options.has_mqtt:
             self._start_gateways()
+        if self.options.with_http:
+            self._http_gateways.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         if self.options.pipeline is not None:
@@ -344,6 +353,13 @@ class Supervisor:
         mqtt.forget_ports(self._ports, name)
         self._withdraw(name)
 
+    def _http_gateway(self, name: str) -> Child:
+        return self._child(http_gateways.gateway(self.options, self.data, self._ports, name))
+
+    def _forget_http_gateway(self, name: str) -> None:
+        http_gateways.forget_ports(self._ports, name)
+        self._withdraw(name)
+
     def _own_gateway(self, name: str, space: str) -> Child:
         return self._child(mqtt.gateway_of(self.options, self.data, self._ports, name, space))
 
@@ -355,18 +371,19 @@ class Supervisor:
 
     def _children(self) -> list[Child]:
         own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
-        gateways = [*self._gateways.children, *self._own_gateways.children]
+        gateways = [*self._gateways.children, *self._own_gateways.children, *self._http_gateways.children]
         return [*own, *self._routers.children, *gateways, *self._brokers.children]
 
+    def _groups(self) -> tuple[ChildGroup[Any], ...]:
+        return self._routers, self._gateways, self._own_gateways, self._http_gateways, self._brokers
+
     def _leaving(self) -> list[Child]:
-        groups = self._routers, self._gateways, self._own_gateways, self._brokers
-        return [child for group in groups for child in group.leaving]
+        return [child for group in self._groups() for child in group.leaving]
 
     async def _stop_children(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_WITHIN
-        groups = self._routers, self._gateways, self._own_gateways, self._brokers
-        await asyncio.gather(*(group.all_left() for group in groups))
+        await asyncio.gather(*(group.all_left() for group in self._groups()))
         for kinds in STOP_ORDER:
             patience = max(0.5, deadline - loop.time())
             await asyncio.gather(*(c.stop(patience) for c in self._children() if c.spec.kind in kinds))
@@ -387,7 +404,8 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it no service manages such brokers
-            counted = (*self._routers.children, *self._gateways.children, *self._own_gateways.children)
+            gateways = (*self._gateways.children, *self._own_gateways.children, *self._http_gateways.children)
+            counted = (*self._routers.children, *gateways)
             self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
     # Files and lines for users and the storage controller

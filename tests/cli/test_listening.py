@@ -48,7 +48,7 @@ def test_forms_of_an_address(text: str, host: str, protocol: str | None, port: i
     ("text", "said"),
     [
         ("", "expected"),
-        ("http=192.0.2.1", "no protocol 'http'"),
+        ("gopher=192.0.2.1", "no protocol 'gopher'"),
         ("=192.0.2.1", "no protocol ''"),
         ("amqp=", "expected"),
         ("192.0.2.1:5672", "write for example amqps=192.0.2.1:5672"),

@@ -26,12 +26,15 @@ AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079
 """The supervisor's own HTTP endpoint, for commands on this machine and for the console, which serves HTTP."""
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
+MESSAGES_HTTP, MESSAGES_HTTPS = 8088, 8448
+"""Ports of the HTTP gateways."""
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
+HTTP_GATEWAY = "http_gateway"
 CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
 MQTT_PART = "mqtt"
@@ -110,6 +113,8 @@ class Options:
     """Number of MQTT gateways, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
+    with_http: bool = False
+    """HTTP gateways serve clients."""
 
     @property
     def traced(self) -> dict[str, dict[str, str]]:
@@ -163,9 +168,20 @@ class Options:
             ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
         return ports
 
+    def messages_http_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback of the listeners that all HTTP gateways share."""
+        if not self.with_http:
+            return {}
+        tls = {"https": MESSAGES_HTTPS + self.offset} if self.certificate is not None else {}
+        return {"http": MESSAGES_HTTP + self.offset, **tls}
+
+    def protocol_ports(self) -> dict[str, int]:
+        """Listener name → port on loopback of all listeners for clients."""
+        return {**self.client_ports(), **self.mqtt_ports(), **self.messages_http_ports()}
+
     def listeners(self) -> list[Listener]:
         """Return all listeners for clients: of the first router, and of the gateways."""
-        return [*self.at(self.client_ports()), *self.at(self.mqtt_ports())]
+        return self.at(self.protocol_ports())
 
     def at(self, ports: Mapping[str, int]) -> list[Listener]:
         """Return the listeners of these protocols, given with their ports."""
@@ -180,7 +196,7 @@ class Options:
 
     def public_ports(self) -> dict[str, int]:
         """Listener name → port on loopback, in the order they are checked; without those for HTTP."""
-        return {**self.client_ports(), **self.mqtt_ports(), "operators": OPERATORS + self.offset}
+        return {**self.protocol_ports(), "operators": OPERATORS + self.offset}
 
     @property
     def http_port(self) -> int:
@@ -318,6 +334,7 @@ def embedded_kinds(options: Options) -> list[str]:
     kinds += ["router"] if options.router == EMBEDDED else []
     kinds += ["broker"] if options.broker == EMBEDDED else []
     kinds += ["subserv", "mqtt_lwt", GATEWAY] if options.has_mqtt else []
+    kinds += [HTTP_GATEWAY] if options.with_http else []
     return kinds
 
 

@@ -1,0 +1,188 @@
+"""HTTP clients of a whole suite: users, TLS, spaces of rights, duplicates, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+import pytest
+
+from enmasse.aio.client import connect
+from enmasse.testing import Suite, running
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import DEADLINE, wait_for
+from tests.system.users import allow, entry, write_users
+
+PASSWORD = "a pass:word"
+ADDRESSES: dict[str, Any] = {
+    "jobs": {"type": "queue", "flavor": "small-persisted-queue"},
+    "events": {"type": "topic", "flavor": "small-persisted-topic"},
+}
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
+    options = ("--without", "mqtt", "--with", "http", "--tls", "auto")
+    with running(tmp_path_factory.mktemp("http"), ADDRESSES, options=options) as found:
+        write_users(found, {"alice": entry(PASSWORD, allow("jobs", "events/#"))})
+        found.up()
+        yield found
+        assert found.down() == 0
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+ALICE = basic("alice", PASSWORD)
+
+
+def ask(suite: Suite, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+    try:
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+async def drained(suite: Suite, address: str) -> list[str]:
+    """Return the bodies of all messages of a queue."""
+    found: list[str] = []
+    port = 5672 + suite.offset
+    async with connect(host="127.0.0.1", port=port, user="alice", password=PASSWORD) as client:
+        receiver = await client.receiver(address, credit=0, timeout=DEADLINE)
+        while True:
+            receiver.grant(100)
+            await receiver.drain(DEADLINE)
+            if not (got := receiver.receive_all(1 << 30)):
+                return found
+            for delivery in got:
+                found.append(bytes(delivery.message.body).decode())
+                await delivery.accept()
+
+
+def test_users_and_their_rights(suite: Suite) -> None:
+    path = "/v1/jobs/messages"
+    assert ask(suite, path, b"x", {})[0] == 401
+    assert ask(suite, path, b"x", basic("alice", "wrong"))[0] == 401
+    assert ask(suite, path, b"x", basic("nobody", "wrong"))[0] == 401
+    assert ask(suite, path, b"x", {"Authorization": "Bearer eyJhbGciOiJub25lIn0.e30."})[0] == 401
+    assert ask(suite, path, b"x", {"Authorization": "Digest x"})[0] == 401
+    assert ask(suite, path, b"x", ALICE) == (201, {"outcome": "accepted"})
+    assert ask(suite, "/v1/myqueue/messages", b"x", ALICE)[0] == 403
+    assert ask(suite, "/v1/nowhere/messages", b"x", ALICE)[0] == 403, "what is not allowed may not be there"
+    assert ask(suite, "/v1/events/a/messages", b"x", ALICE)[0] == 201
+    assert ask(suite, path, b"x", {**ALICE, "Enmasse-Reply-To": "myqueue"})[0] == 403
+
+    @asyncio_test
+    async def test() -> None:
+        assert await drained(suite, "jobs") == ["x"]
+
+    test()
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2"])
+def test_curl_over_tls(suite: Suite, version: str) -> None:
+    url = f"https://localhost:{8448 + suite.offset}/v1/events/a/messages"
+    ca = suite.data / "tls" / "ca.crt"
+    command = [
+        "curl",
+        "-sS",
+        version,
+        "--cacert",
+        str(ca),
+        "-u",
+        f"alice:{PASSWORD}",
+        "-d",
+        "x",
+        "-w",
+        "%{http_version}",
+    ]
+    done = subprocess.run([*command, url], capture_output=True, text=True)
+    assert done.stdout == '{"outcome":"accepted"}' + version.removeprefix("--http"), done.stderr
+
+
+def test_a_key_is_stored_once_for_its_user(suite: Suite) -> None:
+    for n in range(3):
+        assert ask(suite, "/v1/jobs/messages", b"%d" % n, {**ALICE, "Idempotency-Key": "k"})[0] == 201
+    lines = b"\n".join(b'{"body": {"base64": "eA=="}, "idempotency_key": "l"}' for _ in range(3))
+    status, _ = ask(suite, "/v1/jobs/messages", b"y", {**ALICE, "Idempotency-Key": "k2"})
+    assert status == 201
+    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+    connection.request("POST", "/v1/jobs/messages?batch", lines, ALICE)
+    answers = [json.loads(line)["status"] for line in connection.getresponse().read().splitlines()]
+    connection.close()
+    assert answers == [201, 201, 201]
+
+    @asyncio_test
+    async def test() -> None:
+        assert sorted(await drained(suite, "jobs")) == ["0", "x", "y"]
+
+    test()
+
+
+MESSAGES, POSTERS = 10_000, 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["http_gateway", "router", "broker"])
+def test_nothing_acknowledged_is_lost_when_a_process_is_killed(suite: Suite, kind: str) -> None:
+    """Clients repeat what has no answer, or an answer that allows it, with its key. Every message is there once."""
+    numbers = itertools.count()
+    lock, counts, repeats = threading.Lock(), Counter[int](), Counter[str]()
+
+    def post() -> None:
+        connection: HTTPConnection | None = None
+        while True:
+            with lock:
+                number = next(numbers)
+            if number >= MESSAGES:
+                return
+            headers = {**ALICE, "Idempotency-Key": f"{kind}-{number}"}
+            while True:
+                try:
+                    if connection is None:
+                        connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+                    connection.request("POST", "/v1/jobs/messages", f"{kind}-{number}".encode(), headers)
+                    answer = connection.getresponse()
+                    answer.read()
+                    if answer.status == 201:
+                        break
+                    assert answer.status in (503, 504), answer.status
+                    repeats[str(answer.status)] += 1
+                except (OSError, HTTPException):
+                    connection = None
+                    repeats["lost"] += 1
+            counts[number] += 1
+
+    posters = [threading.Thread(target=post) for _ in range(POSTERS)]
+    for poster in posters:
+        poster.start()
+    for killed_at in (1000, 3000, 5000, 7000):
+        wait_for(lambda: len(counts) >= killed_at, f"{killed_at} messages", moves=lambda: len(counts))
+        holding = "jobs" if kind == "broker" else ""
+        suite.kill(suite.component(kind, holding))
+    for poster in posters:
+        poster.join()
+    assert len(counts) == MESSAGES
+    # What is on its way when a router or broker dies is sent again by the gateway itself.
+    assert repeats or kind != "http_gateway", "the gateway was killed while clients waited for answers"
+
+    @asyncio_test
+    async def test() -> None:
+        await asyncio.to_thread(suite.wait_ready)
+        found = Counter(await drained(suite, "jobs"))
+        assert len(found) == MESSAGES
+        assert {number: n for number, n in found.items() if n > 1} == {}
+
+    test()
