@@ -413,6 +413,16 @@ class Wire(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def release(self) -> asyncio.Transport | None:
+        """Write the output, and leave the socket to another protocol, which the caller sets at once; the connection has
+        ended. Return the transport; None if it has gone."""
+        self.write()
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return None
+        self.connection_lost(None)
+        return transport
+
     def _broken(self, error: Exception) -> None:
         """The engine itself has raised: the state of the connection is unknown, so it is closed."""
         try:
@@ -526,6 +536,22 @@ class Peer:
         self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
         self.tls = self.ssl is not None
         self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
+        self.wire: _ServedWire | None = None
+
+    def hand_over(self, make: Callable[[], Connection]) -> None:
+        """Replace the connection of this socket, after what the present one has to send. The peer must not have sent
+        anything further."""
+        wire, self.wire = self.wire, None
+        transport = None if wire is None else wire.release()
+        if wire is None or transport is None:
+            return
+        try:
+            connection = make()
+        except Exception as error:
+            log.error("amqp.connection.creation-failed", exc_info=error)
+            transport.abort()
+        else:
+            wire.go_on_as(connection, transport)
 
 
 class _Accepting(asyncio.Protocol):
@@ -540,12 +566,13 @@ class _Accepting(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)
         try:
-            connection = self._server.factory(Peer(transport))
+            peer = Peer(transport)
+            connection = self._server.factory(peer)
         except Exception as error:
             log.error("amqp.connection.creation-failed", exc_info=error)
             transport.abort()
             return
-        self.wire = wire = _ServedWire(self._server, connection, self._socket)
+        self.wire = peer.wire = wire = _ServedWire(self._server, connection, self._socket)
         transport.set_protocol(wire)
         wire.connection_made(transport)
 
@@ -568,6 +595,12 @@ class _ServedWire(Wire):
         self._server.opened(self._socket)
         self._server.wires.discard(self)
         super().connection_lost(exc)
+
+    def go_on_as(self, connection: Connection, transport: asyncio.Transport) -> None:
+        """Have another connection on the socket that this wire has released."""
+        wire = _ServedWire(self._server, connection, self._socket)
+        transport.set_protocol(wire)
+        wire.connection_made(transport)
 
     def drop(self) -> None:
         """Drop the connection: it takes too long to open, and others wait."""

@@ -215,6 +215,7 @@ EVENTS = (
     Event("mqtt.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
     Event("mqtt.message.not-sent", "debug", "topic reason space", "A message cannot be expressed in the client's version of MQTT, or exceeds its maximum packet size; it was dropped for this client.", NOTHING),
     Event("mqtt.origin.refused", "info", "origin host", "A web page of another origin asked for a WebSocket.", "If the page may connect, allow its origin: --allowed-origin, on Kubernetes mqttGateway.allowedOrigins."),
+    Event("mqtt.relay.failed", "info", "peer reason", "The router did not take a client of AMQP over WebSocket; the client was answered 503.", "`enmasse status` shows whether the router is ready; Qpid Dispatch takes none."),
     Event("mqtt.session.open-failed", "error", "client space", "A session could not be opened because of an unexpected error.", REPORT),
     Event("mqtt.sweep.failed", "error", "", "A check of keep-alive and other times failed.", REPORT),
     Event("mqtt.websocket.unmasked", "info", "", "A WebSocket client sent a frame that is not masked; its connection was closed.", "Repair the client (RFC 6455, 5.1)."),

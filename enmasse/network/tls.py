@@ -107,6 +107,14 @@ def server_name(connection: ssl.SSLObject | None) -> str:
     return "" if connection is None else _asked.get(connection, "").lower()
 
 
+def protection(connection: ssl.SSLObject | None) -> tuple[str, str, int] | None:
+    """Return version, cipher suite and strength in bits of a TLS connection; None without TLS."""
+    if connection is None:
+        return None
+    cipher = connection.cipher() or ("", "", 0)
+    return connection.version() or "", cipher[0], cipher[2]
+
+
 def expiries() -> Iterator[tuple[str, float]]:
     """Yield the files with certificates that this process uses, and when the first of each expires (seconds since
     1970). Files that have none, such as those of keys, are left out."""

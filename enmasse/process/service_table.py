@@ -24,6 +24,8 @@ class Service(NamedTuple):
     """Clients connect by another protocol than AMQP: it asks for their logins, and sends and receives for them."""
     schemes: Mapping[str, str] = MappingProxyType({})
     """Scheme of a listener for clients → path."""
+    relays: Mapping[str, str] = MappingProxyType({})
+    """Scheme of a listener that passes AMQP clients on to embedded routers → a path for them."""
 
 
 SERVICES = {
@@ -37,6 +39,7 @@ SERVICES = {
         numbered=True,
         is_gateway=True,
         schemes={"mqtt": "", "mqtts": "", "ws": "/mqtt", "wss": "/mqtt"},
+        relays={"ws": "/amqp", "wss": "/amqp"},
     ),
     "http_gateway": Service(ends=2, numbered=True, is_gateway=True, schemes={"http": "", "https": ""}),
     "subserv": Service(ends=3, has_store=True),

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from enmasse.engines import EMBEDDED
 from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option
 
 EXAMPLE = "orders"
-WEBSOCKET_PATH = "/mqtt"
 
 
 def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
@@ -27,12 +27,11 @@ def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
 
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
+    paths = dict.fromkeys(("ws", "wss"), ("/mqtt", "/amqp") if options.router == EMBEDDED else ("/mqtt",))
     facts: list[tuple[str, object]] = [
-        (
-            each.protocol.upper(),
-            f"{each.protocol}://{each.at}{WEBSOCKET_PATH if each.protocol in ('ws', 'wss') else ''}",
-        )
+        (each.protocol.upper(), f"{each.protocol}://{each.at}{path}")
         for each in options.listeners()
+        for path in paths.get(each.protocol, ("",))
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]

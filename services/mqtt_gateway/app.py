@@ -21,6 +21,7 @@ from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.interfaces import Backend
 from services.mqtt_gateway.live_rows import LiveGateway
+from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.listeners import ListenerError
 from services.mqtt_gateway.settings import MqttGatewaySettings
 
@@ -50,7 +51,8 @@ async def serve(settings: MqttGatewaySettings, stop: asyncio.Event) -> None:
         traces=traces,
     )
     backend.start()
-    await run(settings, backend, stop, refusals, followers, traces)
+    relay = AmqpRelay(*host_port(settings.router), settings.name, credential)
+    await run(settings, backend, stop, refusals, followers, traces, relay)
 
 
 async def run(
@@ -60,16 +62,21 @@ async def run(
     refusals: Refusals | None = None,
     followers: set[LiveLink] | None = None,
     traces: Tracing | None = None,
+    relay: AmqpRelay | None = None,
 ) -> None:
     """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
     backend is ready. Raises process.Fatal for a port that cannot be opened."""
-    gateway = Gateway(settings.limits, backend, settings.allowed_origins, refusals)
+    gateway = Gateway(settings.limits, backend, settings.allowed_origins, refusals, relay)
 
     def families() -> Iterator[Metric]:
-        yield from metrics.families(gateway.front)
+        yield from metrics.families(gateway.front, 0 if relay is None else relay.clients)
         yield from backend.families()
         if traces is not None:
             yield from traces.families()
+
+    def counts() -> dict[str, int]:
+        relayed = {"AMQP clients": relay.clients} if relay is not None and relay.clients else {}
+        return {"clients": len(gateway.front.clients), **relayed}
 
     health = Health(
         settings.health,
@@ -77,7 +84,7 @@ async def run(
         metrics_secret=settings.metrics_secret,
         check=backend.state,
         endpoints=lambda: gateway.listeners.endpoints,
-        counts=lambda: {"clients": len(gateway.front.clients)},
+        counts=counts,
     )
     await health.start()
     live = LiveGateway(

@@ -16,6 +16,7 @@ from enmasse.mqtt import reasons
 from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
+from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 from services.mqtt_gateway.protocol.system import INTERVAL
@@ -35,13 +36,14 @@ class Gateway:
         backend: Backend,
         allowed_origins: Collection[str] = (),
         refusals: Refusals | None = None,
+        relay: AmqpRelay | None = None,
     ) -> None:
         self._backend = backend
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
         turns = Turns(self._loop.call_soon, time.monotonic)
         self.front = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
-        self.listeners = Listeners(self.front, allowed_origins)
+        self.listeners = Listeners(self.front, allowed_origins, relay)
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
         """Listen with these settings. Raises ListenerError."""

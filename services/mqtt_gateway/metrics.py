@@ -35,10 +35,11 @@ PACKETS: Final = (
 )
 
 
-def families(front: ServerState) -> Iterator[Metric]:
-    """Yield the metrics of the MQTT half."""
+def families(front: ServerState, relayed: int) -> Iterator[Metric]:
+    """Yield the metrics of the MQTT half. `relayed`: clients of AMQP over WebSocket."""
     clients = front.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
+    yield gauge("mqtt_amqp_clients", "AMQP clients over WebSocket that are connected now.", single(relayed))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))
     users = Counter(client.owner.principal.full_name for client in clients)
     yield gauge(

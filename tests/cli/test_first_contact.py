@@ -46,10 +46,11 @@ def welcome(up: Up) -> list[str]:
 
 def test_it_makes_its_folders_and_names_them(up: Up) -> None:
     assert up.lines[0] == f"wrote addresses.json, flavors.json, README.md to {up.config}"
-    assert [line.split() for line in welcome(up)[1:7]] == [
+    assert [line.split() for line in welcome(up)[1:8]] == [
         ["AMQP", f"amqp://127.0.0.1:{5672 + up.offset}"],
         ["MQTT", f"mqtt://127.0.0.1:{1883 + up.offset}"],
         ["WS", f"ws://127.0.0.1:{8083 + up.offset}/mqtt"],
+        ["WS", f"ws://127.0.0.1:{8083 + up.offset}/amqp"],
         ["HTTP", f"http://127.0.0.1:{8080 + up.offset}"],
         ["config", str(up.config)],
         ["data", str(up.data)],
@@ -113,10 +114,11 @@ def test_only_the_entry_points_are_shown(up: Up) -> None:
     # An address that an earlier test has added may still be on its way.
     shown = enmasse("status", "--wait", "60", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
     assert re.match("ready: [0-9]+ of [0-9]+ components, ([0-9]+) of \\1 addresses, ", shown)
-    assert shown.splitlines()[2:6] == [
+    assert shown.splitlines()[2:7] == [
         f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
         f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}",
         f"WS     ws://127.0.0.1:{8083 + up.offset}/mqtt",
+        f"WS     ws://127.0.0.1:{8083 + up.offset}/amqp",
         f"HTTP   http://127.0.0.1:{8080 + up.offset}",
     ]
     for port in internal:

@@ -45,6 +45,7 @@ UPGRADE = (
     b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
 )
+UPGRADE_AMQP = UPGRADE.replace(b"Protocol: mqtt", b"Protocol: amqp")
 LENGTH = b"%b %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"
 CHUNKED = LENGTH.replace(b"Content-Length: 4000000\r\n", b"Transfer-Encoding: chunked\r\n") + b"400000\r\n"
 CONNECT = b"\x10\xc4\xbf\x02\x00\x04MQTT\x05\x06\x00\x3c"
@@ -58,7 +59,13 @@ PARTS: dict[str, tuple[tuple[bytes, ...], ...]] = {
         (AMQP_HEADER + HEADER(1 << 30, 2, 0, 0),),
     ),
     "mqtt": ((CONNECT + b"\0\0\0\1a\0\0\1t\xbf\x00",), (b"\x10\xff\xff\xff\x7f",)),
-    "ws": ((UPGRADE, masked(4 << 20) + CONNECT), (UPGRADE, masked(40 << 10)), (b"GET /mqtt HTTP/1.1\r\nX: ",)),
+    "ws": (
+        (UPGRADE, masked(4 << 20) + CONNECT),
+        (UPGRADE, masked(40 << 10)),
+        (b"GET /mqtt HTTP/1.1\r\nX: ",),
+        (UPGRADE_AMQP, masked(4 << 20) + SASL_HEADER),
+        (UPGRADE_AMQP, masked(16) + SASL_HEADER + HEADER(8192, 2, 1, 0), masked(7000)),
+    ),
     "console": (
         (LENGTH % (b"POST", b"/api/v1/login"),),
         (CHUNKED % (b"POST", b"/api/v1/login"),),

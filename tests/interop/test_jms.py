@@ -70,7 +70,7 @@ def program(version: str) -> list[str]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     everything = {name: entry for version in JMS_VERSIONS for name, entry in addresses(prefix(version)).items()}
-    with running(tmp_path_factory.mktemp("jms"), everything) as suite:
+    with running(tmp_path_factory.mktemp("jms"), everything, options=()) as suite:
         suite.up(240)
         yield suite
 
@@ -91,9 +91,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         process.stop()
 
 
-def run(program: list[str], way: str, port: int, version: str) -> dict[str, str]:
-    """What became of each scenario: "" where it held."""
-    command = [*program, way, "127.0.0.1", str(port), prefix(version)]
+def run(program: list[str], way: str, port: int, version: str, *only: str, scheme: str = "amqp") -> dict[str, str]:
+    """What became of each scenario: "" where it held. `only`: these alone."""
+    command = [*program, way, f"{scheme}://127.0.0.1", str(port), prefix(version), *only]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired as error:
@@ -130,6 +130,12 @@ def test_at_the_broker(at_the_broker: dict[str, str], scenario: str) -> None:
 @pytest.mark.parametrize("scenario", EVERYWHERE + DIRECT)
 def test_through_the_router(through_the_router: dict[str, str], scenario: str) -> None:
     judge(through_the_router, scenario)
+
+
+def test_over_websocket(suite: Suite, through_the_router: dict[str, str], program: list[str], version: str) -> None:
+    scenarios = ("anycast", "request-reply", "selector", "unsubscribe", "recover")
+    told = run(program, "router", 8083 + suite.offset, version, *scenarios, scheme="amqpws")
+    assert told == dict.fromkeys(scenarios, "")
 
 
 def test_nothing_is_left(suite: Suite, through_the_router: dict[str, str], version: str) -> None:

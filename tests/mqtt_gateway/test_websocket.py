@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 
@@ -15,25 +14,10 @@ from enmasse.mqtt.packets import V311, Connect
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.mqtt_gateway.network.masking import MaskCheck
 from tests.kit.waiting import DEADLINE, wait_for
+from tests.kit.websocket import frame
 from tests.mqtt_gateway.live import Live, live
 
 CONNECT = encode.encode(Connect("c", version=V311), V311, of_client=True)
-BINARY = 0x82
-
-
-def _frame(payload: bytes, masked: bool = True) -> bytes:
-    size = len(payload)
-    if size < 126:
-        length = bytes((size,))
-    elif size < 0x10000:
-        length = b"\x7e" + size.to_bytes(2, "big")
-    else:
-        length = b"\x7f" + size.to_bytes(8, "big")
-    if not masked:
-        return bytes((BINARY,)) + length + payload
-    mask = os.urandom(4)
-    body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
-    return bytes((BINARY, length[0] | 0x80)) + length[1:] + mask + body
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +134,7 @@ def test_where_other_machines_connect_a_login_learns_that_a_page_may_be_of_any_s
         at = probe.getsockname()[0]
     with live(host="0.0.0.0") as open_gateway, _asked(open_gateway, origin, host=host, at=at) as peer:
         assert _status(peer) == 101
-        peer.sendall(_frame(CONNECT))
+        peer.sendall(frame(CONNECT))
         wait_for(lambda: open_gateway.backend.requests)
         assert [request.any_site for request in open_gateway.backend.requests] == [wanted]
 
@@ -164,7 +148,7 @@ def test_all_origins_can_be_allowed() -> None:
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("connected", [False, True])
 def test_a_frame_that_is_not_masked_ends_the_connection(gateway: Live, connected: bool, behind: bool) -> None:
-    data = (_frame(CONNECT) if connected else b"") + _frame(CONNECT, masked=False)
+    data = (frame(CONNECT) if connected else b"") + frame(CONNECT, masked=False)
     with _asked(gateway, None, data if behind else b"") as peer:
         assert _status(peer) == 101
         if not behind:
@@ -175,8 +159,8 @@ def test_a_frame_that_is_not_masked_ends_the_connection(gateway: Live, connected
 
 @given(st.lists(st.integers(0, 200) | st.sampled_from([125, 126, 65535, 65536])), st.lists(st.integers(1, 3000)))
 def test_masks_are_found_however_the_stream_is_cut(sizes: list[int], cuts: list[int]) -> None:
-    good = b"".join(_frame(bytes(size)) for size in sizes)
-    for stream, wanted in ((good, True), (good + _frame(b"", masked=False), False)):
+    good = b"".join(frame(bytes(size)) for size in sizes)
+    for stream, wanted in ((good, True), (good + frame(b"", masked=False), False)):
         check = MaskCheck()
         found = True
         at = 0

@@ -19,11 +19,17 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from enmasse.identity.processes.credentials import read_credential
+from enmasse.identity.processes.relayed_client import ConnectedClient
+from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running, wait_for
+from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from tests import one_program
 from tests.certificates import Authority
 from tests.kit.processes import COMMAND, run
-from tests.kit.waiting import DEADLINE
+from tests.kit.relayed import RelayedClient
+from tests.kit.running import asyncio_test
+from tests.kit.waiting import DEADLINE, until
 from tests.redis_server import RedisServer
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import kill, wait_process
@@ -220,6 +226,27 @@ def test_sessions_have_everything_once_over_the_death_of_each_process(suite: Sui
     assert all(f'enmasse_mqtt_clients{{name="{name}"}}' in shown for name in gateways)
     ask(suite, "scale", "mqtt_gateway=1")
     suite.wait_ready()
+
+
+@asyncio_test
+async def test_who_passes_clients_on_and_which_clients_have_to_log_in(suite: Suite) -> None:
+    """A gateway does, a service that is none does not; a page of any site is no anonymous client."""
+    run = suite.data / "run"
+    router = host_port(json.loads((run / "mqtt_gateway-0.json").read_text())["router"])
+
+    def relay(name: str) -> AmqpRelay:
+        return AmqpRelay(*router, name, read_credential(str(run / f"{name}.credential")))
+
+    for any_site in (False, True):
+        known = ConnectedClient("192.0.2.7:4711", any_site=any_site)
+        client = RelayedClient(await relay("mqtt_gateway-0").dial(known))
+        await until(lambda client=client: client.router, "the router has answered")  # type: ignore[misc]  # mypy infers no type of a lambda's default
+        if any_site:
+            await until(lambda client=client: client.gone, "the router has closed")  # type: ignore[misc]  # as above
+            assert client.error is not None and "log in" in client.error.description
+        client.close()
+    with pytest.raises(NotRelayed):
+        await relay("subserv").dial(ConnectedClient("192.0.2.7:4711"))
 
 
 def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:

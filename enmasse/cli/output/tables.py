@@ -14,6 +14,7 @@ import click
 
 from enmasse.cli.common import HTTP_PORT, report
 from enmasse.cli.same_suite import typed
+from enmasse.engines import EMBEDDED
 from enmasse.process.service_table import SERVICES
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
@@ -108,6 +109,7 @@ def _counts(component: dict[str, Any]) -> str:
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str | None) -> None:
     """Print the URLs for clients, without listeners of other components and for operators; and the CA of TLS."""
+    relayed = any(c["kind"] == "router" and c.get("engine", EMBEDDED) == EMBEDDED for c in components)
     for kind, service in SERVICES.items():
         endpoints: dict[str, str] = next(
             (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
@@ -115,7 +117,8 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
         for scheme, path in service.schemes.items():
             for name, at in endpoints.items():  # all gateways have the same; a second one has a number
                 if name.partition("-")[0] == scheme:
-                    click.echo(f"{scheme.upper():6} {scheme}://{at}{path}")
+                    paths = [path, *([service.relays[scheme]] if relayed and scheme in service.relays else [])]
+                    click.echo("\n".join(f"{scheme.upper():6} {scheme}://{at}{each}" for each in paths))
     if ca is not None:
         click.echo(f"{'CA':6} {printable(ca)}")
     click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")

@@ -17,6 +17,7 @@ from enmasse.network import tls, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.process.allocator import trim
 from enmasse.text import endpoint
+from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.server_state import ServerState
 from services.mqtt_gateway.protocol.timetable import STEP
@@ -56,10 +57,13 @@ class ListenerError(Exception):
 class Listeners:
     """`endpoints`: kind → host:port of those that are open. A second one of a kind has the name `own` if no other
     gateway listens there, else a number: `mqtt-2`. `allowed_origins`: of pages that may connect by WebSocket, beside
-    those of the gateway's own host."""
+    those of the gateway's own host. `relay`: passes on clients of AMQP over WebSocket; None: they are refused."""
 
-    def __init__(self, front: ServerState, allowed_origins: Collection[str] = ()) -> None:
+    def __init__(
+        self, front: ServerState, allowed_origins: Collection[str] = (), relay: AmqpRelay | None = None
+    ) -> None:
         self._allowed_origins = allowed_origins
+        self._relay = relay
         self._loop = asyncio.get_running_loop()
         self._front = front
         self._flusher = Flusher(self._loop)
@@ -165,7 +169,7 @@ class Listeners:
         if self._web is None:
             module = await asyncio.to_thread(importlib.import_module, "services.mqtt_gateway.network.websocket")
             if self._web is None:  # two may have waited
-                self._web = module.WebSocketServer(self._front, self._flusher, self._allowed_origins)
+                self._web = module.WebSocketServer(self._front, self._flusher, self._allowed_origins, self._relay)
         return self._web
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

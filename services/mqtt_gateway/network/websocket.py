@@ -1,39 +1,36 @@
-"""MQTT over WebSocket (v3.1.1 6, v5 6): aiohttp reads and writes the frames, a connection gets their bytes."""
+"""The WebSocket port: MQTT (v3.1.1 6, v5 6) and AMQP, which one is the client's choice by the subprotocol."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import _ErrInfo
 
+from enmasse.identity.processes.relayed_client import ConnectedClient
 from enmasse.logs import log as logs
-from enmasse.network.tls_transport import read_much
+from enmasse.network.tls import protection
 from enmasse.network.turns import Tenant
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.mqtt_gateway.interfaces import NOT_ASKED
-from services.mqtt_gateway.network.masking import MaskCheck
-from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER, Flusher, asked_of, certificate_of, peer_name
+from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
+from services.mqtt_gateway.network.amqp_wire import AmqpWire
+from services.mqtt_gateway.network.websocket_stream import HttpProtocol, WebSocketStream
+from services.mqtt_gateway.network.wire import Flusher, asked_of, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.server_state import ServerState
 
 log = logs.get(part="mqtt")
 
 PATH: Final = "/mqtt"
-SUBPROTOCOL: Final = "mqtt"
-UNSUPPORTED_DATA: Final = 1003
-"""RFC 6455, 7.4.1."""
+MQTT: Final = "mqtt"
+AMQP: Final = ("amqp", "AMQPWSB10", "binary")
+"""Subprotocols of AMQP: that of the OASIS draft "AMQP WebSocket Binding", and those of older clients."""
 MESSAGE_TOO_BIG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a WebSocket message, which may hold many packets, or parts of them."""
-EARLY_BYTES: Final = 44 * 1024
-"""Bytes that a peer may send before it has logged in: then its socket is not read."""
-
-EARLY_SLICE: Final = 8 * 1024
-"""Bytes of it that aiohttp gets at once: it keeps those of an error until the peer has gone, and gets none after it."""
 
 
 def _is_own(record: logging.LogRecord) -> bool:
@@ -74,76 +71,19 @@ class _Guest:
             transport.abort()
 
 
-class _MaskedReader:
-    """aiohttp's reader of frames, behind the check of their masks. `close` closes the connection."""
-
-    def __init__(self, reader: Any, close: Callable[[], None]) -> None:
-        self._reader = reader
-        self._close = close
-        self._check = MaskCheck()
-
-    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        if not self._check.masked(data):
-            self._close()
-            return True, b""
-        found: tuple[bool, bytes] = self._reader.feed_data(data)
-        return found
-
-    def feed_eof(self) -> None:
-        self._reader.feed_eof()
-
-
-class _Protocol(web.RequestHandler):
-    """aiohttp's protocol. Of a peer that is not known it reads EARLY_BYTES: a WebSocket message is kept until it is
-    complete."""
-
-    __slots__ = ("_early",)
-    _early: int | None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._early = EARLY_BYTES
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._early is None:
-            super().data_received(data)
-            return
-        self._early -= len(data)
-        self._stop()
-        for at in range(0, len(data), EARLY_SLICE):
-            if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
-                return
-            super().data_received(data[at : at + EARLY_SLICE])
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        super().resume_reading(resume_parser)
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._early is not None and self._early <= 0 and self.transport is not None:
-            self.transport.pause_reading()
-
-    def opened(self) -> None:
-        """Read what the peer sends from now on: it has logged in."""
-        stopped = self._early is not None and self._early <= 0
-        self._early = None
-        if stopped and not self._reading_paused and self.transport is not None:
-            self.transport.resume_reading()
-
-    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
-        super().set_parser(_MaskedReader(parser, self._close_unmasked), data_received_cb)  # type: ignore[arg-type]  # a parser by its methods
-
-    def _close_unmasked(self) -> None:
-        log.info("mqtt.websocket.unmasked")
-        if self.transport is not None:
-            self.transport.close()
-
-
 class WebSocketServer:
-    """Makes the protocol of an accepted socket (`guest`). `allowed_origins`: see `is_allowed`."""
+    """Makes the protocol of an accepted socket (`guest`). `allowed_origins`: see `is_allowed`. `relay`: passes on
+    clients of AMQP; None: they are refused."""
 
-    def __init__(self, front: ServerState, flusher: Flusher, allowed_origins: Collection[str]) -> None:
+    def __init__(
+        self,
+        front: ServerState,
+        flusher: Flusher,
+        allowed_origins: Collection[str],
+        relay: AmqpRelay | None = None,
+    ) -> None:
         self._front = front
+        self._relay = relay
         self._flusher = flusher
         self._allowed_origins = allowed_origins
         self._server = web.Server(self._handle)
@@ -152,7 +92,7 @@ class WebSocketServer:
     def guest(self, done: Callable[[], None], space: str | None = None) -> tuple[asyncio.Protocol, Callable[[], None]]:
         """Return the protocol for a socket, and what drops it. `done` is called once the client is known, or gone.
         `space`: of the listener."""
-        protocol = _Protocol(
+        protocol = HttpProtocol(
             self._server,
             loop=self._flusher.loop,
             access_log=None,  # type: ignore[arg-type]  # None: aiohttp writes no access log
@@ -170,36 +110,81 @@ class WebSocketServer:
             done()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path != PATH:
+        offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        chosen = next((each for each in offered if each == MQTT or (each in AMQP and self._relay is not None)), None)
+        if request.path != PATH and chosen not in AMQP:
             return self._refusal(404, f"MQTT over WebSocket is at {PATH}\n")
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         if origin is not None and not self._is_allowed(origin, request):
             log.info("mqtt.origin.refused", origin=origin[:200], host=request.host[:200])
             return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
-        offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-        if SUBPROTOCOL not in offered:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
-            return self._refusal(400, f"the WebSocket subprotocol must be {SUBPROTOCOL}\n")
-        socket = web.WebSocketResponse(
-            protocols=(SUBPROTOCOL,), compress=False, timeout=LINGER, max_msg_size=MESSAGE_TOO_BIG_BYTES
-        )
-        await socket.prepare(request)
-        guest = self._guests.get(request.protocol)
-        done = guest.done if guest is not None else _nothing
-        if guest is not None:
-            self._front.times.forget(guest)
-        protocol = request.protocol
-        assert isinstance(protocol, _Protocol)
-
+        if chosen is None:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
+            known = (MQTT,) if self._relay is None else (MQTT, *AMQP)
+            return self._refusal(400, f"the WebSocket subprotocol must be {' or '.join(known)}\n")
         any_site = (
             origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
         )
+        if chosen in AMQP:
+            return await self._amqp(request, chosen, any_site=any_site)
+        guest = self._guests.get(request.protocol)
+        done = guest.done if guest is not None else _nothing
+        socket = await self._accepted(request, MQTT)
+        if guest is not None:
+            self._front.times.forget(guest)
         space = guest.space if guest is not None else None
-        wire = WebSocketWire(self._front, self._flusher, socket, protocol, done, any_site=any_site, space=space)
+        protocol = _own(request)
+        wire = MqttWire(self._front, self._flusher, socket, protocol, done, any_site=any_site, space=space)
+        await self._served(wire)
+        return socket
+
+    async def _amqp(self, request: web.BaseRequest, subprotocol: str, *, any_site: bool) -> web.StreamResponse:
+        """Pass a client of AMQP on to the router. It is a guest until the router has opened its connection."""
+        guest, transport = self._guests.get(request.protocol), request.transport
+        if guest is None or transport is None:  # it has gone
+            return self._refusal(400, "")
+        relay = self._relay
+        assert relay is not None
+        if relay.clients >= self._front.limits.connections:
+            return self._refusal(503, f"{relay.clients} clients of AMQP are connected here, which is the limit\n")
+        ssl_object = transport.get_extra_info("ssl_object")
+        asked = asked_of(transport, guest.space)
+        client = ConnectedClient(
+            peer_name(transport), protection(ssl_object), asked.host, certificate_of(transport), guest.space, any_site
+        )
+        relay.clients += 1
+        try:
+            try:
+                router = await relay.dial(client)
+            except NotRelayed as error:
+                log.info("mqtt.relay.failed", peer=client.address, reason=str(error))
+                return self._refusal(503, f"{error}\n")
+            try:
+                socket = await self._accepted(request, subprotocol)
+            except BaseException:
+                router.abort()
+                raise
+
+            def known() -> None:
+                self._front.times.forget(guest)
+                guest.done()
+
+            await self._served(AmqpWire(self._flusher.loop, socket, _own(request), known, router))
+        finally:
+            relay.clients -= 1
+        return socket
+
+    async def _accepted(self, request: web.BaseRequest, subprotocol: str) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(
+            protocols=(subprotocol,), compress=False, timeout=LINGER, max_msg_size=MESSAGE_TOO_BIG_BYTES
+        )
+        await socket.prepare(request)
+        return socket
+
+    async def _served(self, wire: WebSocketStream) -> None:
         try:
             await wire.read()
         finally:
             wire.lost()
-        return socket
 
     def _is_allowed(self, origin: str, request: web.BaseRequest) -> bool:
         transport = request.transport
@@ -221,99 +206,57 @@ def _nothing() -> None:
     pass
 
 
-class WebSocketWire:
-    """Beside aiohttp's task for the request there is one only while something is written."""
+def _own(request: web.BaseRequest) -> HttpProtocol:
+    assert isinstance(request.protocol, HttpProtocol)
+    return request.protocol
+
+
+class MqttWire(WebSocketStream):
+    """A client of MQTT."""
+
+    text_refused = b"MQTT packets are in binary frames"  # v3.1.1 MQTT-6.0.0-1, v5 MQTT-6.0.0-1
 
     def __init__(
         self,
         front: ServerState,
         flusher: Flusher,
         socket: web.WebSocketResponse,
-        protocol: _Protocol,
+        protocol: HttpProtocol,
         done: Callable[[], None],
         *,
         any_site: bool,
         space: str | None,
     ) -> None:
+        super().__init__(flusher.loop, socket, protocol, done)
         self._flusher = flusher
         self._turns = front.turns
-        self._socket = socket
-        self._protocol = protocol
-        self._transport = transport = protocol.transport
-        self._done: Callable[[], None] | None = done
-        self._readable = asyncio.Event()
-        self._readable.set()
-        self._unsent: list[bytes] = []
-        self._unsent_size = 0
-        self._blocked = False
-        self._ending = False
-        self._lost = False
-        self._writing: asyncio.Task[None] | None = None
+        transport = protocol.transport
         peer, certificate = ("?", None) if transport is None else (peer_name(transport), certificate_of(transport))
         asked = NOT_ASKED if transport is None else asked_of(transport, space)
         self._connection = Connection(front, self, peer, certificate, any_site=any_site, asked=asked)
 
-    async def read(self) -> None:
-        """Read messages until the client or the connection ends the WebSocket."""
-        socket = self._socket
-        while True:
-            message = await socket.receive()
-            if message.type is WSMsgType.BINARY:
-                self._connection.intake.data(bytes(message.data))
-            elif message.type is WSMsgType.TEXT:  # v3.1.1 MQTT-6.0.0-1, v5 MQTT-6.0.0-1
-                await socket.close(code=UNSUPPORTED_DATA, message=b"MQTT packets are in binary frames")
-                return
-            else:
-                return
-            if not self._readable.is_set():
-                await self._readable.wait()
-            if self._lost:
-                return
+    def take(self, data: bytes) -> None:
+        self._connection.intake.data(data)
+
+    def set_blocked(self, blocked: bool) -> None:
+        self._connection.set_blocked(blocked)
 
     def lost(self) -> None:
-        """Handle the end of the request: tell the connection that its client is gone."""
-        self._lost = True
-        self._readable.set()
-        self.recognised()
+        super().lost()
         self._connection.lost()
 
-    # the connection's calls
-
-    def recognised(self) -> None:
-        done, self._done = self._done, None
-        if done is not None:
-            done()
-
-    def opened(self) -> None:
-        if self._transport is not None:
-            read_much(self._transport)
-        self._protocol.opened()
+    # the connection's calls, beside those of a stream
 
     def has_output(self) -> None:
         self._flusher.mark(self)
 
-    def pause(self) -> None:
-        self._readable.clear()
-
-    def resume(self) -> None:
-        self._readable.set()
-
     def call_soon(self) -> None:
         self._turns.wait(self)
-
-    def unsent(self) -> int:
-        return self._unsent_size
 
     def end(self) -> None:
         self._ending = True
         self._readable.set()
         self._flusher.mark(self)
-
-    def abort(self) -> None:
-        self._lost = True
-        self._readable.set()
-        if self._transport is not None:
-            self._transport.abort()
 
     def failed(self, error: Exception) -> None:
         self._connection.failed(error)
@@ -331,32 +274,5 @@ class WebSocketWire:
             self.failed(error)
 
     def flush(self) -> None:
-        if self._lost:
-            return
-        data = self._connection.output.take()
-        if data:
-            self._unsent.append(data)
-            self._unsent_size += len(data)
-            if self._unsent_size > HIGH_WATER and not self._blocked:
-                self._blocked = True
-                self._connection.set_blocked(True)
-        if self._writing is None and (data or self._ending):
-            self._writing = self._flusher.loop.create_task(self._write())
-
-    async def _write(self) -> None:
-        try:
-            while self._unsent and not self._lost:
-                data = b"".join(self._unsent)
-                self._unsent.clear()
-                await self._socket.send_bytes(data)
-                self._unsent_size -= len(data)
-                if self._blocked and self._unsent_size < LOW_WATER:
-                    self._blocked = False
-                    self._connection.set_blocked(False)
-        except (ConnectionError, RuntimeError) as error:  # the socket is closing
-            log.debug("mqtt.websocket.write-failed", error=str(error))
-            self._lost = True
-        finally:
-            self._writing = None
-        if self._ending and not self._lost:
-            await self._socket.close()
+        if not self._lost:
+            self.put(self._connection.output.take())

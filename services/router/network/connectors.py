@@ -13,6 +13,7 @@ from enmasse.identity.processes.credentials import read_credential
 from enmasse.identity.processes.scram import ScramClient, of_process
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
+from enmasse.network.tls import protection
 from enmasse.process import runner
 from services.router.network import hosts, tls
 from services.router.network.maker import ConnectionMaker
@@ -109,7 +110,7 @@ class Connector:
         connection = self._connection(record)
         wire = await dial(self._maker.hub, host, port, connection, ssl=context, server_hostname=config.host)
         if wire.transport is not None:
-            record.tls = tls.protection(wire.transport.get_extra_info("ssl_object"))
+            record.tls = tls.protection(protection(wire.transport.get_extra_info("ssl_object")))
 
     def _connection(self, record: RouterConnection) -> Connection:
         config = self.config

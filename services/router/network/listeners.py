@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Peer, Server, serve
-from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import EXTERNAL, SaslServer, anonymous, external
 from enmasse.http.webserver import Bounds, LoopBlocked, Request, Response, WebServer, in_loop, plain
@@ -17,6 +17,7 @@ from enmasse.identity.principal import ANONYMOUS as NOBODY
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.refusals import log_handshake
+from enmasse.identity.processes.relayed_client import RELAY, ConnectedClient, relayed
 from enmasse.identity.processes.roles import Listener as PeersListener
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.proofs.certificates import certified
@@ -24,14 +25,14 @@ from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import is_loopback
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.network.tls import server_name
+from enmasse.network.tls import protection, server_name
 from enmasse.process import runner
 from services.router import metrics
 from services.router.network import hosts, tls
 from services.router.network.delegation import Client, RelayedLogin
 from services.router.network.maker import ConnectionMaker
 from services.router.network.port_settings import ANONYMOUS, PLAIN, ListenerConfig, SslProfile
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import NORMAL, RouterConnection
 from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
 from services.router.routing.users import NO_CREDENTIALS, UserRights, Users
@@ -90,6 +91,12 @@ class Listener:
             where = f"listener '{config.name}' on {config.host or '*'}:{config.port}"
             raise ListenError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
 
+    @property
+    def is_for_clients(self) -> bool:
+        """Return True if AMQP clients of any address space connect here."""
+        config = self.config
+        return config.access is None and not config.http and config.role == NORMAL and config.space is None
+
     async def close(self) -> None:
         """Stop accepting; open connections stay."""
         if self._server is not None:
@@ -100,15 +107,34 @@ class Listener:
             self._http = None
 
     def _accept(self, peer: Peer) -> Connection:
-        record = self._maker.record(self.config, peer.address)
-        record.denied = not self._maker.router.policy.socket_accepted()
-        record.tls = tls.protection(peer.ssl)
+        tls_facts = protection(peer.ssl)
         if self.config.access is not None:
+            record = self._record(peer.address, tls_facts)
             return self._maker.accepted(record, self.config, self._admission(record, self.config.access, peer))
+        client = ConnectedClient(
+            peer.address, tls_facts, server_name(peer.ssl), certified(peer.ssl), space=self.config.space
+        )
+        return self.accept_client(
+            client, tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
+        )
+
+    def accept_client(self, client: ConnectedClient, user: str | None = None) -> Connection:
+        """Return the connection of a client of this listener. `user`: named by its certificate, where there are no
+        users."""
+        record = self._record(client.address, client.tls)
         if self.config.sasl_plugin is not None:
-            return self._maker.accepted(record, self.config, self._of_user(record, peer, self.config.sasl_plugin))
-        user = tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format)
-        return self._maker.accepted(record, self.config, self._sasl(user))
+            sasl = self._of_user(record, client, user, self.config.sasl_plugin)
+        else:
+            sasl = self._sasl(user)
+            if client.any_site:
+                record.admit = _refuse_any_site
+        return self._maker.accepted(record, self.config, sasl)
+
+    def _record(self, address: str, facts: tuple[str, str, int] | None) -> RouterConnection:
+        record = self._maker.record(self.config, address)
+        record.denied = not self._maker.router.policy.socket_accepted()
+        record.tls = tls.protection(facts)
+        return record
 
     def _admission(self, record: RouterConnection, access: PeersListener, peer: Peer) -> SaslServer:
         """Return the SASL layer of a process of the suite, which gets the rights of its role."""
@@ -117,14 +143,17 @@ class Listener:
         admission = PeerCheck(access, peers, record.host, peer.certificate)
 
         def admit(user: str) -> PeerRights:
-            if admission.opened(user).role is Role.OPERATOR:
+            role = admission.opened(user).role
+            if role is Role.OPERATOR:
                 self._enter_space(record)
+            elif role is Role.GATEWAY:
+                record.relay = lambda: self._relay(record.amqp, peer)
             return PeerRights(admission, router.id, router.policy.config.max_message_size)
 
         record.admit = admit
 
         def closed() -> None:
-            record.on_closed = None  # it refers to the record
+            record.on_closed = record.relay = None  # they refer to the record
             admission.ended(record.amqp.transport_error)
 
         def close(error: AmqpError) -> None:
@@ -134,6 +163,18 @@ class Listener:
         record.on_closed, admission.close = closed, close
         return admission.sasl(plain=PLAIN in self.config.sasl_mechanisms)
 
+    def _relay(self, connection: Connection, peer: Peer) -> None:
+        """Take the client that a gateway passes on, once our Open is sent. Raises AmqpError if that cannot be."""
+        opened = connection.remote_open
+        assert opened is not None
+        client = relayed(opened)
+        entry = self._maker.entry(tls=client.tls is not None)
+        if entry is None:
+            raise AmqpError(NOT_FOUND, "no listener for clients is open yet")
+        ours = connection.open_fields
+        ours.offered_capabilities = (*(ours.offered_capabilities or ()), RELAY)
+        self._maker.hub.loop.call_soon(peer.hand_over, lambda: entry(client))
+
     def _enter_space(self, record: RouterConnection) -> None:
         """Put the connection of an operator into the address space whose host its open names: then it has the names of
         the space, as a client without a user there."""
@@ -142,7 +183,7 @@ class Listener:
         if users is not None and (space := users.directory.hosts.get(host)) is not None:
             record.enter(NO_CREDENTIALS._replace(space=space))
 
-    def _of_user(self, record: RouterConnection, peer: Peer, plugin: str) -> SaslServer:
+    def _of_user(self, record: RouterConnection, peer: ConnectedClient, user: str | None, plugin: str) -> SaslServer:
         """Return the SASL layer of a client. While there are no users it needs no credentials; while it is not known
         whether there are any, it is refused for now. Its address space is that of the listener, or of the host that it
         names by TLS, or by SASL."""
@@ -150,13 +191,12 @@ class Listener:
         assert users is not None  # or the listener would have been refused
         login: RelayedLogin | None = None
         directory = users.directory
-        chosen = self.config.space or directory.hosts.get(server_name(peer.ssl))
+        chosen = peer.space or directory.hosts.get(peer.server_name)
         open_to_all = directory.known and directory.anonymous and chosen in (None, DEFAULT_SPACE)
         if open_to_all and not directory.hosts:
-            sasl = self._sasl(tls.user_of(peer.ssl, None if self._profile is None else self._profile.uid_format))
+            sasl = self._sasl(user)
         else:
-            host = peer.address.rpartition(":")[0].strip("[]")
-            client = Client(host, peer.ssl is not None or is_loopback(host), self.config.sasl_mechanisms)
+            client = Client(peer.host, peer.tls is not None or is_loopback(peer.host), self.config.sasl_mechanisms)
             service = self._maker.auth_services.get(plugin) if directory.known else None
 
             def meant(hostname: str | None) -> str | None:
@@ -192,6 +232,8 @@ class Listener:
             if identity is None:
                 assert open_to_all  # else SASL was required
                 identity = Login(NO_CREDENTIALS)
+            if peer.any_site and identity.principal.name == NOBODY:
+                _refuse_any_site(user)
             return users.admit(record, identity)
 
         def closed() -> None:
@@ -213,17 +255,22 @@ class Listener:
         return SaslServer(mechanisms, required=self.config.authenticate_peer)
 
 
-def _by_certificate(users: Users, peer: Peer) -> Callable[[str, str], Login | None] | None:
+def _refuse_any_site(user: str) -> None:
+    """Refuse a client that has not proved who it is. Raises AmqpError."""
+    text = "web pages that were fetched without TLS log in, unless --allowed-origin has their origin"
+    raise AmqpError(UNAUTHORIZED_ACCESS, text)
+
+
+def _by_certificate(users: Users, peer: ConnectedClient) -> Callable[[str, str], Login | None] | None:
     """Return how the certificate of a client proves its identity (see RelayedLogin); None without one that names a
     user."""
-    found = certified(peer.ssl)
+    found, host = peer.certificate, peer.host
     if found is None:
         return None
     if not found.user:
         log.get().info("identity.certificate.unsuitable", peer=peer.address, reason=found.problem)
         return None
-    host, user = peer.address.rpartition(":")[0].strip("[]"), found.user
-    return lambda asked, space: users.by_certificate(user, asked, host, space)
+    return lambda asked, space: users.by_certificate(found.user, asked, host, space)
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Hub
@@ -11,6 +12,7 @@ from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.identity.processes.credentials import Peers
+from enmasse.identity.processes.relayed_client import ConnectedClient
 from enmasse.model.names import RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
 from services.router.network.delegation import LoginQueue
@@ -65,6 +67,8 @@ class ConnectionMaker:
         self.users = users
         self.profiles: dict[str, SslProfile] = {}
         self.auth_services: dict[str, AuthService] = {}
+        self.entries: list[tuple[ListenerConfig, Callable[[ConnectedClient], Connection]]] = []
+        """Open listeners for clients, and what makes the connection of one that a gateway passes on."""
         self.logins = LoginQueue(hub, router.id, self.profile, relay_key)
         self._traces = traces
         self._handler = RouterHandler(router)
@@ -75,6 +79,12 @@ class ConnectionMaker:
             return self.profiles[name]
         except KeyError:
             raise ProfileError(f"there is no sslProfile '{name}'") from None
+
+    def entry(self, *, tls: bool) -> Callable[[ConnectedClient], Connection] | None:
+        """Return what makes connections of relayed clients as if they were those of an open listener, with TLS if there
+        is one and the client has it; None: no listener is open."""
+        found = sorted(self.entries, key=lambda entry: ((entry[0].ssl_profile is not None) != tls, entry[0].name))
+        return found[0][1] if found else None
 
     def record(self, config: EndpointConfig, host: str) -> RouterConnection:
         """Return the router's record of a connection to `host` (host:port) through this listener or connector."""

@@ -68,11 +68,16 @@ class Sockets:
         """Open the listener's port. Raises ListenError if that fails."""
         await listener.open()
         self.listeners.add(listener)
+        self._note_entries()
 
     async def close(self, listener: Listener) -> None:
         """Stop accepting; open connections stay."""
         self.listeners.discard(listener)
+        self._note_entries()
         await listener.close()
+
+    def _note_entries(self) -> None:
+        self._maker.entries = [(each.config, each.accept_client) for each in self.listeners if each.is_for_clients]
 
     def open_soon(self, listener: Listener, done: Callable[[ListenError | None], None]) -> None:
         """Open a listener's port in the background; `done` gets the error, None on success."""

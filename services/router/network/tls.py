@@ -84,12 +84,9 @@ def client_context(profile: SslProfile, *, verify_hostname: bool) -> ssl.SSLCont
     return _filled(profile, context)
 
 
-def protection(connection: ssl.SSLObject | None) -> Protection | None:
-    """Return the protection of a connection; None without TLS."""
-    if connection is None:
-        return None
-    cipher = connection.cipher() or ("", "", 0)
-    return Protection(connection.version() or "", cipher[0], cipher[2])
+def protection(facts: tuple[str, str, int] | None) -> Protection | None:
+    """Return the protection of a connection by the facts that enmasse.network.tls gives; None without TLS."""
+    return None if facts is None else Protection(*facts)
 
 
 def user_of(connection: ssl.SSLObject | None, uid_format: str | None) -> str | None:

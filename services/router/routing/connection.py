@@ -265,6 +265,7 @@ class RouterConnection:
         self.admit: Callable[[str], Rights | None] | None = (
             None  # of a listener for peers or users: rights of an authenticated one
         )
+        self.relay: Callable[[], None] | None = None  # takes the client that its Open states
         self.rights: Rights | None = None  # None: no restrictions
         self.amqp: Connection
         self.abort: Callable[[], None] | None = None  # closes the socket

@@ -12,6 +12,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
+from enmasse.identity.processes.relayed_client import asks_to_relay
 from services.router.routing.attaches import Attaches
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.links.size_limit import refuse_size
@@ -44,6 +45,10 @@ class RouterHandler(Handler):
                 if connection.admit is not None:
                     connection.rights = connection.admit(c.user or "")
                     connection.take_turns()
+                relay, connection.relay = connection.relay, None
+                if relay is not None and asks_to_relay(remote):
+                    relay()
+                    return
                 if wants_sole(remote) and self.router.is_known(connection.known_as):
                     raise refuse_second(c, remote)
             except AmqpError as error:

@@ -18,7 +18,7 @@ import java.util.concurrent.Executors;
 import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
- * {@code Main WAY HOST PORT PREFIX [SCENARIO...]}: runs scenarios (all those of WAY, {@code router} or {@code broker}, where
+ * {@code Main WAY [SCHEME://]HOST PORT PREFIX [SCENARIO...]}: runs scenarios (all those of WAY, {@code router} or {@code broker}, where
  * none is named) against addresses that begin with PREFIX. Says of each on a line of its own {@code ok SCENARIO}, or
  * {@code failed SCENARIO} and why with its lines joined by tabs.
  */
@@ -37,7 +37,7 @@ public final class Main {
 
         JmsConnectionFactory factory(String... options) {
             String more = options.length == 0 ? "" : "&" + String.join("&", options);
-            return new JmsConnectionFactory("amqp://" + host + ":" + port + "?jms.requestTimeout=" + LIMIT
+            return new JmsConnectionFactory((host.contains("://") ? "" : "amqp://") + host + ":" + port + "?jms.requestTimeout=" + LIMIT
                 + "&jms.sendTimeout=" + LIMIT + "&jms.connectTimeout=" + LIMIT + "&jms.closeTimeout=" + LIMIT + more);
         }
 

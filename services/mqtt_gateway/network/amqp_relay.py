@@ -1,0 +1,87 @@
+"""AMQP over WebSocket: the bytes of a client go to the router, over a connection of their own.
+
+The gateway logs in there as itself and states the client (enmasse/identity/processes/relayed_client.py); the router
+then serves the client as if it were connected there. So login, rights and all limits
+are those of the router.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from enmasse.aio.transport import Hub, dial
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.handler import Handler
+from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
+from enmasse.identity.processes.credentials import AnyCredential
+from enmasse.identity.processes.relayed_client import RELAY, ConnectedClient, offers_to_relay, stating
+from enmasse.identity.processes.scram import of_process
+
+SECONDS: Final = 8.0
+"""For the router to take a client; the client has 10 to log in."""
+
+
+class NotRelayed(Exception):
+    """The router does not take the client: why."""
+
+
+class AmqpRelay:
+    """Passes clients on to the router at host and port. `container`: the name of the gateway; `credential`: of it."""
+
+    def __init__(self, host: str, port: int, container: str, credential: AnyCredential | None) -> None:
+        self._host = host
+        self._port = port
+        self._container = container
+        self._credential = credential
+        self._hub: Hub | None = None
+        self.clients = 0
+        """Clients that are passed on now."""
+
+    async def dial(self, client: ConnectedClient) -> asyncio.Transport:
+        """Return a connection on which the router expects the bytes of this client. Raises NotRelayed."""
+        if self._hub is None:
+            self._hub = Hub()
+        own = self._credential
+        handler = _Asking(self._hub.loop)
+        connection = Connection(
+            handler,
+            container_id=self._container,
+            is_client=True,
+            hostname=self._host,
+            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], self._host),
+            properties=stating(client),
+            desired_capabilities=(RELAY,),
+        )
+        wire = None
+        try:
+            async with asyncio.timeout(SECONDS):
+                wire = await dial(self._hub, self._host, self._port, connection, None if own is None else own.tls())
+                await handler.answered
+            if not offers_to_relay(handler.answered.result()):
+                raise NotRelayed("this router takes no AMQP over WebSocket")
+            transport = wire.release()
+        except (AmqpError, OSError, TimeoutError) as error:
+            raise NotRelayed(f"the router cannot be reached: {str(error) or 'it does not answer'}") from None
+        finally:
+            if wire is not None and wire.transport is not None:
+                wire.transport.abort()
+        if transport is None:
+            raise NotRelayed("the router has closed the connection")
+        return transport
+
+
+class _Asking(Handler):
+    """Handler of the gateway's connection, until the client takes its place. `answered`: the router's Open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.answered = loop.create_future()
+
+    def on_open(self, c: Connection) -> None:
+        if not self.answered.done():
+            self.answered.set_result(c.remote_open)
+
+    def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error or ConnectionResetError("it has closed the connection"))
