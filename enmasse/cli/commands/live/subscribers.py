@@ -3,7 +3,8 @@ the console of the context in force."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import time
+from typing import Any, Final, TypeVar
 
 from enmasse.cli.common import end
 from enmasse.cli.contexts.api_problems import refused
@@ -26,6 +27,9 @@ from enmasse.model.sessions import (
 )
 
 R = TypeVar("R")
+SHOWN: Final = 10.0
+"""Seconds for which the connection of a client with a session is waited for, which its gateway shows a little later."""
+LOOK: Final = 0.2
 
 
 def subscriptions(offset: int) -> list[SubscriptionRow]:
@@ -75,14 +79,19 @@ def disconnect(offset: int, client: str) -> int:
     """Disconnect an MQTT client; return how many there were."""
     if in_force() is None and space() is None:
         return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
-    of = owner(client)
-    gateways = {row["gateway"] for row in items(offset, "sessions") if row["id"] == client}  # of this address space
-    found = [
-        row["id"]
-        for row in items(offset, "connections?protocol=mqtt*")
-        if row["component"] in gateways  # a broker may have MQTT clients of its own
-        and (row["user"] or ANONYMOUS, row["container"]) == (of.user, of.client)
-    ]
+    of, until = owner(client), time.monotonic() + SHOWN
+    while True:
+        sessions = [row for row in items(offset, "sessions") if row["id"] == client]  # of this address space
+        gateways = {row["gateway"] for row in sessions}
+        found = [
+            row["id"]
+            for row in items(offset, "connections?protocol=mqtt*")
+            if row["component"] in gateways  # a broker may have MQTT clients of its own
+            and (row["user"] or ANONYMOUS, row["container"]) == (of.user, of.client)
+        ]
+        if found or not any(row["connected"] for row in sessions) or time.monotonic() > until:
+            break
+        time.sleep(LOOK)  # the gateway has not shown the connection yet
     for id in found:
         ask(offset, "DELETE", path("connections", id))
     return len(found)

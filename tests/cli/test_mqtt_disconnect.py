@@ -1,0 +1,35 @@
+"""`enmasse mqtt disconnect` in an address space: a client is found before its gateway has shown its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from enmasse.cli.commands.live import subscribers
+
+CONNECTION = {"id": "gw-0/device", "component": "gw-0", "user": "alice", "container": "device"}
+SESSION = {"id": "~alice@one/device", "gateway": "gw-0"}
+
+
+@pytest.mark.parametrize(
+    ("connected", "shown", "closed"),
+    [(True, [[], [], [CONNECTION]], 1), (False, [[]], 0), (True, [[{**CONNECTION, "user": "bob"}], [CONNECTION]], 1)],
+    ids=["shown later", "not connected", "another one is shown first"],
+)
+def test_a_connection_that_is_not_shown_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, connected: bool, shown: list[list[Any]], closed: int
+) -> None:
+    looks: Iterator[list[Any]] = iter(shown)
+    orders: list[tuple[str, str]] = []
+
+    def items(offset: int, what: str) -> list[Any]:
+        return [{**SESSION, "connected": connected}] if what == "sessions" else next(looks)
+
+    monkeypatch.setattr(subscribers, "items", items)
+    monkeypatch.setattr(subscribers, "space", lambda: "one")
+    monkeypatch.setattr(subscribers, "LOOK", 0)
+    monkeypatch.setattr(subscribers, "ask", lambda offset, method, where: orders.append((method, where)))
+    assert subscribers.disconnect(0, "~alice@one/device") == closed == len(orders)
+    assert not list(looks)
