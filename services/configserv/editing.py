@@ -132,6 +132,8 @@ def checked(
         raise Refused([Fault(file=file, reason=text)])
     if change.with_:
         contents = {**contents, **_with_others(change, space, contents, applied)}
+    if change.kind == "spaces":
+        _check_files(change, contents, applied)
     texts = edited(sources, home, change, space, applied)
     changed = [_with_text(each, texts) for each in sources]
     before, after = ({**contents, file: _content(file, found)} for found in (sources, changed))
@@ -142,6 +144,15 @@ def checked(
     if errors:
         raise Refused(errors)
     return texts, _etags(change, space, now)
+
+
+def _check_files(change: Change, contents: Mapping[str, Content], applied: Applied) -> None:
+    """Raise Refused if there are files of a space that is new: its users would be those of an earlier one."""
+    new = change.set.keys() - space_users.spaces(applied.state).keys() - {DEFAULT_SPACE}
+    found = [file for name in sorted(new) for own in OWN_FILES if contents.get(file := space_file(name, own))]
+    if found:
+        reason = f"is there, of an earlier space or prepared by hand: remove it, or add the entry to {SPACES} by hand"
+        raise Refused([Fault(file=file, reason=reason) for file in found])
 
 
 def _with_others(change: Change, space: str, contents: Mapping[str, Content], applied: Applied) -> dict[str, Content]:

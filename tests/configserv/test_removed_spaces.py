@@ -52,7 +52,7 @@ def test_a_name_is_given_again_when_each_holder_has_nothing_left(service: Config
     client.find("status", lambda body: waits(body, "'orders'"))
     for reporter in ("ragent", "storage_controller"):
         client.send("readiness", {"addresses": {}, "removed": ["!!one/orders"]}, subject="change", link=reporter)
-    client.find("status", lambda body: waits(body, ": storage_controller must"))
+    client.find("status", lambda body: waits(body, ": storage_controller has yet"))
     assert "ending" not in client.next("permissions/changes"), "brokers first: what they hold comes to the others"
 
     confirm(client, "storage_controller", {"one": "of another removal"})
@@ -61,12 +61,12 @@ def test_a_name_is_given_again_when_each_holder_has_nothing_left(service: Config
     service.start()
     client = connect()
     assert client.next("addresses")["ending"] == removal, "it survives SIGKILL, and all are asked again"
-    client.find("status", lambda body: waits(body, ": storage_controller must"))
+    client.find("status", lambda body: waits(body, ": storage_controller has yet"))
     confirm(client, "storage_controller", removal)
     assert client.find("permissions/changes", lambda body: body.get("ending"))["ending"] == removal
-    client.find("status", lambda body: waits(body, ": mqtt_lwt, subserv must"))
+    client.find("status", lambda body: waits(body, ": mqtt_lwt, subserv has yet"))
     confirm(client, "subserv", removal)
-    client.find("status", lambda body: waits(body, ": mqtt_lwt must"))
+    client.find("status", lambda body: waits(body, ": mqtt_lwt has yet"))
     confirm(client, "mqtt_lwt", removal)
     found = client.find("permissions/changes", lambda body: "one" in body["spaces"])
     assert "ending" not in found and "ending" not in client.find(
@@ -80,7 +80,7 @@ def test_a_name_is_given_again_when_each_holder_has_nothing_left(service: Config
 
 
 def test_an_edit_that_takes_such_a_name_is_refused_with_what_is_left() -> None:
-    contents = files(spaces={"two": {}})
+    contents = files(spaces={"two": {}}, spaces__one__addresses=None)
     before = apply(contents, apply(files(spaces=BOTH), Applied()))
     source = FilePart("spaces.json", b'{"two": {}}')
     change, left = Change(kind="spaces", set={"one": {}}), {"one": "'orders': holds 3 messages"}
@@ -101,3 +101,15 @@ def test_another_edit_is_not_refused_for_an_entry_that_waits() -> None:
     change = Change(kind="spaces", set={"six": {}})
     texts, _ = checked(change, contents, [source], "spaces.json", waiting, left={"one": "2 messages"})
     assert "six" in json.loads(texts["spaces.json"])
+
+
+def test_a_space_is_not_added_to_files_of_an_earlier_one() -> None:
+    """configserv may be killed between the edit that removes a space and the removal of its files: its users must not
+    be those of another tenant's space."""
+    contents = files(spaces={"two": {}}, spaces__one__users={"alice": {}})
+    before = apply(contents, Applied())
+    source = FilePart("spaces.json", b'{"two": {}}')
+    with pytest.raises(Refused) as refused:
+        checked(Change(kind="spaces", set={"one": {}}), contents, [source], "spaces.json", before)
+    assert {each.file for each in refused.value.errors} == {"spaces/one/addresses.json", "spaces/one/users.json"}
+    checked(Change(kind="spaces", set={"six": {}}), contents, [source], "spaces.json", before)

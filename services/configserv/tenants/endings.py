@@ -71,9 +71,9 @@ class Endings:
         if names:
             listed = ", ".join(map(repr, names[:MOST])) + (", …" if len(names) > MOST else "")
             remedy = runner.command(f"space remove {space} --force")
-            return f"{listed} are being removed; messages that wait there are to be received, or discarded: {remedy}"
+            return f"being removed: {listed}; receive the messages that wait there, or discard them: {remedy}"
         missing = self._missing(id)
         if not missing:
             return ""
         asked = missing[:1] if missing[0] == FIRST else missing
-        return f"{', '.join(asked)} must have confirmed it; start what is stopped"
+        return f"{', '.join(asked)} has yet to confirm that, which takes seconds: start it if it does not run"
