@@ -167,10 +167,11 @@ class Authenticator:
             return Principal(name, space=suffix) if name and suffix in self.users.spaces else Principal(stated)
         return Principal(name if name and suffix == space else stated, space=space)
 
-    def is_covert(self, stated: str) -> bool:
-        """Return whether a refusal of this name must take as long as that of each other one: issuers are asked for some
-        address spaces, for others not, and it may name one that there is not."""
-        return bool(self.users.spaces) and self.issuers.prove_spaces and names_space(stated)
+    @property
+    def covert(self) -> bool:
+        """Whether each refusal must take as long as each other one: issuers are asked for some address spaces, for
+        others not, and a client may mean one that there is not, by its name or host."""
+        return bool(self.users.spaces) and (self.issuers.prove_spaces or self.issuers.check_passwords)
 
     def verifier(self, who: Principal, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""

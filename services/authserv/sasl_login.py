@@ -205,7 +205,7 @@ class SaslLogin(Handler):
 
     def _meant(self, stated: str) -> Principal:
         """Return the user that the client means by a name."""
-        self._covert = self._space is None and self._logins.is_covert(stated)
+        self._covert = self._logins.covert
         return self._logins.meant(stated, self._space)
 
     def _chosen(self, who: Principal) -> str | None:

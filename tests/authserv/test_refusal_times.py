@@ -28,15 +28,20 @@ from tests.authserv.test_requests import gateway
 from tests.identity.kit import Suite
 
 TIMES, WITHIN = 1000, 1.1
-KINDS: dict[str, Callable[[int], tuple[str, str]]] = {
-    "unknown space": lambda n: ("alice@none", f"wrong {n}"),
-    "unknown user": lambda n: ("nobody@one", f"wrong {n}"),
-    "wrong password": lambda n: ("alice@one", f"wrong {n}"),
-    "wrong password of a generated one": lambda n: ("device@one", f"wrong {n}"),
-    "another space's user": lambda n: ("bob@one", "bob's"),
-    "another space's password": lambda n: ("alice@one", "alice's of two"),
+KINDS: dict[str, Callable[[int], tuple[str, str, str | None]]] = {
+    "unknown space": lambda n: ("alice@none", f"wrong {n}", None),
+    "unknown user": lambda n: ("nobody@one", f"wrong {n}", None),
+    "wrong password": lambda n: ("alice@one", f"wrong {n}", None),
+    "wrong password of a generated one": lambda n: ("device@one", f"wrong {n}", None),
+    "another space's user": lambda n: ("bob@one", "bob's", None),
+    "another space's password": lambda n: ("alice@one", "alice's of two", None),
+    "unknown user, at a host of no space": lambda n: ("nobody", f"wrong {n}", None),
+    "unknown user, at a space's host": lambda n: ("nobody", f"wrong {n}", "one"),
+    "wrong password, at a host of no space": lambda n: ("alice", f"wrong {n}", None),
+    "wrong password, at a space's host": lambda n: ("alice", f"wrong {n}", "one"),
+    "another space's user, at a space's host": lambda n: ("bob", "bob's", "one"),
 }
-"""Kind of refusal → name and password of the n-th."""
+"""Kind of refusal → name and password of the n-th, and the space that its host means."""
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +75,15 @@ def service(suite: Suite) -> Iterator[Running]:
 
 ADDRESSES = (f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}" for n in count())
 """Of clients, one for each login: one with many failures has to wait, and repeated lines of audit are counted."""
-Refused = Callable[[str, str, str], None]
-"""Has a login refused: name, password, and the client's address."""
+Refused = Callable[[str, str, str | None, str], None]
+"""Has a login refused: name, password, the space that the client's host means, and its address."""
 
 
 def by_sasl(service: Running, mechanism: Callable[[str, str], ClientMechanism]) -> Refused:
     """As routers do for AMQP clients."""
 
-    def refused(name: str, password: str, address: str) -> None:
-        host = relayed_host_name("default", address, "")
+    def refused(name: str, password: str, space: str | None, address: str) -> None:
+        host = relayed_host_name(space or "default", address, "")
         assert not ask_engine(service.port, mechanism(name, password), host, (SPACES,)).opened
 
     return refused
@@ -91,8 +96,8 @@ def by_request(service: Running, suite: Suite) -> Iterator[Refused]:
     links = gateway(service, suite)
     asking = loop.run_until_complete(links.__aenter__())
 
-    def refused(name: str, password: str, address: str) -> None:
-        (answer,) = loop.run_until_complete(asking.answers((name, password), client=address))
+    def refused(name: str, password: str, space: str | None, address: str) -> None:
+        (answer,) = loop.run_until_complete(asking.answers((name, password), client=address, space=space))
         assert answer.outcome == "refused"
 
     yield refused
@@ -115,4 +120,6 @@ def test_refusals_cost_the_same(service: Running, suite: Suite, way: str) -> Non
                 refused(*stated(number), next(ADDRESSES))
                 spent[kind].append(time.process_time() - began)
     medians = {kind: round(statistics.median(times) * 1e6) for kind, times in spent.items()}
-    assert max(medians.values()) < WITHIN * min(medians.values()), medians
+    for by_host in (False, True):
+        those = [median for kind, median in medians.items() if ("host" in kind) is by_host]
+        assert max(those) < WITHIN * min(those), medians

@@ -45,14 +45,18 @@ class Gateway:
         self.receiver = receiver
         self.sender = sender
 
-    async def send(self, id: int, name: str, password: str, client: str = "192.0.2.7") -> None:
-        request = LoginRequest(id, name, password, client)
+    async def send(
+        self, id: int, name: str, password: str, client: str = "192.0.2.7", *, space: str | None = None
+    ) -> None:
+        request = LoginRequest(id, name, password, client, spaces=True, space=space)
         await self.sender.send(encoded(request), settled=True, timeout=DEADLINE)
 
-    async def answers(self, *asked: tuple[str, str], client: str = "192.0.2.7") -> list[LoginAnswer]:
+    async def answers(
+        self, *asked: tuple[str, str], client: str = "192.0.2.7", space: str | None = None
+    ) -> list[LoginAnswer]:
         """Return the answers to user names and passwords, in the order of these."""
         for number, (name, password) in enumerate(asked):
-            await self.send(number, name, password, client)
+            await self.send(number, name, password, client, space=space)
         found = [decoded_answer((await self.receiver.receive(DEADLINE)).payload) for _ in asked]
         return sorted(found, key=lambda answer: answer.id)
 
