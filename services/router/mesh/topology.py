@@ -56,6 +56,7 @@ class Topology:
                     known[peer] = {router: 1}
         self._links = known
         self._through: dict[str, frozenset[str]] = {}
+        self._before: dict[str, str] = {}
         tree = _Tree(own, known)
         self.costs: Mapping[str, int] = tree.costs
         self.radius = max(tree.hops.values(), default=0)
@@ -75,10 +76,18 @@ class Topology:
         if origin == self.own:
             return frozenset(self.next_hops)
         beyond: set[str] = set()
-        for router, before in _Tree(origin, self._links).previous.items():
+        previous = _Tree(origin, self._links).previous
+        if self.own in previous:
+            self._before[origin] = previous[self.own]
+        for router, before in previous.items():
             if before == self.own or before in beyond:
                 beyond.add(router)
         return frozenset(beyond)
+
+    def before(self, origin: str) -> str | None:
+        """Return the neighbour from which messages of `origin` reach this router; None if none do."""
+        self.through(origin)
+        return self._before.get(origin)
 
     def valid_origins(self, router: str) -> list[str]:
         """Return the other routers whose messages to `router` pass this one."""

@@ -257,7 +257,7 @@ class AnonymousInLink(InLink):
             return NOT_A_MESSAGE
         if address is None or not address.reachable:
             return RELEASED
-        if address.subscriber is not None and not self.connection.management:
+        if address.is_management and not self.connection.management:
             return NO_MANAGEMENT
         if len(to) <= MAX_CACHED:
             self._cache[to] = address.key

@@ -265,7 +265,7 @@ def _always(node: str, asked: str) -> str:
 
 def _check_management(connection: RouterConnection, address: RoutedAddress) -> None:
     """Raise AmqpError for one of the router's own addresses on a connection without management."""
-    if address.subscriber is not None and not connection.management:
+    if address.is_management and not connection.management:
         raise AmqpError(*MANAGEMENT_ELSEWHERE)
 
 

@@ -59,6 +59,8 @@ class LinkRecord:
     """True if the link counts as a sender or receiver of its connection; auto-links do not."""
     routed = False
     """True for a link that is passed on to a container."""
+    link_type = "endpoint"
+    """As Dispatch calls it."""
     faces_client = True
     """False for the router's own links to brokers and services."""
     delayed1: int

@@ -10,7 +10,7 @@ from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import GATEWAYS, Role
 from enmasse.identity.senders import of_role
 from enmasse.model.names import MANAGEMENT
-from services.router.routing.address_text import LOCAL, MOBILE, parse, strip, tokens
+from services.router.routing.address_text import LOCAL, MOBILE, ROUTER, parse, strip, tokens
 
 
 class PeerRights:
@@ -49,7 +49,9 @@ class PeerRights:
 
     def _check(self, address: str, *, incoming: bool) -> None:
         kind, name = parse(address, self._router_id)
-        if name == MANAGEMENT and kind in (MOBILE, LOCAL):
+        if (name == MANAGEMENT and kind in (MOBILE, LOCAL)) or (
+            kind == ROUTER and strip(address).endswith(f"/{MANAGEMENT}")
+        ):
             self._admission.check_manage(MANAGEMENT)
             return
         plain = "/".join(tokens(strip(address)))  # as link routes read it

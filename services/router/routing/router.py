@@ -68,7 +68,9 @@ class Totals:
     stuck: int
 
     def add(self, record: LinkRecord) -> None:
-        """Count a link: outcomes where deliveries come in, so that each delivery counts once."""
+        """Count a link: outcomes where deliveries come in, so that each counts once, at a client's router."""
+        if record.connection.is_neighbour:
+            return
         container = record.connection.is_container
         count = record.link.deliveries
         if record.direction == "in":
@@ -110,7 +112,7 @@ class Router(RouterCore):
         self.traffic = Traffic(self.link_routes.covering)
         self.addresses.on_over = self.traffic.address_over
         self.watch = Watch(self.connections, clock)
-        self.network = Network(router_id, clock, instance)
+        self.network = Network(router_id, clock, instance, self.addresses)
         self._clients: dict[str, int] = {}  # open connections of clients by known_as
         self._gone = Totals()
         self._turn = 0

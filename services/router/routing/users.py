@@ -24,7 +24,7 @@ from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.operations import Operation, refusal
 from enmasse.model.tenants.plans import SpaceLimits
-from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, parse, strip, tokens
+from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, ROUTER, parse, strip, tokens
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
 from services.router.routing.connection import RouterConnection
@@ -191,6 +191,8 @@ class UserRights:
     def _check(self, operation: Operation, address: str) -> None:
         router = self._users.router
         kind, name = parse(address, router.id, self._connection.prefix)
+        if kind == ROUTER:  # a temporary address of a client at another router
+            kind, name = LOCAL, strip(address).split("/", 3)[-1]
         if _is_temporary(router, kind, name) and (
             operation == "send" or router.temporaries.owned_by(self._connection, name)
         ):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.clock import Clock
+from enmasse.model.names import MANAGEMENT
+from services.router.routing.address_text import ROUTER
 from services.router.routing.addresses.choice import UNLIMITED, Choice, ChoiceLimits
 from services.router.routing.addresses.destination import Consumer, Destination, Holder
 from services.router.routing.addresses.producer import Feed, Producer
@@ -117,6 +119,7 @@ class RoutedAddress:
         "limits",
         "local",
         "neighbours",
+        "on_change",
         "outs",
         "parked",
         "pins",
@@ -134,6 +137,7 @@ class RoutedAddress:
         self.everyone = self.local = Choice(self.limits)
         self.outs = self.everyone.outs
         self.neighbours: dict[Destination, None] = {}
+        self.on_change: Callable[[RoutedAddress], None] | None = None  # of destinations here, and links to brokers
         self.stores: dict[Destination, None] = {}
         self.holders: dict[Holder, None] = {}
         self.ins: dict[Producer, None] = {}
@@ -171,6 +175,11 @@ class RoutedAddress:
         return bool(self.pins or self.subscriber or self.temporary)
 
     @property
+    def is_management(self) -> bool:
+        """True for the router's own node, and the management of another router."""
+        return self.subscriber is not None or (self.key[0] == ROUTER and self.key.endswith(f"/{MANAGEMENT}"))
+
+    @property
     def unused(self) -> bool:
         """True if no link, auto-link or consumer of the router itself needs the address; it may be removed."""
         return not (self.outs or self.ins or self.pins or self.subscriber)
@@ -183,6 +192,11 @@ class RoutedAddress:
                 choice.changed()
             for producer in self.ins:
                 producer.bind()
+            self._note_change()
+
+    def _note_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self)
 
     # Producers
 
@@ -197,6 +211,7 @@ class RoutedAddress:
         """Add a link from a broker as a producer."""
         self.feeds[feed] = None
         self.add_in(feed)
+        self._note_change()
 
     def remove_in(self, producer: Producer) -> None:
         """Remove a producer, if present, and keep the count of its deliveries."""
@@ -215,6 +230,7 @@ class RoutedAddress:
             self.remove_in(feed)
             if self.is_asked(feed):
                 self.answered(feed)
+            self._note_change()
 
     def open_gates(self) -> None:
         """Grant producers credit if there is a destination."""
@@ -230,6 +246,7 @@ class RoutedAddress:
     def add_out(self, out: Destination) -> None:
         """Add a destination; with the first one, producers get credit."""
         self._add(out, self._choices())
+        self._note_change()
 
     def add_neighbour(self, out: Destination) -> None:
         """Add a link to another router that has receivers; messages from other routers are not sent there."""
@@ -268,7 +285,8 @@ class RoutedAddress:
         if out not in self.outs:
             return
         choices = self._choices()
-        if out in self.neighbours:
+        local = out not in self.neighbours
+        if not local:
             del self.neighbours[out]
             choices = [self.everyone]
         for choice in choices:
@@ -285,6 +303,8 @@ class RoutedAddress:
                 for producer in self.ins:
                     if producer.choice is choice:
                         producer.close_gate()
+        if local:
+            self._note_change()
 
     def waiting(self) -> int | None:
         """Return how many messages wait for credit at the brokers, as they stated last, and here; None if a broker has

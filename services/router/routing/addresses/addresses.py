@@ -8,7 +8,7 @@ from typing import Any
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 from enmasse.clock import Clock
 from services.router.routing import termini
-from services.router.routing.address_text import MOBILE, parse
+from services.router.routing.address_text import MOBILE, ROUTER, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.configuration import (
@@ -36,6 +36,10 @@ class Addresses:
         self._default = default
         self.on_over: Callable[[RoutedAddress], None] = lambda address: None
         """Called when an address is no longer in use."""
+        self.on_change: Callable[[RoutedAddress], None] | None = None
+        """`on_change` of all addresses."""
+        self.of_router: Callable[[str], RoutedAddress | None] | None = None
+        """Finds the address of a node of another router, if there are others."""
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -52,6 +56,7 @@ class Addresses:
         """Make the address with this key, and let it be found."""
         address = self.by_key[key] = self.new(key, treatment)
         address.priority = priority
+        address.on_change = self.on_change
         return address
 
     def tidy(self, address: RoutedAddress) -> None:
@@ -100,6 +105,11 @@ class Addresses:
         """Return the address of a link, created if missing. `prefix`: of the client's address space. Raises AmqpError
         `amqp:not-found`."""
         parsed = parse(text, self.router_id, prefix)
+        if parsed.kind == ROUTER and self.of_router is not None:
+            node = self.of_router(text)
+            if node is None:
+                raise AmqpError(NOT_FOUND, f"too many nodes of other routers are in use: {text}")
+            return node
         if parsed.kind != MOBILE:
             key = parsed.key()
             return self.by_key.get(key) or self.create(key, BALANCED)
@@ -119,6 +129,8 @@ class Addresses:
         """Return the address of a message with `to` = text; None if it is not in use. `prefix`: of the client's address
         space. Raises AmqpError for an unavailable address."""
         parsed = parse(text, self.router_id, prefix)
+        if parsed.kind == ROUTER and self.of_router is not None:
+            return self.of_router(text)
         if parsed.kind != MOBILE:
             return self.by_key.get(parsed.key())
         config = self.configured.match(parsed.name)

@@ -62,9 +62,10 @@ Begin = Callable[[Any, Partial], None]
 class _Copy:
     """Progress of one receiver: `taken` chunks of the stream's log since its start. `room`: bytes left of the
     max-message-size of its attach; None: no limit. `look`: bytes of the log with which the front of the message is
-    looked at (next), before anything is sent; 0: there is nothing to look at."""
+    looked at (next), before anything is sent; 0: there is nothing to look at. `front`: sent instead of the first chunk
+    of the log, if given."""
 
-    __slots__ = ("look", "out", "outgoing", "room", "taken", "token")
+    __slots__ = ("front", "look", "out", "outgoing", "room", "taken", "token")
 
     def __init__(self, out: Any, token: Token | None) -> None:
         self.out = out
@@ -73,6 +74,7 @@ class _Copy:
         self.room: int | None = None
         self.look = 0
         self.taken = 0
+        self.front: bytes | None = None
 
 
 class Stream:
@@ -158,6 +160,8 @@ class Stream:
                 continue
             while copy.taken < end and not outgoing.blocked:
                 chunk = self.log[copy.taken - self.base]
+                if copy.front is not None:
+                    chunk, copy.front = copy.front, None
                 if copy.room is not None:
                     copy.room -= len(chunk)
                     if copy.room < 0:
@@ -233,6 +237,8 @@ class Stream:
         self.held = 0
         self._over()
         for copy in copies:
+            if copy.token is not None:
+                copy.token[0].forget(copy.token[1])
             if copy.outgoing is not None:
                 copy.outgoing.abort()
                 copy.out.stream = None
@@ -246,6 +252,13 @@ class Stream:
         for copy in self.copies:
             if copy.out is before:
                 copy.out = now
+
+    def redirect(self, before: Any, now: Taker, token: Token | None, front: bytes | None) -> None:
+        """Move the delivery that begins from a destination to the link behind it, with the link's own token. `front` is
+        sent instead of the first chunk."""
+        for copy in self.copies:
+            if copy.out is before:
+                copy.out, copy.token, copy.front = now, token, front
 
     def lost(self, out: Taker) -> None:
         """Handle the loss of this receiver."""
@@ -334,6 +347,8 @@ class AddressStream(Stream):
         """Release a stalled delivery behind which others wait, and abort it for receivers that have begun."""
         copies, self.copies = self.copies, []
         for copy in copies:
+            if copy.token is not None:
+                copy.token[0].forget(copy.token[1])
             if copy.outgoing is not None:
                 self._take_back(copy, copy.outgoing)
             else:
@@ -351,6 +366,8 @@ class AddressStream(Stream):
             return
         for copy in self.copies:
             copy.out.leave(self)
+            if copy.token is not None:
+                copy.token[0].forget(copy.token[1])
         self._release()
         self.copies = []
         self._forget()

@@ -39,8 +39,7 @@ class MeshControlLink(LinkRecord):
     """One direction. `lost` is called when the link has ended."""
 
     counted = faces_client = False
-    owning = None
-    presettled = 0
+    link_type = "router-control"
 
     def __init__(
         self,

@@ -1,39 +1,65 @@
 """The router's part in a network of routers: its connections to others, and the engine of the mesh on these.
 
-A router without such connections makes nothing of it.
+Addresses get a destination (Hop) for each neighbour that is the next on the way to receivers. A router that never had a
+connection to another makes nothing of all this.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from enmasse.amqp.codec.errors import NOT_ALLOWED, AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.clock import Clock
+from services.router.mesh.control_messages import Treatment
 from services.router.mesh.mesh_engine import (
     Action,
+    AddressGained,
+    AddressLost,
     MeshEngine,
     MeshEvent,
     MeshNotice,
     RefuseLink,
+    RoutesChanged,
     SendControl,
 )
+from services.router.routing.address_text import LOCAL, MOBILE, ROUTER, parse, strip
+from services.router.routing.addresses.address import RoutedAddress
+from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.configuration import BALANCED, CLOSEST, MULTICAST
 from services.router.routing.connection import RouterConnection
 from services.router.routing.neighbours.control_links import CONTROL, ControlIn, ControlOut, has_capability, termini
+from services.router.routing.neighbours.data_links import DATA, PRIORITIES, DataIn, DataOut, OnwardHop
+from services.router.routing.neighbours.hop_annotations import StatedWay
+from services.router.routing.neighbours.hops import Hop
 
 TICK: Final = 0.25
 """Seconds between two looks at what is due."""
 COST: Final = "qd.inter-router-cost"
 """Property of an Open: the cost of the connection. The greater one of both sides counts."""
 MAX_COST: Final = 2**31 - 1
+MAX_NODES: Final = 1024
+"""Most nodes of other routers (`_topo/0/ROUTER/NODE`) that are remembered without a link."""
+_ROUTER_NODES: Final = "_topo/0/"
+_TREATMENTS: Final = {
+    MULTICAST: Treatment.MULTICAST_ONCE,
+    CLOSEST: Treatment.CLOSEST,
+    BALANCED: Treatment.BALANCED,
+}
+_STATED: Final = {
+    Treatment.MULTICAST_ONCE: MULTICAST,
+    Treatment.MULTICAST_FLOOD: MULTICAST,
+    Treatment.CLOSEST: CLOSEST,
+}
 
 
 class NeighbourConnection:
-    """A connection to another router. It counts as open once both of its control links are."""
+    """A connection to another router. It counts as open once both of its control links are. `outs`: links on which
+    messages go, by priority."""
 
-    __slots__ = ("connection", "control_in", "control_out", "cost", "open")
+    __slots__ = ("connection", "control_in", "control_out", "cost", "open", "outs")
 
     def __init__(self, connection: RouterConnection) -> None:
         self.connection = connection
@@ -42,29 +68,45 @@ class NeighbourConnection:
         self.cost = max(connection.cost, theirs)
         self.control_in: ControlIn | None = None
         self.control_out: ControlOut | None = None
+        self.outs: list[DataOut] = []
         self.open = False
 
 
 class Network:
     """`instance`: time of the router's start in whole seconds. `on_notice` gets what operators should know."""
 
-    def __init__(self, router_id: str, clock: Clock, instance: int) -> None:
+    def __init__(self, router_id: str, clock: Clock, instance: int, addresses: Addresses) -> None:
         self.engine = MeshEngine(router_id, instance, clock.time(), secrets.randbelow(1 << 30))
         self.on_notice: Callable[[MeshEvent, str, str], None] = lambda event, router, text: None
+        self.remotes: dict[str, dict[str, Treatment | None]] = {}
+        """Key of an address → the reachable routers with receivers of it."""
+        self._own = router_id
         self._clock = clock
+        self._addresses = addresses
         self._links: dict[int, NeighbourConnection] = {}
-        self._ticking = False
+        self._hops: dict[str, dict[int, Hop]] = {}
+        """Key of an address → its destinations by the number of the connection."""
+        self._nodes: dict[str, RoutedAddress] = {}
+        self._onward: dict[tuple[str, str], list[OnwardHop]] = {}
+        self._announced: dict[str, Treatment] = {}
+        self._ticking = self._due = False
 
     # Connections
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Handle an open connection to another router. The side that dials attaches the links."""
+        self._begin()
         links = self._links[connection.identity] = NeighbourConnection(connection)
         if connection.dir == "out":
             session = connection.amqp.begin()
             source, target = termini(CONTROL)
             self._control(links, session.attach_receiver(None, source, target))
             self._control(links, session.attach_sender(None, source, target))
+            source, target = termini(DATA)
+            for _ in range(PRIORITIES):
+                session = connection.amqp.begin()
+                self._data_in(links, session.attach_receiver(None, source, target, streaming=True))
+                self._data_out(links, session.attach_sender(None, source, target))
             connection.amqp.wake()
 
     def connection_closed(self, connection: RouterConnection) -> None:
@@ -72,24 +114,39 @@ class Network:
         links = self._links.pop(connection.identity, None)
         if links is not None and links.open:
             self._do(self.engine.link_closed(connection.identity, self._clock.time()))
+            self._sync_all()
 
     def attach(self, connection: RouterConnection, link: Link) -> None:
         """Answer the attach of another router. Raises AmqpError."""
         links = self._links.get(connection.identity)
-        if links is None or not has_capability(link, CONTROL):
+        if links is None or not (has_capability(link, CONTROL) or has_capability(link, DATA)):
             raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
-        if connection.dir == "out" or (links.control_in if isinstance(link, Receiver) else links.control_out):
-            raise AmqpError(NOT_ALLOWED, "this connection has its control links")
-        self._control(links, link)
-        link.accept()
-        self._opened(links)
+        if has_capability(link, CONTROL):
+            if connection.dir == "out" or (links.control_in if isinstance(link, Receiver) else links.control_out):
+                raise AmqpError(NOT_ALLOWED, "this connection has its control links")
+            self._control(links, link)
+            link.accept()
+            self._opened(links)
+        elif links.control_in is None or links.control_out is None:
+            raise AmqpError(NOT_ALLOWED, "this connection has no control links")
+        elif isinstance(link, Receiver):
+            self._data_in(links, link)
+            link.accept()
+        elif len(links.outs) < PRIORITIES:
+            assert isinstance(link, Sender)
+            record = self._data_out(links, link)
+            link.accept()
+            record.attached()
+            if len(links.outs) == PRIORITIES:
+                self._sync_all()
+        else:
+            raise AmqpError(NOT_ALLOWED, "this connection has its data links")
 
     def _control(self, links: NeighbourConnection, link: Link) -> None:
         connection = links.connection
 
         def lost() -> None:
-            if connection.usable:
-                self._refuse(connection, "a control link has ended")
+            self._refuse(connection, "a control link has ended")
 
         record: ControlIn | ControlOut
         if isinstance(link, Receiver):
@@ -100,6 +157,20 @@ class Network:
             record = links.control_out = ControlOut(connection, link, lambda: self._opened(links), lost)
         link.context = record
         connection.add(record)
+
+    def _data_in(self, links: NeighbourConnection, link: Receiver) -> None:
+        record = link.context = DataIn(links.connection, link, self)
+        links.connection.add(record)
+        record.begin()
+
+    def _data_out(self, links: NeighbourConnection, link: Sender) -> DataOut:
+        connection = links.connection
+        address = self._addresses.new(f"R{link.name}", BALANCED)
+        record = link.context = DataOut(connection, link, address)
+        record.ended = lambda: self._refuse(connection, "a data link has ended")
+        links.outs.append(record)
+        connection.add(record)
+        return record
 
     def _opened(self, links: NeighbourConnection) -> None:
         """Begin to exchange control messages, once both links are open."""
@@ -113,8 +184,9 @@ class Network:
             self._clock.call_later(TICK, self._tick)
 
     def _refuse(self, connection: RouterConnection, reason: str) -> None:
-        connection.amqp.close(AmqpError(NOT_ALLOWED, reason))
-        connection.amqp.wake()
+        if connection.usable:
+            connection.amqp.close(AmqpError(NOT_ALLOWED, reason))
+            connection.amqp.wake()
 
     # The engine
 
@@ -124,7 +196,7 @@ class Network:
 
     def _tick(self) -> None:
         self._do(self.engine.tick(self._clock.time()))
-        if self._links or self.engine.routers:
+        if self._links or len(self.engine.routers):
             self._clock.call_later(TICK, self._tick)
         else:
             self._ticking = False
@@ -135,9 +207,180 @@ class Network:
                 links = self._links.get(action.link)
                 if links is not None and links.control_out is not None:
                     links.control_out.send(action.message.encode())
+            elif isinstance(action, AddressGained):
+                self.remotes.setdefault(action.key, {})[action.router] = action.treatment
+                self._sync_key(action.key)
+            elif isinstance(action, AddressLost):
+                routers = self.remotes.get(action.key, {})
+                routers.pop(action.router, None)
+                self._sync_key(action.key)
+                if not routers:
+                    self.remotes.pop(action.key, None)
+            elif isinstance(action, RoutesChanged):
+                self._sync_all()
             elif isinstance(action, RefuseLink):
                 links = self._links.get(action.link)
                 if links is not None:
                     self._refuse(links.connection, action.reason)
             elif isinstance(action, MeshNotice):
                 self.on_notice(action.event, action.router, action.text)
+
+    # Receivers here
+
+    def _begin(self) -> None:
+        """Follow the addresses of this router, with the first connection to another one."""
+        if self._addresses.on_change is not None:
+            return
+        self._addresses.of_router = self.node_of
+        self._addresses.on_change = self._changed
+        for address in list(self._addresses.by_key.values()):
+            address.on_change = self._changed
+            self._changed(address)
+
+    def _changed(self, address: RoutedAddress) -> None:
+        """Announce an address that has receivers here, or withdraw it. Consumers of a queue are not announced where a
+        link from its broker is: other routers have their own."""
+        key = address.key
+        if key[0] != MOBILE:
+            return
+        treatment = None
+        if address.local.outs and not address.feeds:
+            treatment = _TREATMENTS.get(address.treatment, Treatment.BALANCED)
+        if treatment is not self._announced.get(key):
+            if treatment is None:
+                del self._announced[key]
+                self.engine.remove_address(key)
+            else:
+                self._announced[key] = treatment
+                self.engine.add_address(key, treatment)
+            if not self._due:
+                self._due = True
+                self._clock.call_soon(self._announce)
+        if key in self.remotes:
+            self._sync(address, self.remotes[key])
+
+    def _announce(self) -> None:
+        self._due = False
+        self._do(self.engine.tick(self._clock.time()))
+
+    # Receivers elsewhere
+
+    def _sync_all(self) -> None:
+        for key in list(self.remotes):
+            self._sync_key(key)
+        for address in list(self._nodes.values()):
+            self._sync_node(address)
+        self._onward.clear()
+
+    def _sync_key(self, key: str) -> None:
+        """Bring the destinations of an address in line with the routers that have receivers."""
+        if key[0] != MOBILE or not key[1:2].isdigit():
+            return
+        routers = self.remotes.get(key, {})
+        address = self._addresses.get(key)
+        if address is None and routers:
+            address = self._make(key, routers)
+        if address is not None:
+            self._sync(address, routers)
+            self._addresses.tidy(address)
+
+    def _make(self, key: str, routers: Mapping[str, Treatment | None]) -> RoutedAddress:
+        """Make an address that only other routers have receivers of. Without a configuration here it is treated as they
+        state."""
+        config = self._addresses.configured.match(key[2:])
+        stated = next((each for each in routers.values() if each is not None), Treatment.BALANCED)
+        treatment = config.treatment if config is not None else _STATED.get(stated, BALANCED)
+        return self._addresses.create(key, treatment, -1 if config is None else config.priority)
+
+    def _sync(self, address: RoutedAddress, routers: Iterable[str]) -> None:
+        """As `_sync_key`. What brokers store that are connected here goes to these."""
+        topology = self.engine.topology
+        costs = {} if address.stores else {each: topology.costs[each] for each in routers if each in topology.costs}
+        if costs and address.treatment == CLOSEST:
+            least = min(costs.values())
+            costs = {router: cost for router, cost in costs.items() if cost == least}
+        wanted: dict[int, int] = {}
+        for router, cost in costs.items():
+            link = self.engine.next_link(router)
+            links = None if link is None else self._links.get(link)
+            if link is not None and links is not None and links.outs:
+                wanted[link] = min(cost, wanted.get(link, cost))
+        hops = self._hops.setdefault(address.key, {})
+        for link in hops.keys() - wanted.keys():
+            address.remove_out(hops.pop(link))
+        for link, cost in wanted.items():
+            if link in hops:
+                hops[link].cost = cost
+                continue
+            links = self._links[link]
+            node = address.key[0] == ROUTER
+            to = _ROUTER_NODES + address.key[1:] if node else address.key[2:]
+            phase = 0 if node else int(address.key[1])
+            hop = hops[link] = Hop(links.connection, address, links.outs, self._own, to, phase, cost)
+            address.add_neighbour(hop)
+        if not hops:
+            del self._hops[address.key]
+        self._onward.clear()
+
+    # Nodes of other routers
+
+    def node_of(self, text: str) -> RoutedAddress | None:
+        """Return the address of another router's node, `_topo/0/ROUTER/NODE`; None if too many are in use."""
+        text = strip(text)
+        address = self._nodes.get(text)
+        if address is None:
+            if len(self._nodes) >= MAX_NODES:
+                for name in [name for name, each in self._nodes.items() if not each.ins]:
+                    self._drop_node(name)
+                if len(self._nodes) >= MAX_NODES:
+                    return None
+            address = self._nodes[text] = self._addresses.new(ROUTER + text.removeprefix(_ROUTER_NODES), BALANCED)
+            self._sync_node(address)
+        return address
+
+    def _sync_node(self, address: RoutedAddress) -> None:
+        self._sync(address, (address.key[1:].partition("/")[0],))
+
+    def _drop_node(self, name: str) -> None:
+        address = self._nodes.pop(name)
+        self._sync(address, ())
+
+    # Messages of other routers
+
+    def find(self, arrival: StatedWay) -> RoutedAddress | None:
+        """Return the address of a message; None if it is unknown, or if the message has been here before."""
+        if arrival.to is None or self._own in arrival.trace:
+            return None
+        parsed = parse(arrival.to, self._own)
+        if parsed.kind == ROUTER:
+            return self.node_of(arrival.to)
+        if parsed.kind in (MOBILE, LOCAL):
+            return self._addresses.get(parsed.key(str(arrival.phase)))
+        return None
+
+    def is_double(self, connection: RouterConnection, arrival: StatedWay) -> bool:
+        """Return True for a copy of a multicast message that does not come from where this router gets the messages of
+        its origin: Dispatch sends such copies in rings."""
+        before = self.engine.topology.before(arrival.ingress)
+        return before is not None and before != self.engine.neighbours.router_of(connection.identity)
+
+    def onward(self, address: RoutedAddress, arrival: StatedWay) -> list[OnwardHop]:
+        """Return the neighbours that are the next on the way of a message to receivers of the address."""
+        hops = self._hops.get(address.key)
+        if not hops:
+            return []
+        memo = (address.key, arrival.ingress)
+        found = self._onward.get(memo)
+        if found is None:
+            neighbours = self.engine.neighbours
+            if address.key[0] == ROUTER:
+                found = list(hops.values())
+            else:
+                routers = self.engine.topology.onward(arrival.ingress, self.remotes.get(address.key, {}))
+                links = [neighbours.link_of(router) for router in sorted(routers)]
+                found = [hops[link] for link in links if link is not None and link in hops]
+            self._onward[memo] = found
+        if len(arrival.trace) < 2 or not found:
+            return found
+        neighbours = self.engine.neighbours
+        return [hop for hop in found if neighbours.router_of(hop.connection.identity) not in arrival.trace]

@@ -1,0 +1,278 @@
+"""Messages between routers: in lines and rings of ours, of ours and Qpid Dispatch's, with one in the middle killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from proton import Delivery, Message
+from proton.utils import BlockingConnection, BlockingReceiver
+
+from tests.router.harness import Management, post, pump, pump_until, rush, wait_for
+from tests.router.mesh.network import Routers
+
+OURS, THEIRS = "ours", "theirs"
+DISPATCH = pytest.mark.needs("qdrouterd")
+LINES = [
+    pytest.param((OURS, OURS, OURS), id="ours"),
+    pytest.param((OURS, THEIRS, OURS), id="dispatch-between", marks=DISPATCH),
+    pytest.param((THEIRS, OURS, THEIRS), id="between-dispatch", marks=DISPATCH),
+]
+NAMES = "abcd"
+
+
+class Line:
+    """Routers a, b and c in a line, with a client at each."""
+
+    def __init__(self, stack: ExitStack, kinds: tuple[str, ...], *, ring: bool = False) -> None:
+        self.routers = Routers(stack)
+        self.clients: dict[str, BlockingConnection] = {}
+        self.kinds = kinds
+        names = NAMES[: len(kinds)]
+        for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            dials = {names[at - 1]: 1} if at else {}
+            if ring and at == len(kinds) - 1:
+                dials[names[0]] = 1
+            self.routers.start(name, kind=kind, dials=dials)
+            self.clients[name] = self.routers[name].connect()
+            stack.callback(self.clients[name].close)
+        everybody = set(names)
+        for name in names:
+            wait_for(partial(self.reaches, name, everybody - {name}), f"{name} has paths to all")
+
+    def reaches(self, at: str, others: set[str]) -> bool:
+        return self.routers.costs(at).keys() == others
+
+    def pump(self) -> None:
+        pump(*self.clients.values())
+
+    def until(self, condition: Any, what: str) -> Any:
+        return pump_until(condition, what, *self.clients.values())
+
+    def outcome(self, at: str, delivery: Any) -> Any:
+        self.until(lambda: delivery.settled, "the outcome")
+        return delivery.remote_state
+
+    def knows(self, at: str, address: str, remotes: int) -> bool:
+        return self.remotes(at, address) == remotes
+
+    def remotes(self, at: str, address: str) -> int:
+        rows = self.routers.query(at, "router.address", "name", "remoteCount")
+        return sum(row["remoteCount"] for row in rows if row["name"] == f"M0{address}")
+
+
+@pytest.fixture(scope="module", params=LINES)
+def line(request: pytest.FixtureRequest) -> Iterator[Line]:
+    with ExitStack() as stack:
+        yield Line(stack, request.param)
+
+
+def bodies(receiver: BlockingReceiver) -> list[Any]:
+    """What has come, each accepted."""
+    found = []
+    while receiver.fetcher.incoming:
+        found.append(receiver.receive().body)
+        receiver.accept()
+    return found
+
+
+def test_a_sender_has_credit_while_a_receiver_is_reachable(line: Line) -> None:
+    sender = line.clients["a"].create_sender("any/credit")
+    line.pump()
+    assert sender.link.credit == 0
+    receiver = line.clients["c"].create_receiver("any/credit", credit=10)
+    line.until(lambda: sender.link.credit > 0, "credit")
+    receiver.close()
+
+    def revoked() -> bool:
+        sender.link.drained()
+        return bool(sender.link.credit == 0)
+
+    if line.kinds[0] == OURS:  # Dispatch leaves it the credit that it has
+        line.until(revoked, "no credit")
+    sender.close()
+
+
+@pytest.mark.parametrize("kind", ["any", "near", "all"])
+def test_the_outcome_is_that_of_the_receiver(line: Line, kind: str) -> None:
+    address = f"{kind}/outcomes"
+    receiver = line.clients["c"].create_receiver(address, credit=10)
+    wait_for(lambda: line.remotes("a", address) == 1, "the receiver is known")
+    sender = line.clients["a"].create_sender(address)
+    for state in (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED):
+        delivery = post(sender, Message(body=int(state), annotations={"x-opt-mine": "kept"}))
+        line.until(lambda: receiver.fetcher.incoming, "a message")
+        assert not delivery.settled, "settled by a hop"
+        message = receiver.receive()
+        assert (message.body, dict(message.annotations or {})) == (int(state), {"x-opt-mine": "kept"})
+        receiver.settle(state)
+        assert line.outcome("a", delivery) == state
+    sender.close()
+    receiver.close()
+
+
+def test_settled_messages_and_large_ones_arrive_whole(line: Line) -> None:
+    receiver = line.clients["c"].create_receiver("any/large", credit=10)
+    wait_for(lambda: line.remotes("a", "any/large") == 1, "the receiver is known")
+    sender = line.clients["a"].create_sender("any/large")
+    large = bytes(range(256)) * 8192
+    post(sender, Message(body="first"), settled=True)
+    delivery = post(sender, Message(body=large, durable=True, annotations={"x-opt-mine": "kept"}))
+    last = post(sender, Message(body="last"))
+    found: list[Message] = []
+
+    def three() -> bool:
+        rush(*line.clients.values())
+        while receiver.fetcher.incoming:
+            found.append(receiver.receive())
+            if receiver.fetcher.unsettled:  # the first one is settled
+                receiver.accept()
+        return len(found) == 3
+
+    wait_for(three, "three messages", moves=lambda: receiver.link.current and receiver.link.current.pending)
+    by_size = sorted(found, key=lambda each: len(each.body))
+    assert [each.body for each in by_size[:2]] == ["last", "first"] and bytes(by_size[2].body) == large
+    assert dict(by_size[2].annotations) == {"x-opt-mine": "kept"} and by_size[2].durable
+    assert {line.outcome("a", each) for each in (delivery, last)} == {Delivery.ACCEPTED}
+    sender.close()
+    receiver.close()
+
+
+def test_multicast_reaches_each_receiver_once(line: Line) -> None:
+    receivers = {name: line.clients[name].create_receiver("all/each", credit=20) for name in "abc"}
+    wait_for(lambda: all(line.remotes(name, "all/each") == 2 for name in "abc"), "the receivers are known")
+    sender = line.clients["b"].create_sender("all/each")
+    deliveries = [post(sender, Message(body=n)) for n in range(10)]
+    got: dict[str, list[Any]] = {name: [] for name in receivers}
+
+    def all_settled() -> bool:
+        for name, receiver in receivers.items():
+            got[name] += bodies(receiver)
+        return all(delivery.settled for delivery in deliveries)
+
+    line.until(all_settled, "the outcomes")
+    assert got == {name: list(range(10)) for name in receivers}
+    for each in (sender, *receivers.values()):
+        each.close()
+
+
+def test_balanced_and_closest(line: Line) -> None:
+    for kind in ("any", "near"):
+        address = f"{kind}/choice"
+        receivers = {name: line.clients[name].create_receiver(address, credit=100) for name in "bc"}
+        wait_for(partial(line.knows, "a", address, 2), "the receivers are known")
+        wait_for(partial(line.knows, "b", address, 1), "that of c is known to b")
+        sender = line.clients["a"].create_sender(address)
+        deliveries = [post(sender, Message(body=n)) for n in range(20)]
+        line.until(lambda rs=receivers: sum(len(r.fetcher.incoming) for r in rs.values()) == 20, "all messages")
+        got = {name: bodies(receiver) for name, receiver in receivers.items()}
+        assert {line.outcome("a", delivery) for delivery in deliveries} == {Delivery.ACCEPTED}
+        assert (len(got["b"]) == 20) is (kind == "near")
+        for each in (sender, *receivers.values()):
+            each.close()
+
+
+def test_what_a_neighbour_releases_is_offered_to_another_receiver(line: Line) -> None:
+    if line.kinds[1] == THEIRS:
+        return  # Dispatch gives it back to the sender
+    first = line.clients["a"].create_receiver("any/again", credit=10)
+    wait_for(lambda: line.remotes("b", "any/again") == 1, "the receiver is known")
+    sender = line.clients["b"].create_sender("any/again")
+    delivery = post(sender, Message(body="again"))
+    line.until(lambda: first.fetcher.incoming, "a message")
+    second = line.clients["c"].create_receiver("any/again", credit=10)
+    wait_for(lambda: line.remotes("b", "any/again") == 2, "the other receiver is known")
+    first.receive()
+    first.release(delivered=False)
+    line.until(lambda: second.fetcher.incoming, "the same message")
+    assert bodies(second) == ["again"]
+    assert line.outcome("b", delivery) == Delivery.ACCEPTED
+    for each in (sender, first, second):
+        each.close()
+
+
+def test_replies_and_management_of_another_router(line: Line) -> None:
+    receiver = line.clients["a"].create_receiver(None, dynamic=True, credit=10)
+    reply_to = receiver.link.remote_source.address
+    sender = line.clients["c"].create_sender(None)
+    delivery = post(sender, Message(address=reply_to, body="answer"))
+    line.until(lambda: receiver.fetcher.incoming, "the answer")
+    assert bodies(receiver) == ["answer"]
+    assert line.outcome("c", delivery) == Delivery.ACCEPTED
+    nodes = Management(line.routers["a"].url, "_topo/0/c/$management")
+    status, _, found = nodes.call("GET-MGMT-NODES")
+    nodes.close()
+    assert status == 200 and set(found) == {f"amqp:/_topo/0/{name}/$management" for name in "abc"}
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param((OURS,) * 4, id="ours"),
+        pytest.param((OURS, THEIRS, OURS, THEIRS), id="with-dispatch", marks=DISPATCH),
+    ],
+)
+def test_multicast_in_a_ring_comes_once(kinds: tuple[str, ...]) -> None:
+    with ExitStack() as stack:
+        ring = Line(stack, kinds, ring=True)
+        ours = [name for name, kind in zip(NAMES, kinds, strict=True) if kind == OURS and name != "a"]
+        receivers = {name: ring.clients[name].create_receiver("all/ring", credit=50) for name in NAMES[1:]}
+        wait_for(lambda: all(ring.remotes(name, "all/ring") >= 2 for name in NAMES), "the receivers are known")
+        sender = ring.clients["a"].create_sender("all/ring")
+        deliveries = [post(sender, Message(body=n)) for n in range(10)]
+        got: dict[str, list[Any]] = {name: [] for name in receivers}
+
+        def all_settled() -> bool:
+            for name, receiver in receivers.items():
+                got[name] += bodies(receiver)
+            return all(delivery.settled for delivery in deliveries)
+
+        ring.until(all_settled, "the outcomes")
+        assert {name: got[name] for name in ours} == {name: list(range(10)) for name in ours}
+        assert all(set(each) == set(range(10)) for each in got.values())
+
+
+@pytest.mark.parametrize("middle", [pytest.param(OURS, id="ours"), pytest.param(THEIRS, id="dispatch", marks=DISPATCH)])
+def test_nothing_accepted_is_lost_when_the_router_between_is_killed(middle: str) -> None:
+    """Two ways from a to c. The router on the shorter one is killed with messages under way: what is not accepted is
+    sent again, by the other way."""
+    with ExitStack() as stack:
+        routers = Routers(stack)
+        routers.start("c")
+        killed = routers.start("b", kind=middle, dials={"c": 1})
+        routers.start("d", dials={"c": 5})
+        routers.start("a", dials={"b": 1, "d": 5})
+        wait_for(lambda: routers.costs("a") == {"b": 1, "c": 2, "d": 5}, "the shorter way")
+        to, at = routers["c"].connect(), routers["a"].connect()
+        receiver = to.create_receiver("any/kill", credit=1000)
+        sender = at.create_sender("any/kill")
+        todo, got = list(range(600)), []
+        under_way: dict[Any, int] = {}
+        accepted: set[int] = set()
+
+        def step() -> bool:
+            rush(at, to)
+            got.extend(bodies(receiver))
+            for delivery in [each for each in under_way if each.settled]:
+                number = under_way.pop(delivery)
+                if delivery.remote_state == Delivery.ACCEPTED:
+                    accepted.add(number)
+                else:
+                    todo.append(number)
+            while todo and sender.link.credit > 0 and len(under_way) < 50:
+                number = todo.pop(0)
+                under_way[sender.link.send(Message(body=number))] = number
+            if len(accepted) >= 200 and killed.process.poll() is None and under_way:
+                routers.kill(killed)
+            return len(accepted) == 600
+
+        wait_for(step, "all are accepted", moves=lambda: len(accepted))
+        assert killed.process.poll() is not None
+        assert set(got) == set(range(600))
+        at.close()
+        to.close()
