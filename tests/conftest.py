@@ -58,8 +58,9 @@ FIRST = (
 LAST = ("tests/interop/test_matrix", "tests/interop/test_jms", "tests/interop/")
 """Their clients are being built meanwhile. What takes longest begins first here, too."""
 NICE = 5
-PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus")
-"""What tests with the mark `needs` run: not every machine has it, for example because no package does."""
+PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus", "ip")
+"""What tests with the mark `needs` run: not every machine has it, for example because no package does. `ip` makes
+network namespaces, as root."""
 ON_DEMAND = tuple(Path(__file__).parent / name for name in ("kubernetes", "kubernetes/on_node", "images"))
 """Run only if the command names them: what they stand on takes minutes to build, or needs root."""
 
@@ -134,13 +135,14 @@ def pytest_collection_finish() -> None:
 
 def _is_there(program: str) -> bool:
     assert program in PROGRAMS, program
-    return shutil.which(program) is not None
+    return shutil.which(program) is not None and (program != "ip" or os.geteuid() == 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for program in PROGRAMS:
         if not _is_there(program):
-            terminalreporter.write_line(f"left out, because {program} is not on PATH: all tests of {program}")
+            why = "not on PATH, or not run by root" if program == "ip" else "not on PATH"
+            terminalreporter.write_line(f"left out, because {program} is {why}: all tests of {program}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

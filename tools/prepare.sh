@@ -48,6 +48,8 @@ test)
   need mosquitto has_server mosquitto
   need mosquitto-clients has mosquitto_pub
   need prometheus has promtool # checks the rules of alerts
+  need iproute2 has_server ip  # network namespaces
+  need faketime has faketime   # clocks that jump
   ;;
 kubernetes | node)
   need golang-go has go # of any release: it fetches the one that builds

@@ -1,0 +1,1 @@
+"""Tests on nodes of a network that is cut and slowed (tests/kit/network.py)."""
