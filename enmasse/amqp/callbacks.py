@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import RELEASED
+from enmasse.amqp.codec.performatives import RELEASED, TransactionalState
 from enmasse.amqp.endpoint import Link
 from enmasse.amqp.receiver import OnDelivery, Partial, Receiver
 from enmasse.amqp.sender import Sender
@@ -94,6 +94,13 @@ class Callbacks(Generic[C]):
         `on_outcomes`: override it where an outcome takes effect when it is stated."""
         self.on_outcomes(link, tokens, state, True)
 
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        """Only if `link.transactional`: the outcome of these deliveries is to hold once a transaction is discharged
+        (4.4.2). A settled one has no delivery-ids: no other outcome will come."""
+        raise errors.no_transactions()
+
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         """The sending peer settled deliveries that we had not settled (the second half of rcv-settle-mode second)."""
 
@@ -172,6 +179,15 @@ class Guard(Generic[C]):
         """Call `Callbacks.on_concluded`."""
         try:
             self.handler.on_concluded(link, tokens, state)
+        except Exception as failure:
+            self.link_failed(link, failure)
+
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        """Call `Callbacks.on_transactional`."""
+        try:
+            self.handler.on_transactional(link, tokens, delivery_ids, state, settled)
         except Exception as failure:
             self.link_failed(link, failure)
 

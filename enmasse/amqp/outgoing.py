@@ -156,11 +156,9 @@ class OutgoingWindow(Generic[S]):
         if sender is not None:
             sender.outcomes(run, state, settled, run_ids)
 
-    def oldest_of(self, first: int, count: int) -> S | None:
-        """Return the sender of the first unsettled delivery of a range."""
-        for delivery_id in known(self.unsettled, first, count):
-            return self.unsettled[delivery_id][0]
-        return None
+    def senders_of(self, first: int, count: int) -> list[S]:
+        """Return the senders of the unsettled deliveries of a range."""
+        return list(dict.fromkeys(self.unsettled[id][0] for id in known(self.unsettled, first, count)))
 
     def settle(self, delivery_ids: Sequence[int]) -> None:
         """Let the peer know at the next flush that deliveries were settled here."""

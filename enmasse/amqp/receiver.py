@@ -17,6 +17,8 @@ _NO_RUN = (b"", 0, 0)
 _SIZE_OF_HANDLE = {0x43: 0, 0x52: 1, 0x70: 4}  # behind its code
 PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
+OnTransactional = Callable[["Receiver", int, bool, bytes, bytes, int, TransactionalState], None]
+"""As OnDelivery, with the state: the message is work of a transaction (4.4.1)."""
 OnRun = Callable[["Receiver", int, list[bytes], bool], None]
 
 
@@ -41,6 +43,7 @@ class Partial:
         "settled",
         "size",
         "tag",
+        "transaction",
     )
 
     def __init__(self, link: Receiver, delivery_id: int, tag: bytes, message_format: int, settled: bool) -> None:
@@ -53,6 +56,7 @@ class Partial:
         self.aborted = False
         self.size = 0
         self.context: Any = None
+        self.transaction: TransactionalState | None = None
         self._pieces: list[bytes] = []
         self._cost = 0  # of what was not taken, as counted in Held
         self._frames = 0
@@ -126,6 +130,7 @@ class Receiver(Link):
         "limit",
         "on_delivery",
         "on_run",
+        "on_transactional",
         "queued",
         "received",
         "second",
@@ -152,6 +157,7 @@ class Receiver(Link):
         self._run = _NO_RUN  # bytes read, where the first frame begins in them, deliveries
         # (link, first id, payloads, settled): those of format 0 that came together, either all settled or none
         self.on_run: OnRun | None = None
+        self.on_transactional: OnTransactional | None = None  # None: work of transactions is refused
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
         self.queued: int | None = None  # messages that wait for credit at the peer, as it has stated last
         self._asking = False
@@ -391,6 +397,7 @@ class Receiver(Link):
         """Release the callbacks of the user, which refer to the link."""
         self.on_delivery = self._handler.on_delivery
         self.on_run = None
+        self.on_transactional = None
 
     def _drop(self, partial: Partial) -> None:
         """Forget what has come of an unfinished delivery; on a streaming link it is reported as aborted."""
@@ -408,8 +415,10 @@ class Receiver(Link):
         if partial is None:
             partial = self._first_frame(transfer)
             if type(transfer.state) is TransactionalState and not partial._discard:
-                self._partial = partial if transfer.more else None
-                raise no_transactions(self)
+                if self.on_transactional is None:
+                    self._partial = partial if transfer.more else None
+                    raise no_transactions(self)
+                partial.transaction = transfer.state
         else:
             self._further_frame(partial, transfer)
         if transfer.aborted:
@@ -534,8 +543,13 @@ class Receiver(Link):
 
     def _deliver(self, partial: Partial, message: bytes) -> None:
         self.bytes += len(message)
+        transaction, on_transactional = partial.transaction, self.on_transactional
+        id, settled, tag, message_format = partial.delivery_id, partial.settled, partial.tag, partial.message_format
         try:
-            self.on_delivery(self, partial.delivery_id, partial.settled, message, partial.tag, partial.message_format)
+            if transaction is not None and on_transactional is not None:
+                on_transactional(self, id, settled, message, tag, message_format, transaction)
+            else:
+                self.on_delivery(self, id, settled, message, tag, message_format)
         except Exception as failure:
             self.failed(failure)
 

@@ -14,7 +14,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.frames import HEADER, uint
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal, TransactionalState
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.delivery import Outgoing, Piece
 from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
@@ -44,6 +44,9 @@ class SenderCallbacks(Protocol):
     def on_flow(self, link: Sender) -> None: ...
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None: ...
     def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None: ...
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None: ...
     def link_failed(self, link: Link, failure: Exception) -> None: ...
 
 
@@ -74,6 +77,7 @@ class Sender(Link):
         "drain",
         "output",
         "remote_properties",
+        "transactional",
     )
     is_sender = True
 
@@ -100,6 +104,7 @@ class Sender(Link):
         self._gate = 0  # _limit while the fast path may be taken, else -1
         self._queue: deque[Outgoing] = _EMPTY
         self._queued_ready = False  # in window.ready
+        self.transactional = False  # outcomes of transactions come as on_transactional; otherwise they are refused
         self._stated: dict[int, dict[int, Any]] = {}  # id(token) -> states by delivery-id, not settled
         self._overhead = 0
         self._frame_max = 0
@@ -351,6 +356,11 @@ class Sender(Link):
         was lost, which it may have done for this message, and its source does not ask for released (3.5.3)."""
         return self.broken and not isinstance(getattr(self.source, "default_outcome", None), Released)
 
+    def holds(self, delivery_id: int) -> bool:
+        """Return whether a delivery of this link is unsettled."""
+        entry = self._window.unsettled.get(delivery_id)
+        return entry is not None and entry[0] is self
+
     def stated(self, tokens: Iterable[Any]) -> list[int]:
         """Return the deliveries with these tokens of which the peer has stated an outcome last, for `settle_ids`."""
         known = (self._stated.get(id(token)) for token in tokens)
@@ -599,13 +609,17 @@ class Sender(Link):
         if not settled:
             if isinstance(state, Terminal):
                 tokens = [token for token, each in zip(tokens, ids, strict=True) if self._is_first(token, each, state)]
-            if tokens:
+            if type(state) is TransactionalState:
+                self._handler.on_transactional(self, tokens, ids, state, False)
+            elif tokens:
                 self._handler.on_outcomes(self, tokens, state, False)
         else:
             self._done += len(tokens)
             if stated:
                 tokens = self._conclude(tokens, ids)
-            if tokens:
+            if type(state) is TransactionalState:
+                self._handler.on_transactional(self, tokens, (), state, True)
+            elif tokens:
                 terminal = state is ACCEPTED or isinstance(state, Terminal)
                 self._handler.on_outcomes(self, tokens, state if terminal else self.default_outcome, True)
         if self._window.starved or self._window.halted:

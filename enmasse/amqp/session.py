@@ -470,10 +470,10 @@ class Session:
         if count < 1:
             raise SessionFault(errors.INVALID_FIELD, f"disposition from {first} to {last}")
         if d.role and type(d.state) is TransactionalState:
-            link = self.outgoing.oldest_of(first, count)
-            if link is not None:
-                raise no_transactions(link)
-        elif d.role:
+            for link in self.outgoing.senders_of(first, count):
+                if not link.transactional:
+                    raise no_transactions(link)
+        if d.role:
             self.outgoing.outcomes(first, count, bool(d.settled), d.state)
         elif d.settled:
             self.incoming.settled_by_sender(first, count, self.connection.handler.on_settled)

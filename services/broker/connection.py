@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.amqp.codec import errors as amqp
+from enmasse.amqp.codec import performatives
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import Coordinator, Open, Source, Target
+from enmasse.amqp.codec.performatives import Open, Source, Target, TransactionalState
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import LinkSession
@@ -41,6 +42,7 @@ from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
 from services.broker.selector import Selector, read_words
 from services.broker.termini import TOPIC, address_of, answer, routing_type
+from services.broker.transactions import CAPABILITIES, Coordinator, OwnTransactions
 
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
@@ -97,6 +99,7 @@ class BrokerConnection(Handler):
             close=self.close,
         )
         clients.add(self.client)
+        self._transactions = OwnTransactions(broker)
         self.nodes = Nodes(broker, self.client, admission)
         self._admission = admission
         self._serve_management = manage
@@ -220,6 +223,15 @@ class BrokerConnection(Handler):
         if link.context is not None:
             link.context.outcomes(tokens, state, settled)
 
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        if isinstance(link.context, LinkConsumer):
+            try:
+                link.context.transactional(self._transactions, tokens, delivery_ids, state, settled)
+            except BrokerError as error:
+                raise AmqpError(error.condition, str(error)) from None
+
     def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
         """Do nothing: the outcome took effect when it was stated, and the message may be under way again."""
 
@@ -282,8 +294,9 @@ class BrokerConnection(Handler):
 
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
-        if isinstance(target, Coordinator):
-            raise amqp.no_transactions()
+        if isinstance(target, performatives.Coordinator):
+            self._coordinate(link)
+            return
         wanted = capabilities(target)
         kind = routing_type(wanted, target)
         address = address_of(target)
@@ -323,6 +336,7 @@ class BrokerConnection(Handler):
         producer.temporary = temporary
         producer.believed = self._gives_copies(address)
         producer.client = self.client
+        producer.transactions = None if moves else self._transactions
         link.context = producer
         self.client.producers[info.id] = info
         if moves:
@@ -330,6 +344,13 @@ class BrokerConnection(Handler):
         self._accept(link, target=target)
         route = self.broker.catalogue.route(address, kind) if address else None
         producer.start(route.owner if route is not None else None)
+
+    def _coordinate(self, link: Receiver) -> None:
+        """Attach a link to the coordinator of the connection's transactions."""
+        tenant = self._prefix_of(link)
+        coordinator = link.context = Coordinator(self._transactions, link, tenant, names=self.client.router)
+        link.accept(link.remote_source, performatives.Coordinator(capabilities=CAPABILITIES))
+        coordinator.start()
 
     def _gives_copies(self, address: str) -> bool:
         """Return whether the peer is the subscription service, which gives subscribers copies of retained messages."""

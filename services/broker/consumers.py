@@ -9,19 +9,22 @@ from typing import Any
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released
+from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released, TransactionalState
 from enmasse.amqp.endpoint import SECOND
 from enmasse.amqp.link import Sender
 from enmasse.amqp.termini import CONSUMER, MESSAGE_IDENTITY
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConsumerInfo
+from services.broker.core.errors import BrokerError
 from services.broker.core.messages.death import Death, Reason
 from services.broker.core.persistence import Committed
 from services.broker.core.queues.browser import Browser
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import LIGHT
+from services.broker.core.transactions import Retirement
 from services.broker.selector import Selector
+from services.broker.transactions import OwnTransactions
 
 
 def second(link: Sender) -> bool:
@@ -148,6 +151,7 @@ class LinkConsumer(Consumer):
         """Attach to a queue; messages follow with `flow`."""
         self.queue = queue
         self.link.available = queue.waiting
+        self.link.transactional = True
         queue.dispatcher.attach(self)
         queue.touch()
 
@@ -165,6 +169,11 @@ class LinkConsumer(Consumer):
         queue = self.queue
         if queue is None or state is None:
             return
+        if self._apply(queue, messages, state) and not settled:
+            self.broker.when_stored(partial(self._stored, self.link.stated(messages)))
+
+    def _apply(self, queue: Queue, messages: list[Any], state: Any) -> bool:
+        """Return False for a state that is no outcome."""
         if state is ACCEPTED:
             queue.outcomes.accept(self, messages)
         elif isinstance(state, Released):
@@ -174,15 +183,49 @@ class LinkConsumer(Consumer):
                 self,
                 messages,
                 failed=bool(state.delivery_failed),
-                elsewhere=bool(state.undeliverable_here),
+                elsewhere=bool(state.undeliverable_here) and self.queue is not None,
                 annotations=state.message_annotations,
             )
         elif isinstance(state, Rejected):
             queue.outcomes.reject(self, messages, self._death(state))
         else:
+            return False
+        return True
+
+    def transactional(
+        self,
+        own: OwnTransactions,
+        messages: list[Any],
+        delivery_ids: Sequence[int],
+        state: TransactionalState,
+        settled: bool,
+    ) -> None:
+        """Keep an outcome for the end of a transaction (4.4.2). If that has ended already, the deliveries are
+        as after a rollback. Raises BrokerError if there was none."""
+        queue = self.queue
+        if queue is None or not messages:
             return
-        if not settled:
-            self.broker.when_stored(partial(self._stored, self.link.stated(messages)))
+        outcome = state.outcome
+        if outcome is None and settled:
+            outcome = self.link.default_outcome
+        if outcome is None:
+            return
+        of = dict(zip((message.id for message in messages), delivery_ids, strict=False))
+        link = self.link
+        retirement = Retirement(
+            queue,
+            self,
+            messages,
+            lambda mine: self._apply(queue, mine, outcome),
+            lambda: link.settle_ids(of.values()) if of and not link.over else None,
+            lambda message: self.queue is queue and link.holds(of.get(message.id, -1)),
+        )
+        try:
+            self.broker.transactions.retire(own.find(bytes(state.txn_id)), retirement)
+        except BrokerError as error:
+            retirement.undo()
+            if error.condition == errors.TRANSACTION_UNKNOWN_ID:
+                raise
 
     def _death(self, state: Rejected) -> Death:
         """Return what the consumer has stated; behind a router's own link the router adds the consumer."""

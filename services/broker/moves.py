@@ -27,7 +27,8 @@ from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.queues.mover import Mover
 from services.broker.core.queues.queue import Queue
 from services.broker.management.messages import chosen, origin
-from services.broker.producers import AddressProducer, rejected
+from services.broker.producers import AddressProducer
+from services.broker.transactions import rejected
 
 
 def order_in(link: Link) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
-from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, TransactionalState
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.scan import ToSpans
 from enmasse.identity.senders import SIZE
@@ -17,10 +16,11 @@ from services.broker.core.legal_names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.space_storage import UNLIMITED
 from services.broker.core.messages.front_sections import destination_type, sections_of
-from services.broker.core.publisher import publish, publish_run
+from services.broker.core.publisher import Posted, publish, publish_run
 from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.routing.routes import Route
 from services.broker.nodes import Nodes
+from services.broker.transactions import OwnTransactions, rejected
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
@@ -31,10 +31,9 @@ _BEGINS = 4  # different beginnings of messages that are remembered
 _UNKNOWN_SIZE = 100 << 10  # bytes that the first message of an address may well have
 
 
-def rejected(error: errors.BrokerError | AmqpError) -> Rejected:
-    """Return the outcome for an error of the sender."""
-    description = str(error) if isinstance(error, errors.BrokerError) else error.description
-    return Rejected(error=Error(condition=Symbol(error.condition), description=description))
+def _sender_in(tag: bytes) -> bytes:
+    """Return for whom the duplicate id of a delivery with this tag counts."""
+    return tag[-SIZE:] if len(tag) > SIZE else b""
 
 
 class AddressProducer:
@@ -61,6 +60,7 @@ class AddressProducer:
         self.sender = sender
         self.owner: BrokerAddress | None = None
         self.route: Route | None = None
+        self.transactions: OwnTransactions | None = None  # of the connection; None: refused on this link
         self.client: ConnectionInfo | None = None  # for the log of refusals
         self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
         self.believed = False  # messages keep annotations that only brokers and the subscription service may state
@@ -70,6 +70,8 @@ class AddressProducer:
         self.owner = owner
         self.link.on_delivery = self.deliver
         self.link.on_run = self.deliver_run
+        if self.transactions is not None:
+            self.link.on_transactional = self.post
         self.link.keeps_tags = self.sender is None
         if owner is not None:
             owner.producers[self] = None
@@ -105,9 +107,7 @@ class AddressProducer:
                 route = self._find_route()
             if message_format:
                 raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
-            sender = self.sender
-            if sender is None:
-                sender = tag[-SIZE:] if len(tag) > SIZE else b""
+            sender = self.sender if self.sender is not None else _sender_in(tag)
             waiting = None if settled else self
             verdict = publish(broker, route, payload, waiting, delivery_id, self.origin, sender, self.believed)
         except (errors.BrokerError, AmqpError) as error:
@@ -121,11 +121,14 @@ class AddressProducer:
             link.session.settle(delivery_id, RELEASED)
 
     def _reject(self, delivery_id: int, settled: bool, error: errors.BrokerError | AmqpError) -> None:
+        self._note(error)
+        if not settled:
+            self.link.session.settle(delivery_id, rejected(error))
+
+    def _note(self, error: errors.BrokerError | AmqpError) -> None:
         if self.client is not None:
             known = error if isinstance(error, AmqpError) else AmqpError(error.condition, str(error))
             self.client.note_refused(self.broker.refusals, "message", known, self.name)
-        if not settled:
-            self.link.session.settle(delivery_id, rejected(error))
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Publish messages that came together; the ids of their deliveries are consecutive."""
@@ -145,6 +148,44 @@ class AddressProducer:
         tags = link.tags_of_run() if self.sender is None else ()
         for n in range(done, len(payloads)):
             self.deliver(link, first + n, settled, payloads[n], tags[n] if tags else b"", 0)
+
+    def post(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        settled: bool,
+        payload: bytes,
+        tag: bytes,
+        message_format: int,
+        state: TransactionalState,
+    ) -> None:
+        """Add one message to a transaction (4.4.1). A refused one lets the transaction end by a rollback only."""
+        self.info.sent += 1
+        own = self.transactions
+        assert own is not None
+        id = bytes(state.txn_id)
+        transaction = None
+        try:
+            transaction = own.find(id)
+            if message_format:
+                raise errors.BrokerError(f"message-format {message_format} is not known", "amqp:not-implemented")
+            sender = self.sender if self.sender is not None else _sender_in(tag)
+            posted = Posted(self.broker, self._route_for(payload), payload, self.origin, sender, self.believed)
+            self.broker.transactions.post(transaction, posted)
+        except (errors.BrokerError, AmqpError) as error:
+            if transaction is not None:
+                transaction.fail(error)
+            self._note(error)
+            if not settled:
+                link.session.settle(delivery_id, TransactionalState(txn_id=id, outcome=rejected(error)))
+            return
+        if not settled:
+            link.session.settle(delivery_id, TransactionalState(txn_id=id, outcome=ACCEPTED))
+
+    def _route_for(self, payload: bytes) -> Route:
+        """Return where a message goes. Raises BrokerError, AmqpError."""
+        route = self.route
+        return self._find_route() if route is None or route.stale else route
 
     def _find_route(self) -> Route:
         route = self.route = self.broker.catalogue.route(self.name, self.routing_type)
@@ -285,6 +326,14 @@ class RelayProducer(AddressProducer):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[stated] = route
+        return route
+
+    def _route_for(self, payload: bytes) -> Route:
+        if sections_of(payload).to == MANAGEMENT:
+            raise errors.BrokerError("a request to management is no part of a transaction", "amqp:not-allowed")
+        route = self._route_of(payload)
+        assert route is not None
+        self.route = None
         return route
 
     def _stated_kind(self, payload: bytes) -> str | None:

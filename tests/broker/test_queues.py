@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from proton import Delivery, Message
-from proton.utils import BlockingConnection, BlockingSender, LinkDetached
+from proton.utils import BlockingConnection, BlockingSender
 
 from enmasse.amqp.codec.codec import encode
 from enmasse.amqp.codec.types import Described, UInt, ULong
@@ -50,19 +50,6 @@ def test_duplicates_are_recognised(c: BlockingConnection, m: Management, q: str)
         for _ in range(2):
             sender.send(Message(body="z", id=f"id-{durable}", durable=durable))
     assert m.count(q) == 6
-
-
-def test_a_transaction_coordinator_is_refused(c: BlockingConnection) -> None:
-    from proton import Terminus as PTerminus
-    from proton.reactor import SenderOption
-
-    class Coordinator(SenderOption):
-        def apply(self, sender: object) -> None:
-            sender.target.type = PTerminus.COORDINATOR  # type: ignore[attr-defined]  # proton's terminus is untyped
-
-    with pytest.raises(LinkDetached) as caught:
-        c.create_sender(None, name="tx", options=Coordinator())
-    assert "amqp:not-implemented" in str(caught.value)
 
 
 def test_malformed_messages_are_rejected(c: BlockingConnection, m: Management, q: str) -> None:

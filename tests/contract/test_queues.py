@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from proton import Delivery, Link, Message, symbol
 from proton import Described as PDescribed
-from proton import Terminus as PTerminus
-from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingSender, ConnectionClosed, LinkDetached, SendException
 
 from enmasse.aio.client import connect
@@ -35,6 +33,7 @@ from tests.broker.harness import (
 from tests.contract.conftest import Expected
 from tests.contract.engines import NAME, Broker
 from tests.kit.leaving import LOST, WAYS, vanish
+from tests.kit.transactions import Transacted
 
 
 def send(sender: BlockingSender, *texts: str, **fields: object) -> None:
@@ -561,20 +560,27 @@ def test_settlement_by_the_receiver_second(c: BlockingConnection, q: str, expect
     assert len(receiver.fetcher.unsettled[0].tag) == expected(embedded=8, artemis=1)
 
 
-def test_a_transaction(c: BlockingConnection, expected: Expected) -> None:
-    def declare() -> None:
-        c.create_sender(None, name="tx", options=Coordinator())
-
-    if expected(embedded=False, artemis=True):
-        declare()
-    else:
-        with pytest.raises(LinkDetached, match="amqp:not-implemented"):
-            declare()
-
-
-class Coordinator(SenderOption):
-    def apply(self, sender: Any) -> None:
-        sender.target.type = PTerminus.COORDINATOR
+def test_a_transaction(c: BlockingConnection, m: Management, q: str) -> None:
+    """From one queue to another, committed and rolled back."""
+    m.queue(f"{q}-out")
+    source, sender, work = c.create_sender(q), c.create_sender(f"{q}-out"), Transacted(c)
+    for n in range(4):
+        source.send(Message(body=n, durable=True))
+    receiver = attach(c, q, 4)
+    for n in range(4):
+        work.begin()
+        assert work.send(sender, Message(body=take(receiver).body, durable=True)) == "accepted"
+        work.settle(receiver)
+        if n % 2:
+            work.commit()
+        else:
+            work.roll_back()
+    assert m.count(f"{q}-out") == 2
+    assert bodies(attach(c, f"{q}-out", 2), 2) == [1, 3]
+    receiver.close()
+    assert m.count(q) == 2
+    again = attach(c, q, 2)
+    assert [(message.body, message.delivery_count) for message in (take(again), take(again))] == [(0, 1), (2, 1)]
 
 
 def test_a_message_that_is_none(c: BlockingConnection, m: Management, q: str, expected: Expected) -> None:

@@ -7,8 +7,9 @@ and `on_deadline(ms)` (call `tick` then).
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from enmasse.identity.refused import Refusals
@@ -33,7 +34,7 @@ from services.broker.core.messages.stored_message import (
 )
 from services.broker.core.persistence import MAX_HOLDERS, Committed, MessageStore, PageStore, Progress
 from services.broker.core.publishing.admission import Admission
-from services.broker.core.publishing.arrivals import Arrival, Arrivals, Waiting
+from services.broker.core.publishing.arrivals import GROUPED, Arrival, Arrivals, Waiting
 from services.broker.core.publishing.dead_letters import DeadLetters
 from services.broker.core.publishing.duplicates import DuplicateIds
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
@@ -46,6 +47,7 @@ from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.routes import Route, stored_by
 from services.broker.core.shares import Share, Spent, endless
 from services.broker.core.sorting import Sorting
+from services.broker.core.transactions import Transactions
 
 _log = log.get()
 
@@ -97,7 +99,9 @@ class Broker:
         self.dead_letters = DeadLetters(self.catalogue, self.put, self.wall, self.removed_some)
         self.arrivals = Arrivals(self)
         self.sorting = Sorting(self)
+        self.transactions = Transactions(self)
         self._unacknowledged: list[Committed] = []
+        self._in_group = False
         self._committing = 0
         """Commits that have begun and have not ended."""
         self.on_pending: Callable[[], None] = _nothing
@@ -272,14 +276,14 @@ class Broker:
         it."""
         if chosen is not None:
             targets, stored = chosen, stored_by(chosen)
-        elif route.plain or (route.guarded and route.unmarked(payload)):
-            targets, stored = route.targets, route.stored
         else:
-            targets, stored = route.choose(property_lookup(payload, message, self.to_wall), origin)
+            targets, stored = self.choose(route, message, payload, origin)
         if not targets:
             return RELEASE
         owner = message.owner
         verdict = ACCEPT
+        if self._in_group:
+            waiting = GROUPED
         if self.store is not None and message.flags & DURABLE and stored:
             if len(stored) > MAX_HOLDERS:
                 raise errors.too_many_queues(owner.name, len(stored))
@@ -294,13 +298,14 @@ class Broker:
             message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
             verdict = WAIT
         else:
-            waiting = None
+            if not self._in_group:
+                waiting = None
             message.id = self.next_id()
             if key is not None:
                 self.duplicates.add(owner, key)
         message.refs = len(targets)
         self.ledger.add(owner, 1, message.size)
-        if message.flags & STORED or any(queue.arriving for queue in targets):
+        if message.flags & STORED or self._in_group or any(queue.arriving for queue in targets):
             self.arrivals.add((message,), targets, (payload,), message.size, waiting, delivery_id, due)
             return verdict
         for queue in targets:
@@ -308,6 +313,14 @@ class Broker:
         if message.refs and self.payloads.pressed_by(message):
             self.payloads.put_out(message)
         return verdict
+
+    def choose(
+        self, route: Route, message: StoredMessage, payload: bytes, origin: str
+    ) -> tuple[list[Queue], list[int]]:
+        """Return the queues for a message from container `origin`, and the ids of the durable ones."""
+        if route.plain or (route.guarded and route.unmarked(payload)):
+            return route.targets, route.stored
+        return route.choose(property_lookup(payload, message, self.to_wall), origin)
 
     # -- time ----------------------------------------------------------------------------------------------------------
     def watch_expiries(self, queue: Queue) -> None:
@@ -326,7 +339,19 @@ class Broker:
         if self.stalls:
             self.stalls.retry(now)
         self._timers.run(now, self.share())
-        return min(filter(None, (self._timers.next, self.stalls.due)), default=0)
+        self.transactions.expire(now)
+        return min(filter(None, (self._timers.next, self.stalls.due, self.transactions.due)), default=0)
+
+    @contextlib.contextmanager
+    def group(self, size: int) -> Iterator[None]:
+        """Make what is entered and removed inside, some `size` bytes, one step on disk; consumers get what is entered
+        with that commit. Raises OSError before anything is done."""
+        with contextlib.nullcontext() if self.store is None else self.store.group(size):
+            self._in_group = self.store is not None
+            try:
+                yield
+            finally:
+                self._in_group = False
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def ask_commit(self, urgent: bool) -> None:

@@ -7,6 +7,7 @@ milliseconds since 1970, 0 = none; sizes are bytes. Nothing is durable before a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from enmasse.metrics import Histogram
@@ -206,6 +207,10 @@ class MessageStore(Protocol):
 
     def limit_duplicates(self, cache: int, count: int) -> None:
         """How many keys the cache keeps."""
+
+    def group(self, size: int) -> AbstractContextManager[None]:
+        """Make all changes inside, of some `size` bytes, atomic: after a crash all are there, or none. A commit that
+        fails keeps all of them, and the next one writes them. Raises OSError before anything is changed."""
 
     def commit_now(self, done: Committed | None = None) -> None:
         """`done` may be called inside. If it fails, messages added since the last success are forgotten; removals,

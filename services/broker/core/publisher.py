@@ -9,7 +9,7 @@ from enmasse.amqp.messages.scan import DATA, may_hold
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
 from enmasse.identity.senders import SERVICE
 from services.broker.core.broker import Broker
-from services.broker.core.errors import BrokerError
+from services.broker.core.errors import BrokerError, too_many_queues
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.front_sections import (
     DUPLICATE_MARKS,
@@ -23,6 +23,7 @@ from services.broker.core.messages.front_sections import (
 )
 from services.broker.core.messages.selector_values import property_lookup
 from services.broker.core.messages.stored_message import REWRITE, STORED, StoredMessage
+from services.broker.core.persistence import MAX_HOLDERS
 from services.broker.core.publishing.arrivals import Waiting
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
 from services.broker.core.queues.queue import Queue
@@ -166,6 +167,25 @@ def _publish_with_care(
     believed: bool,
     key: bytes | None = None,
 ) -> Verdict:
+    message, payload, due, key = _made(broker, route, front, payload, sender, believed, key)
+    owner = route.owner
+    if key is not None and _is_duplicate(broker, owner, key):
+        return _repeated(broker, waiting, delivery_id)
+    if owner.sorting or (not route.plain and _is_heavy(route, payload)):
+        return _sort(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
+    return _enter(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
+
+
+def _made(
+    broker: Broker,
+    route: Route,
+    front: FrontSections,
+    payload: bytes,
+    sender: bytes,
+    believed: bool,
+    key: bytes | None = None,
+) -> tuple[StoredMessage, bytes, int, bytes | None]:
+    """Return the message, its payload, when it is due, and the key by which a copy is recognised."""
     if front.claims and not believed:
         payload = without_claims(payload)
     owner = route.owner
@@ -185,11 +205,75 @@ def _publish_with_care(
             message.flags |= REWRITE
         if front.delivery_time or front.delivery_delay:
             due = broker.from_wall(front.delivery_time) or now + front.delivery_delay
-    if key is not None and _is_duplicate(broker, owner, key):
-        return _repeated(broker, waiting, delivery_id)
-    if owner.sorting or (not route.plain and _is_heavy(route, payload)):
-        return _sort(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
-    return _enter(broker, route, front, payload, message, due, waiting, delivery_id, origin, key)
+    return message, payload, due, key
+
+
+class Posted:
+    """A message that a transaction sends. Times to live and delays count from the moment in which it was sent."""
+
+    __slots__ = ("_broker", "_due", "_front", "_key", "_message", "_origin", "_payload", "_route", "_targets", "size")
+
+    def __init__(
+        self, broker: Broker, route: Route, payload: bytes, origin: str, sender: bytes, believed: bool
+    ) -> None:
+        """As `publish`. Raises AmqpError (the message cannot be decoded)."""
+        self._broker = broker
+        self._route = route
+        self._front = read_front(payload)
+        self._origin = origin
+        self._message, self._payload, self._due, self._key = _made(
+            broker, route, self._front, payload, sender, believed
+        )
+        self._targets: list[Queue] | None = None
+        self.size = len(self._payload)
+
+    @property
+    def owner(self) -> BrokerAddress:
+        """The address that it counts to."""
+        return self._route.owner
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is to be stored."""
+        return self._front.durable
+
+    def prepare(self) -> int:
+        """Find its queues at this moment; return how many. Raises BrokerError if it cannot go to one."""
+        route = self._route
+        if self._targets is None or route.stale:
+            if route.stale:
+                found = self._broker.catalogue.route(route.name, None)
+                if found is None:
+                    raise BrokerError(f"AMQ119002: target address {route.name} does not exist", "amqp:not-found")
+                self._route = route = found
+            self._message.owner = route.owner
+            self._targets, stored = self._broker.choose(route, self._message, self._payload, self._origin)
+            if len(stored) > MAX_HOLDERS:
+                raise too_many_queues(route.name, len(stored))
+            owner = route.owner
+            kept = owner.settings.send_to_dla_on_no_route and owner.dead_letter_address is not None
+            if not self._targets and not kept and "MULTICAST" not in owner.routing_types:
+                raise BrokerError(f"no queue of {route.name} takes the message", "amqp:not-found")
+        return len(self._targets)
+
+    def enter(self) -> None:
+        """Put it into these queues, unless it is a copy of a message that came before."""
+        broker, owner = self._broker, self._route.owner
+        if self._key is not None and _is_duplicate(broker, owner, self._key):
+            return
+        _enter(
+            broker,
+            self._route,
+            self._front,
+            self._payload,
+            self._message,
+            self._due,
+            None,
+            0,
+            self._origin,
+            self._key,
+            self._targets,
+        )
 
 
 def _enter(

@@ -7,7 +7,7 @@ in the order of arrival, if something before it is still on its way to the same 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
@@ -34,6 +34,23 @@ class Waiting(Protocol):
     def not_taken(self, delivery_id: int, error: BrokerError | AmqpError | None) -> None:
         """Settle a delivery that was found late to be one that is rejected; None: that no queue can take now."""
 
+
+class _Grouped:
+    """Stands for the producers of a transaction, which is answered as a whole."""
+
+    def stored(self, first: int, count: int) -> None:
+        """Do nothing."""
+
+    def not_stored(self, first: int, count: int) -> None:
+        """Do nothing."""
+
+    def not_taken(self, delivery_id: int, error: BrokerError | AmqpError | None) -> None:
+        """Do nothing."""
+
+
+GROUPED: Final = _Grouped()
+"""Waits with messages of a group of the store: a commit that fails keeps them for the next one, also those that are not
+stored, which come with the others."""
 
 Arrival = tuple[Waiting | None, int, int, Sequence[StoredMessage], Sequence[Queue], Sequence[bytes], int, int]
 """The producer that waits (None: none does, then a message is kept whatever the disk does); the id of its first
@@ -160,7 +177,11 @@ class Arrivals:
 
     def _failed(self, arrival: Arrival) -> None:
         messages = arrival[3]
-        if messages and not messages[0].flags & STORED:
+        if arrival[0] is GROUPED:
+            self._coming.append(arrival)
+            self._broker.ledger.expect(arrival[7])
+            self._broker.ask_commit(False)
+        elif messages and not messages[0].flags & STORED:
             self._arrive(arrival)  # the disk has nothing to do with it
         elif arrival[0] is None:
             self._store_again(arrival)

@@ -111,7 +111,7 @@ class Gathering:
         if self._at + HEAD_SIZE + size > self._limit:
             self.roll(HEAD_SIZE + size)
         self._group, self._group_at, self._group_limit = len(self._parts), self._at, self._limit
-        self._parts.append(b"")
+        self._parts.append(bytes(HEAD_SIZE))
         self._at += HEAD_SIZE
         self._limit = OFFSET_MASK
 

@@ -1,0 +1,26 @@
+"""Messages to a coordinator (AMQP 1.0, 4.1): their bodies are declare (4.5.2) or discharge (4.5.3)."""
+
+from __future__ import annotations
+
+from enmasse.amqp.codec.composite import decode_composite
+from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
+from enmasse.amqp.codec.performatives import Declare, Discharge
+from enmasse.amqp.codec.types import Buffer, Described
+from enmasse.amqp.messages.message import Message
+
+
+def read_request(payload: Buffer) -> Declare | Discharge:
+    """Return what a message asks of a coordinator. Raises AmqpError (amqp:decode-error)."""
+    body = Message.decode(payload).body
+    if isinstance(body, Described):
+        encoded = encode(body)
+        found, _ = decode_composite(encoded, 0, len(encoded))
+        if isinstance(found, Declare | Discharge):
+            return found
+    raise AmqpError(DECODE_ERROR, "a message to a coordinator has a declare or a discharge as its value (4.1)")
+
+
+def write_request(request: Declare | Discharge) -> bytes:
+    """Return the message by which a coordinator is asked."""
+    return b"\x00\x53\x77" + encode(request)

@@ -1,0 +1,302 @@
+"""Transactions: what is sent and acknowledged under an id, done together or not at all (AMQP 1.0, part 4).
+
+What is posted waits in memory, invisible. Messages whose outcome waits are out of their queue's order, counted as being
+delivered. A discharge enters all of it within one group of the store, and is answered when that is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final, Protocol
+
+from enmasse.amqp.codec.errors import AmqpError
+from services.broker.core.errors import BrokerError, address_full
+from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.messages.stored_message import StoredMessage
+from services.broker.core.persistence import Committed
+from services.broker.core.publishing.admission import Admission
+from services.broker.core.publishing.verdict import ACCEPT
+from services.broker.core.queues.consumer import Consumer
+from services.broker.core.queues.queue import Queue
+
+LIFE: Final = 60_000
+"""Milliseconds from declare to discharge."""
+OPERATIONS: Final = 10_000
+BYTES: Final = 16 << 20
+"""Most bytes of the messages that one transaction sends."""
+OPEN_OF_SPACE: Final = 1000
+BYTES_OF_SPACE: Final = 64 << 20
+"""Most bytes of the messages that the open transactions of one address space send."""
+_RECORD = 96  # bytes of a record in the journal beside a payload, about
+ROLLBACK: Final = "amqp:transaction:rollback"
+TIMEOUT: Final = "amqp:transaction:timeout"
+_STRICT = frozenset(("BLOCK", "FAIL"))
+
+Done = Callable[[BrokerError | None], None]
+"""Called when a discharge has ended: None, all is done and on disk; else nothing is."""
+
+
+class Post(Protocol):
+    """A message that a transaction sends."""
+
+    size: int
+
+    @property
+    def owner(self) -> BrokerAddress:
+        """The address that it counts to."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is to be stored."""
+
+    def prepare(self) -> int:
+        """Find its queues at this moment; return how many. Raises BrokerError, AmqpError if it cannot go to one."""
+
+    def enter(self) -> None:
+        """Put it into these queues: consumers get it with the next commit."""
+
+
+class Retirement:
+    """Messages whose outcome waits for the end of a transaction (4.4.2)."""
+
+    __slots__ = ("apply", "conclude", "consumer", "kept", "messages", "queue")
+
+    def __init__(
+        self,
+        queue: Queue,
+        consumer: Consumer,
+        messages: Sequence[StoredMessage],
+        apply: Callable[[list[StoredMessage]], object],
+        conclude: Callable[[], None],
+        kept: Callable[[StoredMessage], bool],
+    ) -> None:
+        """`apply` the outcome to messages that are the consumer's; `conclude`: settle the deliveries after that;
+        `kept`: whether the consumer still has a delivery, of which it may state another outcome."""
+        self.queue = queue
+        self.consumer = consumer
+        self.apply = apply
+        self.conclude = conclude
+        self.kept = kept
+        self.messages = [message for message in messages if consumer.unsettled.pop(message.id, None) is not None]
+        queue.held.update((message.id, message) for message in self.messages)
+
+    def give_back(self) -> None:
+        """Make the messages the consumer's again, and no one else's."""
+        if self.queue.deleted:
+            self.messages = []  # they went with it
+        for message in self.messages:
+            del self.queue.held[message.id]
+            self.consumer.unsettled[message.id] = message
+
+    def undo(self) -> None:
+        """Return what the consumer has settled, as failed deliveries; it keeps the rest."""
+        self.give_back()
+        settled = [message for message in self.messages if not self.kept(message)]
+        if settled:
+            self.queue.outcomes.modify(self.consumer, settled, failed=True, elsewhere=False)
+
+
+class Transaction:
+    """One transaction, from declare to discharge."""
+
+    __slots__ = ("bytes", "deadline", "error", "expired", "id", "operations", "posts", "retirements", "tenant")
+
+    def __init__(self, id: bytes, tenant: str, deadline: int, expired: Callable[[BrokerError], None]) -> None:
+        """`expired` is called when the broker has rolled it back."""
+        self.id = id
+        self.tenant = tenant
+        self.deadline = deadline
+        self.expired = expired
+        self.posts: list[Post] = []
+        self.retirements: list[Retirement] = []
+        self.bytes = self.operations = 0
+        self.error: BrokerError | None = None  # why it can only be rolled back
+
+    def fail(self, error: BrokerError | AmqpError) -> None:
+        """Let it end by a rollback only, for this reason: a part of it could not be done."""
+        if self.error is None:
+            reason = str(error) if isinstance(error, BrokerError) else error.description
+            self.error = BrokerError(f"the transaction is rolled back: {reason}", ROLLBACK)
+
+
+class TransactionsHost(Protocol):
+    """The part of the broker that transactions use."""
+
+    admission: Admission
+
+    @property
+    def now(self) -> int:
+        """Milliseconds."""
+
+    def on_deadline(self, ms: int) -> None:
+        """Call `tick` then."""
+
+    def group(self, size: int) -> AbstractContextManager[None]:
+        """See `Broker.group`."""
+
+    def ask_commit(self, urgent: bool) -> None:
+        """See `Broker.ask_commit`."""
+
+    def when_stored(self, done: Committed) -> None:
+        """See `Broker.when_stored`."""
+
+
+class _Share:
+    """Open transactions of one address space."""
+
+    __slots__ = ("bytes", "open")
+
+    def __init__(self) -> None:
+        self.open = self.bytes = 0
+
+
+class Transactions:
+    """The open transactions of a broker."""
+
+    def __init__(self, broker: TransactionsHost) -> None:
+        self._broker = broker
+        self._open: dict[Transaction, None] = {}  # the oldest first
+        self._shares: dict[str, _Share] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def due(self) -> int:
+        """The time at which the first one expires; 0: never."""
+        for transaction in self._open:
+            return transaction.deadline
+        return 0
+
+    def declare(self, id: bytes, tenant: str, expired: Callable[[BrokerError], None]) -> Transaction:
+        """Begin a transaction. Raises BrokerError if its space has too many."""
+        share = self._shares.setdefault(tenant, _Share())
+        if share.open >= OPEN_OF_SPACE:
+            raise BrokerError(
+                f"there are {share.open} open transactions: end some, or wait", "amqp:resource-limit-exceeded"
+            )
+        transaction = Transaction(id, tenant, self._broker.now + LIFE, expired)
+        share.open += 1
+        self._open[transaction] = None
+        self._broker.on_deadline(transaction.deadline)
+        return transaction
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+    def post(self, transaction: Transaction, post: Post) -> None:
+        """Add a message. Raises BrokerError, AmqpError: then the transaction can only be rolled back."""
+        try:
+            self._count(transaction, 1, post.size)
+            post.prepare()
+            refusal = self._broker.admission.refusal(post.owner, post.durable, post.size)
+            if refusal is not None and refusal is not ACCEPT:
+                raise address_full(post.owner.name)
+        except (BrokerError, AmqpError) as error:
+            transaction.fail(error)
+            raise
+        if refusal is None:  # else it is dropped by the policy of the full address
+            transaction.posts.append(post)
+
+    def retire(self, transaction: Transaction, retirement: Retirement) -> None:
+        """Add outcomes."""
+        transaction.retirements.append(retirement)
+        try:
+            self._count(transaction, len(retirement.messages), 0)
+        except BrokerError as error:
+            transaction.fail(error)
+
+    def _count(self, transaction: Transaction, operations: int, size: int) -> None:
+        share = self._shares[transaction.tenant]
+        transaction.operations += operations
+        if transaction.operations > OPERATIONS:
+            raise BrokerError(f"a transaction has at most {OPERATIONS} messages", "amqp:resource-limit-exceeded")
+        if transaction.bytes + size > BYTES:
+            raise BrokerError(f"a transaction sends at most {BYTES} bytes", "amqp:resource-limit-exceeded")
+        if share.bytes + size > BYTES_OF_SPACE:
+            raise BrokerError(
+                f"open transactions hold {share.bytes} bytes: end some, or wait", "amqp:resource-limit-exceeded"
+            )
+        transaction.bytes += size
+        share.bytes += size
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    def commit(self, transaction: Transaction, done: Done) -> None:
+        """Do all of it; `done` is called when it is on disk, or with the reason if it was rolled back instead."""
+        if transaction not in self._open:
+            return
+        try:
+            if transaction.error is not None:
+                raise transaction.error
+            size = self._check(transaction)
+            with self._broker.group(size):
+                self._close(transaction)
+                for post in transaction.posts:
+                    post.enter()
+                for retirement in transaction.retirements:
+                    retirement.give_back()
+                    retirement.apply(retirement.messages)
+        except (BrokerError, AmqpError, OSError) as error:
+            if not isinstance(error, OSError):
+                transaction.fail(error)
+            else:
+                transaction.fail(BrokerError(f"it cannot be stored: {error}"))
+            self.roll_back(transaction)
+            done(transaction.error)
+            return
+        self._broker.ask_commit(urgent=True)
+        self._broker.when_stored(partial(self._stored, transaction, done))
+
+    def _check(self, transaction: Transaction) -> int:
+        """Return the bytes that the transaction takes in the journal, about. Raises BrokerError, AmqpError if a part
+        of it cannot be done."""
+        size = sum(_RECORD + _retired_size(each) for each in transaction.retirements)
+        sizes: dict[tuple[BrokerAddress, bool], list[int]] = {}
+        for post in transaction.posts:
+            size += post.size + _RECORD + 8 * post.prepare()
+            sizes.setdefault((post.owner, post.durable), []).append(post.size)
+        for (owner, durable), some in sizes.items():
+            refusal = self._broker.admission.refusal(owner, durable, sum(some))
+            beyond = owner.size + sum(some) > owner.limit or owner.count + len(some) > owner.limit_count
+            if (refusal is not None and refusal is not ACCEPT) or (beyond and owner.settings.full_policy in _STRICT):
+                raise address_full(owner.name)
+        return size
+
+    def _stored(self, transaction: Transaction, done: Done, error: OSError | None) -> None:
+        if error is not None:  # the store has kept the group, and writes it with the next commit
+            self._broker.ask_commit(urgent=False)
+            self._broker.when_stored(partial(self._stored, transaction, done))
+            return
+        for retirement in transaction.retirements:
+            retirement.conclude()
+        done(None)
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """Do nothing of it."""
+        if transaction in self._open:
+            self._close(transaction)
+            for retirement in transaction.retirements:
+                retirement.undo()
+
+    def _close(self, transaction: Transaction) -> None:
+        del self._open[transaction]
+        share = self._shares[transaction.tenant]
+        share.open -= 1
+        share.bytes -= transaction.bytes
+        if not share.open:
+            del self._shares[transaction.tenant]
+
+    def expire(self, now: int) -> None:
+        """Roll back the transactions that were not discharged in time."""
+        for transaction in list(self._open):
+            if transaction.deadline > now:
+                break
+            self.roll_back(transaction)
+            transaction.expired(
+                BrokerError(f"the transaction was not discharged within {LIFE // 1000} seconds", TIMEOUT)
+            )
+
+
+def _retired_size(retirement: Retirement) -> int:
+    """Return the bytes that outcomes may take: of rejected messages copies go to the dead letters."""
+    return sum(_RECORD + message.size for message in retirement.messages)
