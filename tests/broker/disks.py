@@ -11,12 +11,14 @@ import contextlib
 import errno
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from services.broker.storage.journal.file_operations import File, RealFiles
+from services.broker.storage.journal.file_operations import File, RealFile, RealFiles
+from services.broker.storage.journal.segment import GROUP, MAGIC_BYTES
 
 HIDDEN = ".unsynced-"
 
@@ -371,3 +373,40 @@ class FailingDisk(RealFiles):
 
     def open(self, path: Path, *, create: bool = False) -> Any:
         return _FailingFile(super().open(path, create=create), self)
+
+
+class _DyingFile(RealFile):
+    def __init__(self, files: DyingFiles, fd: int) -> None:
+        super().__init__(fd)
+        self.files = files
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.files.groups -= data.count(MAGIC_BYTES + bytes((GROUP, 0)))
+        if self.files.groups <= 0 and self.files.point == "half":
+            os.pwrite(self.fd, data[: len(data) * 2 // 3], offset)
+            die()
+        super().write(offset, data)
+        if self.files.groups <= 0 and self.files.point == "written":
+            die()
+
+    def sync(self) -> None:
+        super().sync()
+        if self.files.groups <= 0 and self.files.point == "synced":
+            die()
+
+
+class DyingFiles(RealFiles):
+    """A process that dies by SIGKILL when it has written a part of the n-th group of its journal (`half`), all of it,
+    or has synced it, and has answered no one."""
+
+    def __init__(self, point: str, groups: int) -> None:
+        self.point = point
+        self.groups = groups
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return _DyingFile(self, os.open(path, flags, 0o600))
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
