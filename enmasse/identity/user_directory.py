@@ -67,6 +67,10 @@ class UserDirectory:
         """Return whether there is an address space of this name; the default one is always there."""
         return space in self._spaces
 
+    def is_empty(self, space: str) -> bool:
+        """Return whether an address space is there and has no users, so that no client is let in."""
+        return (found := self._spaces.get(space)) is not None and space != DEFAULT_SPACE and not found.users
+
     def may_lack_entry(self, space: str) -> bool:
         """Return whether a space may have users without an entry: there are issuers, whose tokens name them, or it is
         not known."""

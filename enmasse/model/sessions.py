@@ -429,3 +429,70 @@ class Wills(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the wills."""
 
     wills: list[WillRow]
+
+
+# -- backups of an address space --------------------------------------------------------------------------------------
+class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
+    """An MQTT session. `queue`: the last part of the names of its queues at brokers; `shares`: filter of a shared
+    subscription → that of its queues. Body of the subject `restore_session` of `$mqtt/control`: what there was of it is
+    ended before, and its client is away; the reply is RestoredQueues."""
+
+    client: ClientId
+    protocol: Literal[4, 5]
+    expiry: Seconds
+    groups: list[str] | None = None
+    subscriptions: list[Subscription] = []
+    queue: str = ""
+    shares: dict[str, str] = {}
+
+
+class KeptSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription by `$subctrl`; `queue` as of a session. Body of the subject `restore_subscription` of
+    `$mqtt/control`: what there was of it is ended before; the reply is RestoredQueues."""
+
+    subscription: str
+    filters: dict[str, str | None]
+    queue: str = ""
+
+
+class RestoredQueues(msgspec.Struct, frozen=True, kw_only=True):
+    """`queues`: `queue` of what was restored, or of its shared subscriptions → the addresses of the new queues."""
+
+    queues: dict[str, list[str]]
+
+
+class KeptRetained(msgspec.Struct, frozen=True, kw_only=True):
+    """A retained message. Body of the subject `restore_retained` of `$mqtt/control` (reply: Done), which no subscriber
+    gets. `name`: full name on AMQP; `since`, `expires`: milliseconds since 1970; `message`: in its stored form; `user`:
+    the full name of its author, None: not stated; `groups`: as in Open."""
+
+    name: str
+    qos: Qos
+    since: int
+    expires: int
+    message: bytes
+    user: str | None = None
+    groups: list[str] | None = None
+
+
+class KeptWill(msgspec.Struct, frozen=True, kw_only=True):
+    """A will. `client`: of an MQTT client as in Open, of an AMQP client the name of its link. `delay`: seconds from its
+    loss; `message`: the one to be published. Body of the subject `restore_will` of `$mqtt/control`; the reply is the
+    will with its user sealed by this suite: body of the subject `restore-will` of `$mqtt/wills`."""
+
+    client: str
+    to: str
+    qos: int
+    delay: int
+    message: bytes
+    user: str
+    groups: list[str] | None = None
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of a backup: one of these."""
+
+    session: KeptSession | None = None
+    subscription: KeptSubscription | None = None
+    retained: KeptRetained | None = None
+    will: KeptWill | None = None

@@ -12,6 +12,8 @@ from enmasse.identity.authors import NOT_STATED, Author, author
 from enmasse.identity.link_users import of_link
 from enmasse.identity.senders import shown
 from enmasse.model.names import SPACE, states_space
+from enmasse.model.sessions import KeptWill
+from enmasse.storage.decoding import decode
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 MAX_KEY = 16 * 1024
@@ -19,6 +21,7 @@ MAX_KEY = 16 * 1024
 MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
 MAX_EPOCH = 2**53
+RESTORED = "restore-will"
 _OWN = (CLIENT_ID, WILL_DELAY, EPOCH, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "session-ended", "session-deleted"]
@@ -52,6 +55,8 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
         message = Message.decode(data)
     except AmqpError as error:
         raise ControlError(DECODE_ERROR, f"not an AMQP message: {error.description}"[:200]) from None
+    if gateway and message.subject == RESTORED:
+        return _restored(message.body)
     key = _key(message.annotations.get(CLIENT_ID), link_name, gateway)
     epoch = _epoch(message.annotations.get(EPOCH)) if gateway else 0
     if (operation := _OTHERS.get(message.subject)) is not None:
@@ -113,6 +118,17 @@ def retains(message: bytes) -> bool:
         return Message.decode(message).annotations.get(RETAIN) is True
     except AmqpError:
         return False
+
+
+def _restored(body: object) -> Request:
+    """Return the request that a will of a backup makes. Raises ControlError."""
+    try:
+        kept = decode(body if isinstance(body, str) else b"", KeptWill)
+        message = Message.decode(kept.message)
+    except (ValueError, AmqpError) as error:
+        raise ControlError(DECODE_ERROR, f"not a will: {error}"[:200]) from None
+    by = author(kept.user, None if kept.groups is None else tuple(kept.groups))
+    return Request("will", _key(kept.client, "", gateway=True), kept.to, kept.qos, kept.delay, message, by)
 
 
 def _key(client: object, link_name: str, gateway: bool) -> str:

@@ -180,14 +180,17 @@ class AmqpSubscriptions:
             await self._binder.applied(subscriber.id)
             return True
 
-    async def end_forbidden(self, rights_of: Callable[[Author], Rights | None]) -> None:
+    async def end_forbidden(
+        self, rights_of: Callable[[Author], Rights | None], is_empty: Callable[[str], bool]
+    ) -> None:
         """End what users may no longer receive: filters, and subscriptions of which none is left. The anonymous
-        user's without an entry stay. `rights_of` returns None for an unknown user. Raises StoreError."""
+        user's without an entry stay, and those of a space without users. `rights_of` returns None for an unknown user.
+        Raises StoreError."""
         changes: list[Awaitable[object]] = []
         for name, each in list(self._by_name.items()):
             found = owner(name)
             rights = rights_of(Author(found.user, space=found.space))
-            if rights is None and found.user == ANONYMOUS:
+            if rights is None and (found.user == ANONYMOUS or is_empty(found.space)):
                 continue
             filters = each.record.filters
             gone = [filter for filter in filters if rights is None or not rights.covers("recv", filter).allowed]

@@ -7,7 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.messages.message import Message
 from enmasse.control import ControlConnection, ControlError, ControlLink, ControlReceiver, ControlSender, Delivery
 from enmasse.control.errors import (
     INTERNAL_ERROR,
@@ -18,20 +22,23 @@ from enmasse.control.errors import (
     RESOURCE_LIMIT,
     UNAUTHORIZED_ACCESS,
 )
-from enmasse.identity.authors import Author
+from enmasse.identity.annotations import RETAINED_BY
+from enmasse.identity.authors import Author, author
 from enmasse.identity.link_users import of_link
 from enmasse.identity.owned import owned, owner
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.operator import OPERATOR
+from enmasse.identity.seals import Seal
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.names import DEFAULT_SPACE, SPACE, is_temporary, space_of, states_space
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError
-from services.subserv import request_bodies
+from services.subserv import records, request_bodies
 from services.subserv.service import SubscriptionService
+from services.subserv.sessions.clients import Refusal
 from services.subserv.views import Unknown, Views
 
 ADDRESS = "$subctrl"
@@ -43,8 +50,13 @@ MAX_REQUEST = 2 * 1024 * 1024
 """Bytes at which a client's link is closed."""
 MAX_ID = 1024
 """Characters of a subscription's id."""
-CHANGES = ("delete", "clear_retained", "disconnect")
+CHANGES = (
+    "delete", "clear_retained", "disconnect", "restore_session", "restore_subscription", "restore_retained",
+)  # fmt: skip
 """Subjects of operators' requests that auditors want to see."""
+RESTORE = "restore"
+"""In place of the gateway of a session that is restored."""
+MOST_QOS = 2
 MAX_TEXT = 1000
 """Characters of a field of an audit event."""
 NOT_IMPLEMENTED = "amqp:not-implemented"
@@ -90,6 +102,10 @@ class SubscriptionControl:
             "clear_retained": partial(self._view, wire.ByFilter, views.clear_retained),
             "sessions": partial(self._view, None, views.sessions),
             "disconnect": partial(self._view, wire.ByClient, views.disconnect),
+            "restore_session": partial(self._view, wire.KeptSession, self._restore_session),
+            "restore_subscription": partial(self._view, wire.KeptSubscription, self._restore_subscription),
+            "restore_retained": partial(self._view, wire.KeptRetained, self._restore_retained),
+            "restore_will": partial(self._view, wire.KeptWill, self._sealed_will),
         }
 
     async def attach(self, connection: ControlConnection, closed: Callable[[], None]) -> None:
@@ -174,6 +190,61 @@ class SubscriptionControl:
         self._replies.send(
             request_bodies.json_answer(request.subject, result, request.correlation, request.reply_to), settled=True
         )
+
+    async def _restore_session(self, kept: wire.KeptSession) -> wire.RestoredQueues:
+        """Make a session again, of a client that is away. Raises ValueError, StoreError."""
+        client, clients = kept.client, self._service.clients
+        opening = wire.Open(
+            client=client, gateway=RESTORE, clean=True, expiry=kept.expiry, protocol=kept.protocol, groups=kept.groups
+        )
+        queues: dict[str, list[str]] = {kept.queue: []}
+        try:
+            epoch = (await clients.open(opening)).epoch
+            try:
+                asking = wire.Subscribe(client=client, epoch=epoch, subscriptions=kept.subscriptions)
+                reply = await clients.subscribe(asking)
+            finally:
+                await clients.close(wire.Close(client=client, epoch=epoch))
+        except Refusal as refusal:
+            raise ValueError(f"{client}: {refusal.failure.description}") from None
+        refused = [each.filter for each, code in zip(kept.subscriptions, reply.codes, strict=True) if code > MOST_QOS]
+        if refused:
+            raise ValueError(f"{client}: {', '.join(refused)[:MAX_TEXT]}: {reply.reason}")
+        for source in reply.sources:
+            if not wire.is_address(source.address):
+                old = kept.queue if source.filter is None else kept.shares[source.filter]
+                queues.setdefault(old, []).append(source.address)
+        return wire.RestoredQueues(queues=queues)
+
+    async def _restore_subscription(self, kept: wire.KeptSubscription) -> wire.RestoredQueues:
+        """Make a subscription of an AMQP client again. Raises ValueError, StoreError."""
+        amqp = self._service.amqp
+        if amqp.of(kept.subscription) is not None:
+            await amqp.close(kept.subscription)
+        number = self._service.sessions.identity.next()
+        refused, failed = await amqp.subscribe(kept.subscription, kept.filters, number, partly=False)
+        if reasons := {**refused, **failed}:
+            raise ValueError("; ".join(reasons.values()))
+        return wire.RestoredQueues(queues={kept.queue: amqp.addresses(kept.subscription)})
+
+    async def _restore_retained(self, kept: wire.KeptRetained) -> wire.Done:
+        """Store a retained message of a backup; subscribers do not get it. Raises StoreError."""
+        of = None if kept.user is None else author(kept.user, None if kept.groups is None else tuple(kept.groups))
+        broker = next(iter(self._service.desired.active_of_wire(kept.name)), "")
+        rest = kept.since, kept.expires, kept.qos, kept.message, of
+        await self._service.retained.restore(kept.name, records.RetainedRecord(broker, 0, *rest))
+        return wire.Done(count=1)
+
+    def _sealed_will(self, kept: wire.KeptWill) -> wire.KeptWill:
+        """Return a will with the user in its message, if that is to be retained, sealed by this suite. Raises
+        AmqpError."""
+        message = Message.decode(kept.message)
+        sealed = message.annotations.pop(Symbol(RETAINED_BY), None) is not None
+        if sealed and self._service.retained.key and isinstance(message.body, bytes):
+            of = author(kept.user, None if kept.groups is None else tuple(kept.groups))
+            seal = Seal(self._service.retained.key)
+            message.annotations[Symbol(RETAINED_BY)] = seal.make(of, kept.to, message.body)
+        return msgspec.structs.replace(kept, message=message.encode())
 
     # AMQP clients
 

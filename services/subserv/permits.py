@@ -54,6 +54,11 @@ class Permits:
         """Return whether everything is allowed in an address space, because there are no users."""
         return self._users.is_open(space)
 
+    def is_empty(self, space: str) -> bool:
+        """Return whether an address space has no users, as one that is being restored: nothing there is ended for want
+        of its user."""
+        return self._users.is_empty(space)
+
     def rights(self, author: Author) -> Rights | None:
         """Return what a user may do now; None: there is no such user."""
         return authors.rights(self._users.permissions_of(author.space), author)
@@ -66,6 +71,7 @@ class Permits:
             return True
         return self.known.is_set() and not (
             users.is_open(user.space)
+            or users.is_empty(user.space)
             or users.may_lack_entry(user.space)
             or user.name == ANONYMOUS
             or users.permissions_of(user.space).knows(user.name)

@@ -329,7 +329,7 @@ class SubscriptionService:
                     for client in some:
                         if self._forbidden(self.sessions.by_client.get(client)):
                             await self.clients.end_forbidden(client, self._forbidden)
-                await self.amqp.end_forbidden(self.permits.rights)
+                await self.amqp.end_forbidden(self.permits.rights, self.permits.is_empty)
                 await self._end_of_removed_users()
             except Exception as error:
                 self._went_wrong("end subscriptions that are no longer allowed", error)
@@ -364,7 +364,7 @@ class SubscriptionService:
         if session is None:
             return []
         whose = owner(session.record.client)
-        if self.permits.is_open(whose.space):
+        if self.permits.is_open(whose.space) or self.permits.is_empty(whose.space):
             return []
         rights = self.permits.rights(Author(whose.user, session.record.groups, whose.space))
         if rights is None:

@@ -43,12 +43,14 @@ def test_a_role_that_a_listener_does_not_list_may_nothing() -> None:
 
 
 def test_only_gateways_and_the_services_themselves_reach_the_nodes_of_mqtt() -> None:
-    for node, senders in (("$mqtt/sessions", {Role.GATEWAY}), ("$mqtt/wills", {Role.GATEWAY, Role.LWT})):
+    restoring = {Role.OPERATOR}
+    table = {"$mqtt/sessions": ({Role.GATEWAY}, set()), "$mqtt/wills": ({Role.GATEWAY, Role.LWT}, restoring)}
+    for node, (senders, operators) in table.items():
         found = {
             listener: {role for role, each in TABLE[listener].items() if may_send(each, node)}
             for listener in (Listener.SERVICES, Listener.OPERATORS)
         }
-        assert found == {Listener.SERVICES: senders, Listener.OPERATORS: set()}
+        assert found == {Listener.SERVICES: senders, Listener.OPERATORS: operators}
 
 
 SOURCES: dict[Role, tuple[str, ...]] = {

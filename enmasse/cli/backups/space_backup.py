@@ -1,11 +1,12 @@
-"""The backup of one address space of the running suite: its files, and the messages of its queues and durable
-subscriptions."""
+"""The backup of one address space of the running suite: its files, the messages of its queues and durable
+subscriptions, and what services keep for its clients."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from enmasse.cli.backups import space_messages
 from enmasse.cli.backups.copies import CopyFailed, alone, copy_broker
 from enmasse.cli.backups.manifest import copy_file
 from enmasse.cli.backups.private_broker import broker_on
-from enmasse.cli.backups.space_subscriptions import subscriptions
+from enmasse.cli.backups.space_kept import KEPT, copy_kept, left_out
+from enmasse.cli.backups.space_subscriptions import queue_rows, subscriptions
+from enmasse.cli.common import report
 from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.cli.contexts.target_server import LOCAL
-from enmasse.model.names import AddressName, space_of, split_name
+from enmasse.model.names import AddressName, session_prefix, space_of, split_name
 from enmasse.model.tenants.spaces import OWN_FILES, space_file
 from enmasse.storage.files import write_json
 
@@ -46,14 +49,21 @@ def back_up(space: str, folder: Path, config: Path, data: Path, offset: int) -> 
     (folder / MESSAGES).mkdir(mode=0o700)
     queues: list[dict[str, Any]] = []
     with alone(data):
+        (folder / COPIES).mkdir(mode=0o700)
+        kept = frozenset(copy_kept(space, data, folder / KEPT, folder / COPIES, offset))
         for broker, names in sorted(brokers.items()):
             copy = folder / COPIES / broker
             copy_broker(data / "brokers" / broker, copy, offset)
             try:
-                queues += asyncio.run(_messages(copy, space, names, folder / MESSAGES, len(queues)))
+                queues += asyncio.run(_messages(copy, space, names, broker, kept, folder / MESSAGES, len(queues)))
             except (AmqpError, TimeoutError) as error:
                 raise CopyFailed(f"{broker}: its copy cannot be read: {error}.") from None
-            shutil.rmtree(folder / COPIES)
+            shutil.rmtree(copy)
+        shutil.rmtree(folder / COPIES)
+    held = {str(split_name(name).local): row["messages"] for name, row in _rows(status, space, "queue").items()}
+    copied = {each["address"]: each["messages"] for each in queues}
+    if text := left_out(held, copied):
+        report(f"warning: {text}")
     write_json(folder / FORM, {"space": space, "entry": entry, "queues": queues})
 
 
@@ -68,13 +78,19 @@ def entry_of(config: Path, space: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _rows(status: dict[str, Any], space: str, *types: str) -> dict[AddressName, dict[str, Any]]:
+    rows = status["addresses"]
+    return {AddressName(row["name"]): row for row in rows if row["type"] in types and space_of(row["name"]) == space}
+
+
 def stored_at(status: dict[str, Any], space: str, *types: str) -> dict[AddressName, str]:
     """Return the addresses of these types of an address space, and the broker that has each."""
     brokers = {each["name"] for each in status["components"] if each["kind"] == "broker"}
     found: dict[AddressName, str] = {}
-    for row in status["addresses"]:
-        if row["type"] in types and space_of(row["name"]) == space:
-            found |= {AddressName(row["name"]): each for each in row["components"] if each in brokers}
+    for name, row in _rows(status, space, *types).items():
+        for each in row["components"]:
+            if each in brokers:
+                found[name] = each
     return found
 
 
@@ -87,9 +103,11 @@ def _brokers(status: dict[str, Any], space: str) -> dict[str, list[AddressName]]
     return found
 
 
-async def _messages(copy: Path, space: str, names: list[AddressName], to: Path, first: int) -> list[dict[str, Any]]:
-    """Write the messages of queues and durable subscriptions of a broker's copy; return what each file has. Raises
-    CopyFailed, AmqpError."""
+async def _messages(
+    copy: Path, space: str, names: list[AddressName], broker: str, kept: Collection[str], to: Path, first: int
+) -> list[dict[str, Any]]:
+    """Write the messages of queues, durable subscriptions and what services keep (`kept`) of a broker's copy; return
+    what each file has. Raises CopyFailed, AmqpError."""
     queues: list[dict[str, Any]] = []
     with broker_on(copy) as (port, credential):
         async with connect(host=LOCAL, port=port, credential=credential) as client:
@@ -101,7 +119,12 @@ async def _messages(copy: Path, space: str, names: list[AddressName], to: Path, 
 
             for name in names:
                 await take(name, name)
-            for row in await subscriptions(client, space):
+            rows = await queue_rows(client)
+            for row in subscriptions(rows, space):
                 queue = AddressName(f"{row['address']}::{row['name']}")
                 await take(AddressName(row["address"]), queue, subscription=row)
+            for row in rows:
+                id = row["name"].removeprefix(f"{session_prefix(broker)}/")
+                if id in kept and id != row["name"]:
+                    await take(AddressName(""), AddressName(row["name"]), kept=id, broker=broker)
     return queues

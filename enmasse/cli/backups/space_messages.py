@@ -89,15 +89,21 @@ async def _stored(outcome: asyncio.Future[Any]) -> None:
 
 
 def renamed(payload: bytes, before: str, now: str) -> bytes:
-    """Return a message with the full names in its annotations, which brokers have set, as those of another space."""
+    """Return a message with the full names that services have set, in annotations and properties, as those of another
+    space: clients can state none."""
     old, new = space_prefix(before), space_prefix(now)
     if before == now or old.encode() not in payload:
         return payload
     message = Message.decode(payload)
-    changed = {key: _replaced(value, old, new) for key, value in (message.annotations or {}).items()}
-    if changed == message.annotations:
+    found = message.annotations, message.to, message.reply_to
+    changed = (
+        _replaced(message.annotations, old, new),
+        _replaced(message.to, old, new),
+        _replaced(message.reply_to, old, new),
+    )
+    if changed == found:
         return payload
-    message.annotations = changed
+    message.annotations, message.to, message.reply_to = changed
     return message.encode()
 
 

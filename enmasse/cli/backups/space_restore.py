@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,21 @@ from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.cli.backups import space_messages, space_subscriptions
 from enmasse.cli.backups.space_backup import FILES, FORM, MESSAGES, entry_of, stored_at
+from enmasse.cli.backups.space_kept import KEPT, read_kept
+from enmasse.cli.backups.space_kept_restore import KeptRestore, Queues
 from enmasse.cli.common import end
 from enmasse.cli.contexts.console import API, LocalConsole, path
 from enmasse.cli.contexts.http import get_status, operator_credential
+from enmasse.identity.processes.credentials import Credential
 from enmasse.model.names import AddressName, LocalName, full_name, split_name
+from enmasse.model.sessions import Kept
 from enmasse.model.tenants.spaces import FOLDER, space_file
 from enmasse.storage.files import write_json, write_text
 
 MARK = ".restoring"
 LOGINS = ("issuers.json", "users.json")
 """Files that let clients in, the last ones to be written."""
-READY_SECONDS, POLL_SECONDS = 300.0, 0.1
+READY_SECONDS, KNOWN_SECONDS, POLL_SECONDS = 300.0, 60.0, 0.1
 
 
 class RestoreFailed(Exception):
@@ -52,24 +56,102 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
         raise RestoreFailed(f"{text}`enmasse space remove {space} --force`; then repeat the command.")
     mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_json(mark, {"of": made["space"]}, durable=True)
+    last = [name for name in LOGINS if (folder / FILES / name).exists()][-1:]
+    if present is not None and last and (config / space_file(space, last[0])).exists():  # killed after all was there
+        mark.unlink()
+        return sum(each["messages"] for each in made["queues"])
     console = LocalConsole(offset)
     if present is None:
         _done(console, "PUT", path("spaces", space), made["entry"])
     for own in sorted((folder / FILES).iterdir()):
         if own.name not in LOGINS:
             _put(own, config / space_file(space, own.name))
-    entries = json.loads((folder / FILES / "addresses.json").read_bytes()) if made["queues"] else {}
-    names = {_carrier(full_name(space, LocalName(each["address"])), space, entries) for each in made["queues"]}
-    brokers = _ready(space, names, entries, offset)
+    kept = list(read_kept(folder / KEPT))
+    entries = json.loads((folder / FILES / "addresses.json").read_bytes()) if made["queues"] or kept else {}
+    ours = [each for each in made["queues"] if "kept" not in each]
+    names = {_carrier(full_name(space, LocalName(each["address"])), space, entries) for each in ours}
+    brokers = _ready(space, names, entries, offset, everything=bool(kept))
+
+    def let_in() -> None:
+        for name_of_file in LOGINS:
+            if (folder / FILES / name_of_file).exists():
+                _put(folder / FILES / name_of_file, config / space_file(space, name_of_file))
+        mark.unlink()
+
     try:
-        count = asyncio.run(_send(brokers, made["queues"], folder, (made["space"], space), offset))
-    except (AmqpError, TimeoutError, EOFError) as error:
+        return asyncio.run(_all(brokers, made, kept, folder, space, offset, let_in))
+    except (AmqpError, TimeoutError, EOFError, ValueError) as error:
         raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
-    for name_of_file in LOGINS:
-        if (folder / FILES / name_of_file).exists():
-            _put(folder / FILES / name_of_file, config / space_file(space, name_of_file))
-    mark.unlink()
+
+
+async def _all(
+    brokers: dict[AddressName, str],
+    made: dict[str, Any],
+    kept: list[Kept],
+    folder: Path,
+    space: str,
+    offset: int,
+    let_in: Callable[[], None],
+) -> int:
+    """Restore messages and what services keep, then let clients in; return the number of messages."""
+    names = made["space"], space
+    credential = await asyncio.to_thread(operator_credential, offset)
+    ours = [each for each in made["queues"] if "kept" not in each]
+    count = await _send(brokers, ours, folder, names, credential)
+    if not kept:
+        let_in()
+        return count
+    async with KeptRestore(names, offset, credential) as services:
+        await services.clear()
+        # Retained messages last: a new subscription gets those that there are.
+        queues: Queues = {}
+        for each in sorted(kept, key=lambda each: each.retained is not None):
+            queues |= await _put_kept(services, each)
+        endpoints = _endpoints(offset)
+        for row in made["queues"]:
+            if "kept" in row and row["messages"]:
+                queue = _successor(queues.get(row["kept"], []), row["broker"])
+                if queue is None:
+                    raise RestoreFailed(f"nothing takes the {row['messages']} messages of {row['kept']}")
+                count += await _fill(endpoints, queue, folder / MESSAGES / row["file"], names, credential)
+        for each in kept:
+            if each.will is not None:
+                await services.hold(each.will)
+        let_in()
+        await services.let_go()
     return count
+
+
+async def _put_kept(services: KeptRestore, kept: Kept) -> Queues:
+    """Restore one; again until the subscription service knows the addresses. Raises as KeptRestore.put."""
+    until = time.monotonic() + KNOWN_SECONDS
+    while True:
+        try:
+            return await services.put(kept)
+        except (ValueError, AmqpError):
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _successor(queues: list[str], broker: str) -> str | None:
+    """Return the queue that takes the messages of one at a broker: at the same broker, else any."""
+    same = [queue for queue in queues if queue.split("/")[1] == broker]
+    return next(iter(same or sorted(queues)), None)
+
+
+async def _fill(
+    endpoints: dict[str, str], queue: str, file: Path, names: tuple[str, str], credential: Credential | None
+) -> int:
+    host, _, port = endpoints[queue.split("/")[1]].rpartition(":")
+    async with connect(host=host, port=int(port), credential=credential) as client:
+        return await space_messages.send(client, AddressName(queue), file, names)
+
+
+def _endpoints(offset: int) -> dict[str, str]:
+    """Return broker → where it listens for AMQP."""
+    components = get_status(offset)["components"]
+    return {each["name"]: each["endpoints"]["amqp"] for each in components if each["endpoints"].get("amqp")}
 
 
 def _put(file: Path, to: Path) -> None:
@@ -94,9 +176,13 @@ def _carrier(name: AddressName, space: str, known: Container[str]) -> AddressNam
     return full_name(space, LocalName(local))
 
 
-def _ready(space: str, wanted: set[AddressName], names: Iterable[str], offset: int) -> dict[AddressName, str]:
-    """Wait until the addresses are there; return the endpoint of the broker of each. Raises RestoreFailed."""
+def _ready(
+    space: str, wanted: set[AddressName], names: Iterable[str], offset: int, *, everything: bool
+) -> dict[AddressName, str]:
+    """Wait until the addresses are there; return the endpoint of the broker of each. `everything`: wait for all of
+    these names. Raises RestoreFailed."""
     until = time.monotonic() + READY_SECONDS
+    every = {full_name(space, LocalName(name)) for name in names} if everything else frozenset()
     while True:
         status = get_status(offset)
         rows = {row["name"]: row for row in status["addresses"]}
@@ -107,19 +193,27 @@ def _ready(space: str, wanted: set[AddressName], names: Iterable[str], offset: i
         endpoints = {each["name"]: each["endpoints"].get("amqp") for each in status["components"]}
         places = stored_at(status, space, "queue", "topic")
         found = {name: endpoints.get(broker) for name, broker in places.items() if rows[name]["ready"]}
-        if all(found.get(name) for name in wanted):
+        if all(found.get(name) for name in wanted) and all(name in rows and rows[name]["ready"] for name in every):
             return {name: str(found[name]) for name in wanted}
         if time.monotonic() > until:
-            late = ", ".join(split_name(name).local for name in wanted if not found.get(name))
+            late = ", ".join(
+                sorted(
+                    {split_name(name).local for name in wanted if not found.get(name)}
+                    | {split_name(name).local for name in every if name not in rows or not rows[name]["ready"]}
+                )
+            )
             raise RestoreFailed(f"not ready within {READY_SECONDS:g} s: {late}. Repeat the command.")
         time.sleep(POLL_SECONDS)
 
 
 async def _send(
-    brokers: dict[AddressName, str], queues: list[dict[str, Any]], folder: Path, names: tuple[str, str], offset: int
+    brokers: dict[AddressName, str],
+    queues: list[dict[str, Any]],
+    folder: Path,
+    names: tuple[str, str],
+    credential: Credential | None,
 ) -> int:
     count = 0
-    credential = await asyncio.to_thread(operator_credential, offset)
     for made in queues:
         name = full_name(names[1], LocalName(made["address"]))
         known = {split_name(each).local for each in brokers}

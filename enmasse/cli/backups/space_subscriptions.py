@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from enmasse.aio.client import Client
@@ -38,12 +39,17 @@ async def ask(client: Client, operation: str, *arguments: Any, resource: str = "
     return found[0] if isinstance(found, list) and len(found) == 1 else found
 
 
-async def subscriptions(client: Client, space: str) -> list[dict[str, str]]:
-    """Return the rows of the queues of durable subscriptions of a space. Raises AmqpError, TimeoutError."""
-    found = json.loads(str(await ask(client, "listQueues", "", 1, 1 << 30)))
+async def queue_rows(client: Client) -> list[dict[str, str]]:
+    """Return the rows of all queues of a broker. Raises AmqpError, TimeoutError."""
+    found: list[dict[str, str]] = json.loads(str(await ask(client, "listQueues", "", 1, 1 << 30)))["data"]
+    return found
+
+
+def subscriptions(rows: Iterable[dict[str, str]], space: str) -> list[dict[str, str]]:
+    """Return the rows of the queues of durable subscriptions of a space."""
     return [
         row
-        for row in found["data"]
+        for row in rows
         if row["address"].startswith(space_prefix(space))
         and (row["routingType"], row["durable"], row["temporary"]) == ("MULTICAST", "true", "false")
         and not row["user"].startswith(_OF_SERVICE)

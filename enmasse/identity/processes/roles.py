@@ -138,7 +138,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
     },
     Listener.OPERATORS: {
         Role.CONSOLE: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
-        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control"), recv=_LISTED, manage=True),
+        Role.OPERATOR: Access(send=("#", "$subctrl", "$mqtt/control", "$mqtt/wills"), recv=_LISTED, manage=True),
     },
     Listener.MESH: {Role.ROUTER: Access(send=_EVERYTHING, recv=_EVERYTHING)},
     Listener.AUTHSERV: {Role.ROUTER: Access(), **dict.fromkeys(GATEWAYS, Access())},

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.control import ControlConnection, Outcome
 from enmasse.identity import seals, senders
@@ -149,6 +151,19 @@ class RetainedMessages:
                 self.index.remove(name)
             else:
                 self.index.put(entry)
+
+    async def restore(self, name: str, kept: RetainedRecord) -> None:
+        """Store a message of a backup, in place of the one that there is. Raises StoreError."""
+        await asyncio.shield(self._restore(name, kept))
+
+    async def _restore(self, name: str, kept: RetainedRecord) -> None:
+        async with self._turn:
+            self._number += 1
+            record = msgspec.structs.replace(kept, number=self._number)
+            order = self.order.put(name) if self.order else ()
+            await self._store.write([records.put(records.RETAINED, name, record), *order])
+            rest = record.since, record.expires, 0, record.author
+            self.index.put(Retained(name, record.broker, record.number, len(record.message), record.qos, *rest))
 
     @property
     def _sealing(self) -> Seal | None:

@@ -39,8 +39,8 @@ def command(
     wills into DIR, which must be empty or missing. The suite may run: then DIR has everything that was accepted before
     the command began, but not the spool and checkpoint of the Spark pipeline.
 
-    With --space: the files of the address space, with users, and the messages of its queues and of the durable
-    subscriptions of AMQP clients. MQTT sessions, retained messages and wills are not in it.
+    With --space: the same of the address space, but for messages that are not durable; how many of these its queues
+    have is printed.
 
     The backup is complete when DIR/manifest.json is there, with the SHA-256 of each file; `enmasse restore` checks it.
 
