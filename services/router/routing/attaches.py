@@ -15,7 +15,7 @@ from services.router.routing.address_text import MOBILE, OWN_TEMPORARY, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.link_routes import NO_ROUTE
-from services.router.routing.brokers.routed_attaches import External
+from services.router.routing.brokers.routed_attaches import External, hops
 from services.router.routing.brokers.routed_link import RoutedLink, survives
 from services.router.routing.configuration import BALANCED, MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
@@ -24,6 +24,8 @@ from services.router.routing.links.out_link import OutLink
 from services.router.routing.router import Router
 
 SND_SETTLED = 1
+MOST_HOPS = 16
+"""Most routers that pass on an attach."""
 
 
 _LIVE = f"{LIVE}/"
@@ -40,7 +42,8 @@ class Attaches:
         """Answer the attach of a peer, or pass it on to a broker that will. Raises AmqpError to refuse it."""
         connection: RouterConnection = link.session.connection.context
         if connection.is_neighbour:
-            self.router.network.attach(connection, link)
+            if not self.router.network.attach(connection, link):
+                self._attach_onward(connection, link)
             return
         incoming = isinstance(link, Receiver)
         terminus = link.remote_target if incoming else link.remote_source
@@ -155,6 +158,14 @@ class Attaches:
                 self.router.addresses.tidy(address)
                 raise
         return termini.as_it_is(kind, terminus)
+
+    def _attach_onward(self, connection: RouterConnection, link: Link) -> None:
+        """Pass on an attach that another router has passed on: a link route covers its address. Raises AmqpError."""
+        incoming = isinstance(link, Receiver)
+        terminus = link.remote_target if incoming else link.remote_source
+        text = None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
+        if not text or hops(link) >= MOST_HOPS or not self._routed(connection, link, "in" if incoming else "out", text):
+            raise AmqpError(NO_ROUTE, "No route to the destination node")
 
     # Attaches that are passed on to a broker
 

@@ -385,7 +385,7 @@ class RouterConnection:
     @property
     def max_message_size(self) -> int:
         """Largest message from a client, in bytes; 0: no limit."""
-        if self.dir == "out":
+        if self.dir == "out" or self.is_neighbour:
             return 0
         return self.owner.policy.config.max_message_size if self.rights is None else self.rights.max_message_size
 

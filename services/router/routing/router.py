@@ -112,7 +112,7 @@ class Router(RouterCore):
         self.traffic = Traffic(self.link_routes.covering)
         self.addresses.on_over = self.traffic.address_over
         self.watch = Watch(self.connections, clock)
-        self.network = Network(router_id, clock, instance, self.addresses)
+        self.network = Network(router_id, clock, instance, self.addresses, self.link_routes)
         self._clients: dict[str, int] = {}  # open connections of clients by known_as
         self._gone = Totals()
         self._turn = 0

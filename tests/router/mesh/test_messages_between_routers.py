@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
-from proton import Delivery, Message
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton import Delivery, Endpoint, Message
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-from tests.router.harness import Management, post, pump, pump_until, rush, wait_for
+from tests.router.harness import LINK_ROUTE, Broker, Management, post, pump, pump_until, rush, wait_for
 from tests.router.mesh.network import Routers
 
 OURS, THEIRS = "ours", "theirs"
@@ -96,7 +97,7 @@ def test_a_sender_has_credit_while_a_receiver_is_reachable(line: Line) -> None:
     sender.close()
 
 
-@pytest.mark.parametrize("kind", ["any", "near", "all"])
+@pytest.mark.parametrize("kind", ["any", "near", "all", "!!blue"])
 def test_the_outcome_is_that_of_the_receiver(line: Line, kind: str) -> None:
     address = f"{kind}/outcomes"
     receiver = line.clients["c"].create_receiver(address, credit=10)
@@ -208,6 +209,55 @@ def test_replies_and_management_of_another_router(line: Line) -> None:
     assert status == 200 and set(found) == {f"amqp:/_topo/0/{name}/$management" for name in "abc"}
     sender.close()
     receiver.close()
+
+
+def test_link_routes_lead_to_a_container_at_another_router(line: Line) -> None:
+    management = line.routers["c"].management()
+    broker = Broker("b0", f"127.0.0.1:{line.routers['c'].container_port}")
+    for direction in ("in", "out"):
+        management.create(
+            LINK_ROUTE,
+            f"t-{direction}",
+            prefix="routed",
+            direction=direction,
+            distribution="linkBalanced",
+            containerId="b0",
+        )
+    client = line.clients["a"]
+
+    def routed() -> Any:
+        try:
+            sender = client.create_sender("routed/x")
+        except LinkDetached:
+            return None
+        if broker.link("routed/x", sender=False) is not None:
+            return sender
+        sender.close()
+        return None
+
+    sender = wait_for(routed, "the link goes to the container")
+    link = broker.link("routed/x", sender=False)
+    assert link is not None and link.name.endswith(f"@{client.container.container_id}")
+    delivery = post(sender, Message(body="x"))
+    assert line.outcome("a", delivery) == Delivery.ACCEPTED
+    assert broker.stored["routed/x"] == ["x"]
+    broker.outbox["routed/y"] = deque([Message(body="y")])
+    receiver = client.create_receiver("routed/y", credit=1)
+    line.until(lambda: receiver.fetcher.incoming, "the container's message")
+    assert bodies(receiver) == ["y"]
+    line.until(lambda: ("routed/y", int(Delivery.ACCEPTED)) in broker.outcomes, "its outcome")
+    broker.stop()
+
+    def ended() -> bool:
+        try:
+            line.pump()
+        except LinkDetached:
+            return True
+        return bool(sender.link.state & Endpoint.REMOTE_CLOSED)
+
+    wait_for(ended, "the loss of the container ends the links")
+    management.clear("t-", LINK_ROUTE)
+    management.close()
 
 
 @pytest.mark.parametrize(

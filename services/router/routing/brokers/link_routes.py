@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -30,13 +30,22 @@ class LinkRoute:
 
 
 class _Pattern:
-    """The link routes of one direction that share a pattern: they are used in turn."""
+    """The link routes of one direction that share a pattern: they are used in turn. `remote`: leads to neighbouring
+    routers, for as long as no container is connected here."""
 
-    __slots__ = ("routes", "turn")
+    __slots__ = ("remote", "routes", "turn")
 
     def __init__(self) -> None:
         self.routes: list[LinkRoute] = []
+        self.remote: LinkRoute | None = None
         self.turn = 0
+
+    def choices(self) -> list[tuple[LinkRoute, RouterConnection]]:
+        """Return what an attach may use now."""
+        here = [(route, peer) for route in self.routes for peer in route.connections if peer.usable]
+        if here or self.remote is None:
+            return here
+        return [(self.remote, peer) for peer in self.remote.connections if peer.usable]
 
 
 class LinkRoutes:
@@ -47,6 +56,8 @@ class LinkRoutes:
         self.by_name: dict[str, LinkRoute] = {}
         self.by_identity: dict[int, LinkRoute] = {}
         self.generation = 0
+        self.on_change: Callable[[], None] | None = None
+        """Called when other link routes lead to a container than before."""
         self._containers = containers
         self._index: ContainerIndex[LinkRoute] = ContainerIndex()
         self._trees: dict[str, PatternTrie[_Pattern]] = {"in": PatternTrie(SINGLE), "out": PatternTrie(SINGLE)}
@@ -68,6 +79,7 @@ class LinkRoutes:
         self._index.add(route, config.container_id, config.connection)
         found = self._containers.find(config.container_id, config.connection)
         route.connections = tuple(connection for connection in found if connection.may_serve(config.matched))
+        self._note_change()
         return route
 
     def remove(self, route: LinkRoute) -> Collection[RoutedLink]:
@@ -81,22 +93,58 @@ class LinkRoutes:
         pattern = tree.first(config.matched)
         if pattern is not None:
             pattern.routes.remove(route)
-            if not pattern.routes:
+            if not pattern.routes and pattern.remote is None:
                 tree.remove(config.matched, pattern)
         self._index.remove(route, config.container_id, config.connection)
+        self._note_change()
         return list(route.links) if pattern is not None and pattern.routes else ()
+
+    # Other routers
+
+    def active(self) -> set[tuple[str, str]]:
+        """Return direction and pattern of the link routes with a container that is connected here."""
+        return {
+            (route.config.direction or "in", route.config.matched)
+            for route in self.by_name.values()
+            if route.connections
+        }
+
+    def set_remote(self, direction: str, matched: str, connections: Collection[RouterConnection]) -> None:
+        """Let attaches that a pattern covers go to these neighbouring routers; none: to no router."""
+        self.generation += 1
+        tree = self._trees[direction]
+        pattern = tree.first(matched)
+        if connections:
+            if pattern is None:
+                pattern = _Pattern()
+                tree.add(matched, pattern)
+            if pattern.remote is None:
+                pattern.remote = LinkRoute(LinkRouteConfig(0, "", direction, pattern=matched))
+            pattern.remote.connections = tuple(connections)
+        elif pattern is not None:
+            pattern.remote = None
+            if not pattern.routes:
+                tree.remove(matched, pattern)
+
+    def _note_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    # Containers
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Make the link routes that name this connection lead to it."""
         self.generation += 1
         for route in self._wanted_by(connection):
             route.connections += (connection,)
+        self._note_change()
 
     def connection_closed(self, connection: RouterConnection) -> None:
         """Take the connection out of the link routes."""
         self.generation += 1
         for route in self._index.wanted_by(connection):
             route.connections = tuple(other for other in route.connections if other is not connection)
+        self._note_change()
 
     def to_broker(self, connection: RouterConnection) -> bool:
         """Return True if the peer is the container of a link route of an address."""
@@ -124,7 +172,7 @@ class LinkRoutes:
         pattern = self._trees[direction].best(tokens(address))
         if pattern is None:
             return None
-        choices = [(route, peer) for route in pattern.routes for peer in route.connections if peer.usable]
+        choices = pattern.choices()
         if not choices:
             raise AmqpError(NO_ROUTE, "No route to the destination node")
         pattern.turn += 1
@@ -135,7 +183,10 @@ class LinkRoutes:
         pattern = self._trees[direction].best(tokens(address))
         if pattern is None:
             return address
-        config = pattern.routes[0].config
+        found = pattern.routes[0] if pattern.routes else pattern.remote
+        if found is None:
+            return address
+        config = found.config
         return (config.prefix or config.pattern or address).removesuffix("/#")
 
     def covers(self, address: str) -> bool:

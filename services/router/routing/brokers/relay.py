@@ -141,7 +141,8 @@ class Relays:
     def to(self, broker: RouterConnection, name: str) -> RelayOut:
         """Return the link to this broker for messages to the address that it calls `name`. Raises AmqpError if it
         cannot be opened."""
-        target = name if self._space and SPACES not in _offered(broker) else None
+        alone = broker.is_neighbour or (self._space and SPACES not in _offered(broker))
+        target = name if alone else None  # a router passes on links to addresses
         out = self._outs.get((broker, target))
         if out is None or not out.usable:
             if len(self._outs) >= MAX_LINKS:

@@ -12,6 +12,7 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.performatives import Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, SPACE, passed_on_name, stated
 from services.router.routing.addresses.temporaries import Temporaries
@@ -30,6 +31,9 @@ TAKEN = AmqpError(STOLEN, "attached again elsewhere by the same container-id and
 PASSED_ON = frozenset((DELAYED_DELIVERY, "SHARED-SUBS", MESSAGE_IDENTITY))
 """Desired capabilities of clients that containers learn of. By others a container may know links of its own kind, as
 Artemis knows mirrors and federation: a client could make such a link with the rights of the router."""
+HOPS = Symbol("enmasse.hops")
+"""Property of a routed link: how many routers it has passed. Routers that do not agree on a path must not pass it on
+indefinitely."""
 External = Callable[[str], str]
 """The address as the container knows it."""
 Key = tuple[str, str]
@@ -85,7 +89,7 @@ class PassingOn:
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
         owning = "M0" + name if name else ""
         pair = RoutedLink(
-            passed_on_name(link.name, connection.known_as),
+            link.name if connection.is_neighbour else passed_on_name(link.name, connection.known_as),
             owning,
             durable,
             self._temporaries,
@@ -253,6 +257,13 @@ class PassingOn:
                 pair.give_up(AmqpError(NO_ROUTE, "No route to the destination node"))
 
 
+def hops(link: Link) -> int:
+    """Return how many routers the peer's link has passed."""
+    attach = link.remote_attach
+    stated_hops = (attach.properties or {}).get(HOPS) if attach is not None else None
+    return stated_hops if isinstance(stated_hops, int) else 0
+
+
 def _known(terminus: Any) -> Any:
     """Return the terminus without capabilities that mean nothing in the suite. A coordinator is unchanged."""
     if not isinstance(terminus, Source | Target) or not terminus.capabilities:
@@ -272,7 +283,9 @@ def _wanted(link: Link, client: RouterConnection, *, sends: bool = False) -> dic
     if attach is None:
         return {}
     properties, sender = attach.properties, client.sender if sends else b""
-    if sender or client.prefix or (properties and (SENDER in properties or SPACE in properties)):
+    if client.is_neighbour:  # the client's own router has stated it
+        properties = {**(properties or {}), HOPS: hops(link) + 1}
+    elif sender or client.prefix or (properties and (SENDER in properties or SPACE in properties)):
         properties = stated(properties or {}, sender, client.space)
     return {
         "snd_settle_mode": attach.snd_settle_mode,

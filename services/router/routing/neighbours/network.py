@@ -25,9 +25,10 @@ from services.router.mesh.mesh_engine import (
     RoutesChanged,
     SendControl,
 )
-from services.router.routing.address_text import LOCAL, MOBILE, ROUTER, parse, strip
+from services.router.routing.address_text import LOCAL, MOBILE, ROUTER, canonical, parse, strip
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
+from services.router.routing.brokers.link_routes import LinkRoutes
 from services.router.routing.configuration import BALANCED, CLOSEST, MULTICAST
 from services.router.routing.connection import RouterConnection
 from services.router.routing.neighbours.control_links import CONTROL, ControlIn, ControlOut, has_capability, termini
@@ -55,6 +56,17 @@ _STATED: Final = {
 }
 
 
+_ROUTE_CLASSES: Final = {"C": ("in", True), "D": ("out", True), "E": ("in", False), "F": ("out", False)}
+"""Classes of link routes: the direction of the client's link, and whether the key has a prefix or a pattern."""
+
+
+def _route_key(direction: str, matched: str) -> str:
+    """Return the key of a link route, as Dispatch announces it."""
+    name = matched.removesuffix("/#")
+    prefix = name != matched and not set(name) & {"*", "#"}
+    return ("C" if direction == "in" else "D") + name if prefix else ("E" if direction == "in" else "F") + matched
+
+
 class NeighbourConnection:
     """A connection to another router. It counts as open once both of its control links are. `outs`: links on which
     messages go, by priority."""
@@ -75,7 +87,9 @@ class NeighbourConnection:
 class Network:
     """`instance`: time of the router's start in whole seconds. `on_notice` gets what operators should know."""
 
-    def __init__(self, router_id: str, clock: Clock, instance: int, addresses: Addresses) -> None:
+    def __init__(
+        self, router_id: str, clock: Clock, instance: int, addresses: Addresses, link_routes: LinkRoutes
+    ) -> None:
         self.engine = MeshEngine(router_id, instance, clock.time(), secrets.randbelow(1 << 30))
         self.on_notice: Callable[[MeshEvent, str, str], None] = lambda event, router, text: None
         self.remotes: dict[str, dict[str, Treatment | None]] = {}
@@ -83,6 +97,8 @@ class Network:
         self._own = router_id
         self._clock = clock
         self._addresses = addresses
+        self._link_routes = link_routes
+        self._routes: set[str] = set()
         self._links: dict[int, NeighbourConnection] = {}
         self._hops: dict[str, dict[int, Hop]] = {}
         """Key of an address → its destinations by the number of the connection."""
@@ -116,11 +132,13 @@ class Network:
             self._do(self.engine.link_closed(connection.identity, self._clock.time()))
             self._sync_all()
 
-    def attach(self, connection: RouterConnection, link: Link) -> None:
-        """Answer the attach of another router. Raises AmqpError."""
+    def attach(self, connection: RouterConnection, link: Link) -> bool:
+        """Answer the attach of another router. Return False for a link that it passes on. Raises AmqpError."""
         links = self._links.get(connection.identity)
-        if links is None or not (has_capability(link, CONTROL) or has_capability(link, DATA)):
+        if links is None or (links.control_in is None and not has_capability(link, CONTROL)):
             raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
+        if not (has_capability(link, CONTROL) or has_capability(link, DATA)):
+            return False
         if has_capability(link, CONTROL):
             if connection.dir == "out" or (links.control_in if isinstance(link, Receiver) else links.control_out):
                 raise AmqpError(NOT_ALLOWED, "this connection has its control links")
@@ -141,6 +159,7 @@ class Network:
                 self._sync_all()
         else:
             raise AmqpError(NOT_ALLOWED, "this connection has its data links")
+        return True
 
     def _control(self, links: NeighbourConnection, link: Link) -> None:
         connection = links.connection
@@ -236,6 +255,8 @@ class Network:
         for address in list(self._addresses.by_key.values()):
             address.on_change = self._changed
             self._changed(address)
+        self._link_routes.on_change = self._soon
+        self._soon()
 
     def _changed(self, address: RoutedAddress) -> None:
         """Announce an address that has receivers here, or withdraw it. Consumers of a queue are not announced where a
@@ -253,14 +274,24 @@ class Network:
             else:
                 self._announced[key] = treatment
                 self.engine.add_address(key, treatment)
-            if not self._due:
-                self._due = True
-                self._clock.call_soon(self._announce)
+            self._soon()
         if key in self.remotes:
             self._sync(address, self.remotes[key])
 
+    def _soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._clock.call_soon(self._announce)
+
     def _announce(self) -> None:
+        """Announce what has changed: addresses, and link routes with a container here."""
         self._due = False
+        routes = {_route_key(*each) for each in self._link_routes.active()}
+        for key in routes - self._routes:
+            self.engine.add_address(key, Treatment.LINK_BALANCED)
+        for key in self._routes - routes:
+            self.engine.remove_address(key)
+        self._routes = routes
         self._do(self.engine.tick(self._clock.time()))
 
     # Receivers elsewhere
@@ -274,6 +305,8 @@ class Network:
 
     def _sync_key(self, key: str) -> None:
         """Bring the destinations of an address in line with the routers that have receivers."""
+        if key[0] in _ROUTE_CLASSES:
+            self._sync_route(key)
         if key[0] != MOBILE or not key[1:2].isdigit():
             return
         routers = self.remotes.get(key, {})
@@ -321,6 +354,20 @@ class Network:
         if not hops:
             del self._hops[address.key]
         self._onward.clear()
+
+    def _sync_route(self, key: str) -> None:
+        """Let attaches go to the nearest routers with a container of a link route."""
+        direction, prefix = _ROUTE_CLASSES[key[0]]
+        try:
+            matched = canonical(f"{key[1:]}/#" if prefix else key[1:])
+        except ValueError:
+            return
+        topology = self.engine.topology
+        costs = {each: topology.costs[each] for each in self.remotes.get(key, ()) if each in topology.costs}
+        least = min(costs.values(), default=0)
+        numbers = {self.engine.next_link(router) for router, cost in costs.items() if cost == least}
+        found = [self._links[number] for number in numbers if number is not None and number in self._links]
+        self._link_routes.set_remote(direction, matched, [links.connection for links in found])
 
     # Nodes of other routers
 
