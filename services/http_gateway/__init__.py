@@ -1,4 +1,4 @@
-"""HTTP gateway: clients of HTTP/1.1 and HTTP/2 send messages to addresses.
+"""HTTP gateway: clients of HTTP/1.1 and HTTP/2 send messages to addresses, and take them.
 
 wire    connections of clients: bytes to requests and back
 api     requests: rights, meaning on AMQP

@@ -20,7 +20,9 @@ from enmasse.process.settings import host_port
 from enmasse.tracing import setup as tracing
 from services.http_gateway import metrics
 from services.http_gateway.api.http_clients import HttpClients
+from services.http_gateway.api.locked_deliveries import Locks
 from services.http_gateway.api.posting import Posting
+from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.requests_of_clients import HttpRequests
 from services.http_gateway.api.space_lanes import SpaceLanes
 from services.http_gateway.http_door import HttpDoor, HttpPortError
@@ -56,9 +58,9 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
         traces=traces,
     )
     clients.bridge = bridge
-    door = HttpDoor(
-        HttpRequests(clients, Posting(clients, settings.max_body, settings.max_memory)), settings.max_connections
-    )
+    posting = Posting(clients, settings.max_body, settings.max_memory)
+    receiving = Receiving(clients, Locks(settings.name))
+    door = HttpDoor(HttpRequests(clients, posting, receiving), settings.max_connections)
 
     def families() -> Iterator[Metric]:
         yield from metrics.families(door, bridge, counters)

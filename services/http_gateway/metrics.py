@@ -39,6 +39,10 @@ def families(door: HttpDoor, bridge: Bridge[SpaceLanes], counters: Counters) -> 
         "Messages from clients, by the status of their outcome.",
         [({"status": str(status)}, count) for status, count in sorted(requests.posting.answered.items())],
     )
+    locks = requests.receiving.locks
+    yield gauge("http_locked_messages", "Messages that clients have and have not settled.", single(len(locks.tokens)))
+    ended = [({"outcome": outcome}, count) for outcome, count in sorted(locks.ended.items())]
+    yield counter("http_deliveries_total", "Messages to clients, by what became of them.", ended)
     yield gauge("http_kept_bytes", "Bytes of bodies without an outcome.", single(requests.posting.kept))
     yield gauge(
         "http_waiting_messages",

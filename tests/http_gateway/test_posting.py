@@ -120,6 +120,7 @@ def test_many_messages_have_an_outcome_each(found: Running) -> None:
 def test_the_document_names_what_is_there(found: Running) -> None:
     document = found.ask("GET", "/v1/openapi.json").json
     assert set(document["paths"]["/v1/{address}/messages"]) == {"parameters", "post"}
+    assert set(document["paths"]["/v1/{address}/deliveries/{token}"]) == {"parameters", "delete", "post", "put"}
 
 
 def test_pages_of_other_sites_send_nothing(found: Running) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -43,6 +43,22 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 ALICE = basic("alice", PASSWORD)
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def request(suite: Suite, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+    try:
+        connection.request(method, path, body, ALICE if headers is None else headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
 
 
 def ask(suite: Suite, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
@@ -131,6 +147,63 @@ def test_a_key_is_stored_once_for_its_user(suite: Suite) -> None:
     test()
 
 
+NEXT = "/v1/jobs/messages/next"
+
+
+def test_a_message_is_locked_until_it_has_an_outcome(suite: Suite) -> None:
+    headers = {**ALICE, "Content-Type": "text/x", "Enmasse-Subject": "s", "Idempotency-Key": "locked"}
+    assert ask(suite, "/v1/jobs/messages", b"one", headers)[0] == 201
+    first = request(suite, "POST", NEXT)
+    assert (first.status, first.body) == (200, b"one")
+    assert (first.headers["content-type"], first.headers["enmasse-subject"]) == ("text/x", "s")
+    assert "locked" not in str(first.headers)
+    assert request(suite, "POST", NEXT).status == 204, "it is locked"
+    place = first.headers["location"]
+    assert request(suite, "PUT", place).status == 204
+    assert request(suite, "POST", place, b'{"outcome": "eaten"}').status == 400
+    assert request(suite, "POST", place, b'{"outcome": "modified"}').status == 204
+    assert request(suite, "DELETE", place).status == 410
+    again = request(suite, "POST", NEXT + "?wait=60&count=5")
+    assert again.status == 200, again
+    (line,) = map(json.loads, again.body.splitlines())
+    assert (line["body"], line["delivery_count"], line["properties"]) == ("one", 1, {})
+    assert request(suite, "DELETE", line["location"]).status == 204
+    assert request(suite, "POST", NEXT).status == 204
+    assert request(suite, "DELETE", line["location"]).status == 410
+
+
+def test_a_lock_that_is_not_renewed_is_lost(suite: Suite) -> None:
+    assert ask(suite, "/v1/jobs/messages", b"one", ALICE)[0] == 201
+    place = request(suite, "POST", NEXT + "?lock=1").headers["location"]
+    again = request(suite, "POST", NEXT + "?wait=60")
+    assert (again.body, again.headers["enmasse-delivery-count"]) == (b"one", "1")
+    assert request(suite, "DELETE", place).status == 410
+    assert request(suite, "DELETE", again.headers["location"].replace("jobs", "events")).status == 410
+    assert request(suite, "DELETE", "/v1/jobs/deliveries/http_gateway-9.x").status == 421
+    assert request(suite, "DELETE", again.headers["location"]).status == 204
+
+
+def test_requests_for_messages_that_are_not_possible(suite: Suite) -> None:
+    assert request(suite, "POST", "/v1/myqueue/messages/next").status == 403
+    assert request(suite, "POST", "/v1/events/messages/next").status == 400
+    assert request(suite, "POST", NEXT + "?wait=x").status == 400
+    assert request(suite, "POST", NEXT + "?count=0").status == 400
+    assert request(suite, "POST", NEXT, headers={}).status == 401
+
+
+def test_a_message_whose_reader_has_left_goes_to_the_next(suite: Suite) -> None:
+    """The reader leaves while it waits: the message that comes then is not lost in a lock."""
+    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+    connection.request("POST", NEXT + "?wait=60&lock=3600", headers=ALICE)
+    waiting = request(suite, "POST", NEXT)
+    assert waiting.status == 204
+    connection.close()
+    assert ask(suite, "/v1/jobs/messages", b"left", ALICE)[0] == 201
+    again = request(suite, "POST", NEXT + "?wait=60")
+    assert again.body == b"left"
+    assert request(suite, "DELETE", again.headers["location"]).status == 204
+
+
 MESSAGES, POSTERS = 10_000, 8
 
 
@@ -186,3 +259,43 @@ def test_nothing_acknowledged_is_lost_when_a_process_is_killed(suite: Suite, kin
         assert {number: n for number, n in found.items() if n > 1} == {}
 
     test()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["http_gateway", "router", "broker"])
+def test_a_message_that_was_accepted_does_not_come_again_when_a_process_is_killed(suite: Suite, kind: str) -> None:
+    """Readers delete what they have. 204 is final; any other answer may mean either."""
+    total = 1000
+    settled, unsure = Counter[str](), Counter[str]()
+    for begin in range(0, total, 500):
+        batch = b"\n".join(b'{"body": "%d"}' % n for n in range(begin, begin + 500))
+        assert request(suite, "POST", "/v1/jobs/messages?batch", batch).status == 200
+
+    def read() -> None:
+        while len(settled) + len(unsure.keys() - settled.keys()) < total:
+            try:
+                got = request(suite, "POST", NEXT + "?wait=1&count=20")
+            except (OSError, HTTPException):
+                continue
+            for line in map(json.loads, got.body.splitlines() if got.status == 200 else ()):
+                try:
+                    done = request(suite, "DELETE", line["location"]).status == 204
+                except (OSError, HTTPException):
+                    done = False
+                (settled if done else unsure)[line["body"]] += 1
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for killed_at in (200, 600):
+        wait_for(lambda: len(settled) >= killed_at, "messages", moves=lambda: len(settled))
+        suite.kill(suite.component(kind, "jobs" if kind == "broker" else ""))
+    for reader in readers:
+        reader.join(DEADLINE)
+    suite.wait_ready()
+    while (got := request(suite, "POST", NEXT + "?wait=2&count=100")).status == 200:
+        for line in map(json.loads, got.body.splitlines()):
+            assert request(suite, "DELETE", line["location"]).status == 204
+            settled[line["body"]] += 1
+    assert max(settled.values()) == 1, "accepted once, by one reader"
+    assert {str(n) for n in range(total)} == settled.keys() | unsure.keys()

@@ -1,11 +1,15 @@
-"""Requests of clients: rights, meaning on AMQP, and answers (docs/http.md).
+"""Requests of clients (docs/http.md).
 
-header_mapping              headers as fields of a message, and back; the table of the documentation; pure
-request_paths               addresses and resources of paths; pure
-http_problems               errors of requests as answers
-space_lanes                 state of an address space: routes and lanes
-http_clients                logins, rights, limits and rates of clients
-posting                     messages from clients
-http_openapi                the description of all of this
-requests_of_clients         from a request to what answers it
+Rights, meaning on AMQP, and answers:
+
+    header_mapping              headers as fields of a message, and back; the table of the documentation; pure
+    request_paths               addresses and resources of paths; pure
+    http_problems               errors of requests as answers
+    space_lanes                 state of an address space: routes and lanes
+    http_clients                logins, rights, limits and rates of clients
+    posting                     messages from clients
+    locked_deliveries           messages that clients have and have not settled
+    receiving                   messages to clients, and their outcomes
+    http_openapi                the description of all of this
+    requests_of_clients         from a request to what answers it
 """

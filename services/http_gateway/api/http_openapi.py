@@ -73,12 +73,50 @@ def document() -> bytes:
             _504={"description": "the outcome is unknown: send it again, with the same key", "content": problem},
         ),
     }
+    numbers = {"wait": "seconds to wait", "count": "messages, as lines of JSON", "lock": "seconds of the lock"}
+    take = {
+        "operationId": "next",
+        "summary": "Take messages and lock them",
+        "parameters": [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "integer"}}
+            for name, text in numbers.items()
+        ],
+        "responses": answers(
+            _200={"description": "a message; `Location` is the path of its delivery", "content": _BYTES},
+            _204={"description": "there is no message"},
+            _422={"description": "its properties are too large for headers: use `count`", "content": problem},
+        ),
+    }
+    names = {"enum": ["released", "modified", "rejected", "accepted"]}
+    outcome = {"application/json": {"schema": {"type": "object", "properties": {"outcome": names}}}}
+
+    def settle(name: str, text: str) -> dict[str, Any]:
+        return {
+            "operationId": name,
+            "summary": text,
+            "responses": answers(
+                _204={"description": "done: the broker has settled it, or the lock is renewed"},
+                _410={"description": "the lock was lost", "content": problem},
+                _421={"description": "another gateway has the delivery", "content": problem},
+                _504={"description": "the outcome is unknown", "content": problem},
+            ),
+        }
+
     address = {"name": "address", "in": "path", "required": True, "schema": {"type": "string"}}
     found = {
         "openapi": "3.1.0",
         "info": {"title": "EnMasse HTTP gateway", "version": __version__, "license": {"name": "Apache-2.0"}},
         "security": [{}, {"basic": []}, {"bearer": []}],
-        "paths": {"/v1/{address}/messages": {"parameters": [address], "post": post}},
+        "paths": {
+            "/v1/{address}/messages": {"parameters": [address], "post": post},
+            "/v1/{address}/messages/next": {"parameters": [address], "post": take},
+            "/v1/{address}/deliveries/{token}": {
+                "parameters": [address, {**address, "name": "token"}],
+                "delete": settle("accept", "Accept the message"),
+                "post": settle("settle", "State another outcome") | {"requestBody": {"content": outcome}},
+                "put": settle("renew", "Renew the lock"),
+            },
+        },
         "components": {
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},

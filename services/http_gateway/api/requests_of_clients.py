@@ -12,30 +12,35 @@ from services.http_gateway.api.http_clients import HttpClients, Visitors
 from services.http_gateway.api.http_openapi import document
 from services.http_gateway.api.http_problems import Answered
 from services.http_gateway.api.posting import Posting
+from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.request_paths import Resource, parsed
 from services.http_gateway.wire.http_exchange import ClientGone, Headers, HttpExchange
 
 log = logs.get(part="http")
 
-METHODS: Final = {"messages": ("POST",), "openapi": ("GET", "HEAD")}
+METHODS: Final = {
+    "messages": ("POST",),
+    "messages/next": ("POST",),
+    "deliveries": ("DELETE", "POST", "PUT"),
+    "openapi": ("GET", "HEAD"),
+}
 """Resource → methods."""
 NOT_BUILT: Final = {
-    "messages/next": "messages are not received over HTTP yet: use AMQP or MQTT",
-    "deliveries": "messages are not received over HTTP yet: use AMQP or MQTT",
     "events": "there are no Server-Sent Events yet: use AMQP or MQTT",
     "requests": "requests with a reply are not there yet: use AMQP or MQTT",
 }
 _SENT: Final = ", ".join(("authorization", "prefer", IDEMPOTENCY, PROPERTIES, *(each.header for each in TABLE)))
-_SHOWN: Final = ", ".join(("location", "retry-after", PROPERTIES, *(each.header for each in TABLE)))
+_SHOWN: Final = ", ".join(("location", "retry-after", "enmasse-lock", PROPERTIES, *(each.header for each in TABLE)))
 _AGE: Final = "600"
 
 
 class HttpRequests:
     """Answers requests of clients."""
 
-    def __init__(self, clients: HttpClients, posting: Posting) -> None:
+    def __init__(self, clients: HttpClients, posting: Posting, receiving: Receiving) -> None:
         self.clients = clients
         self.posting = posting
+        self.receiving = receiving
         self.stopping = False
         self.statuses: dict[int, int] = {}
         """Status → answers."""
@@ -84,7 +89,12 @@ class HttpRequests:
             return
         visitors: Visitors = exchange.state
         client = await visitors.of(exchange)
-        await self.posting.post(exchange, client, resource)
+        if resource.kind == "messages/next":
+            await self.receiving.next(exchange, client, resource)
+        elif resource.kind == "deliveries":
+            await self.receiving.outcome(exchange, client, resource)
+        else:
+            await self.posting.post(exchange, client, resource)
 
     async def _options(self, exchange: _Seen, resource: Resource) -> None:
         methods = ", ".join((*METHODS.get(resource.kind, ()), "OPTIONS"))
@@ -116,6 +126,10 @@ class _Seen:
     @property
     def gone(self) -> bool:
         return self._inner.gone
+
+    @property
+    def leaving(self) -> bool:
+        return self._inner.leaving
 
     async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
         self.status = status

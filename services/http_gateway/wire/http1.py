@@ -77,6 +77,9 @@ class Http1:
         elif not self._exchange.whole:
             self.lost()
             self._wire.close()
+        else:
+            self._exchange.leaving = True
+            self._exchange.keep = False
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -179,6 +182,7 @@ class Exchange1:
         self.keep = True
         self.answered = False
         self.gone = False
+        self.leaving = False
         self.wants = False
         """The API waits for the body."""
         self.whole = head.length == 0
@@ -214,7 +218,7 @@ class Exchange1:
 
     def leave(self) -> None:
         """The client has left."""
-        self.gone = True
+        self.gone = self.leaving = True
         self._come.set()
 
     def more(self) -> None:

@@ -218,6 +218,7 @@ class Exchange2:
         self.head = head
         self.stream = stream
         self.gone = False
+        self.leaving = False
         self.room = asyncio.Event()
         self._owner = owner
         self._pieces: list[bytes] = []
@@ -261,7 +262,7 @@ class Exchange2:
 
     def leave(self) -> None:
         """The client has left, or wants no answer."""
-        self.gone = True
+        self.gone = self.leaving = True
         self._come.set()
         self.room.set()
 

@@ -114,6 +114,10 @@ class HttpExchange(Protocol):
     def gone(self) -> bool:
         """True once the client has left."""
 
+    @property
+    def leaving(self) -> bool:
+        """True once the client sends nothing more: it has probably left, but may still read."""
+
     def trust(self) -> None:
         """The client has logged in: it may cost more from now on."""
 
