@@ -12,7 +12,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.control import ControlError
 from enmasse.identity.authors import Author
 from enmasse.identity.space_plans import EndingSpaces, SpacePlans
-from enmasse.model.feeds import ReachedSpace
+from enmasse.model.feeds import PermissionChanges, ReachedSpace
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.stores import Change
 from services.mqtt_lwt import keeper as keepers
@@ -41,16 +41,16 @@ class Wills:
         failures: list[Exception] = []
         self.book, records = WillBook(5), Records(cast(Any, Store()))
         publisher = WillPublisher(self.book, records, without_users(), failures.append)
-        self.plans = SpacePlans()
-        self._keeper = Keeper(
-            self.book, records, publisher, failures.append, asyncio.get_running_loop(), self.plans, EndingSpaces()
+        self.plans, self.ending = SpacePlans(), EndingSpaces()
+        self.keeper = Keeper(
+            self.book, records, publisher, failures.append, asyncio.get_running_loop(), self.plans, self.ending
         )
         self._number = 0
 
     def put(self, author: Author, key: str, size: int = 1) -> None:
         message = Message(body=b"x" * size)
         request = Request("will", f"client:{key}", "a", 1, 0, message, author)
-        self._keeper.request(request, 1, lambda: None)
+        self.keeper.request(request, 1, lambda: None)
 
     def fill(self, author: Author, size: int = 1) -> int:
         """Put wills until one is refused; return how many were taken."""
@@ -65,7 +65,7 @@ class Wills:
             taken += 1
 
     def clear(self, key: str) -> None:
-        self._keeper.request(Request("will-clear", f"client:{key}"), 1, lambda: None)
+        self.keeper.request(Request("will-clear", f"client:{key}"), 1, lambda: None)
 
 
 ALICE, ELSEWHERE, BOB = Author("alice"), Author("alice", space="other"), Author("bob")
@@ -108,6 +108,27 @@ async def test_a_space_has_as_many_wills_as_its_plan_states() -> None:
     wills.put(ELSEWHERE, "first")  # a smaller plan drops nothing, nor does it refuse what takes the place of another
     assert (wills.book.number.of_space("other"), wills.fill(ELSEWHERE)) == (9, 0)
     assert wills.book.number.of_spaces == {"other": 9, "third": 30}
+
+
+@asyncio_test
+async def test_the_wills_of_a_removed_space_are_removed_and_no_more_accepted() -> None:
+    wills = Wills()
+    for author in (ALICE, ELSEWHERE, Author("alice", space="third")):
+        wills.put(author, f"of {author.space}")
+    turned = wills.book.lose("client:of other", 1, 0)
+    wills.put(ELSEWHERE, "second of other")
+    wills.ending.take(PermissionChanges(spaces={"third": ReachedSpace()}, ending={"other": "1"}))
+    wills.keeper.end_spaces()
+    await asyncio.sleep(0)
+    assert wills.book.number.of_spaces == {"other": 1, "third": 1} and wills.keeper.ended() == {}
+    wills.book.remove(*turned.due)  # as its publisher does, because no address takes it
+    assert wills.keeper.ended() == {"other": "1"}
+    with pytest.raises(ControlError, match="the address space of the client was removed"):
+        wills.put(ELSEWHERE, "late")
+    wills.ending.take(PermissionChanges(spaces={"third": ReachedSpace()}, ending={"other": "2"}))
+    assert wills.keeper.ended() == {}, "another removal of the name"
+    wills.ending.take(PermissionChanges(spaces={"third": ReachedSpace(), "other": ReachedSpace()}))
+    wills.put(ELSEWHERE, "of the new space")
 
 
 @asyncio_test

@@ -213,6 +213,8 @@ class FakeConfigserv:
         """Whether all is bound that must be, for an address and the broker that is prepared for it."""
         self.used: dict[str, int] = {}
         """What was reported of limits of address spaces: `NAME/SPACE` → used."""
+        self.ended: dict[str, str] = {}
+        """The removals of address spaces that were reported to be over."""
         self._subscribers: dict[str, list[ControlSender]] = {}
         self._sent: dict[ControlSender, dict[str, Any]] = {}
         """Followers of changes → the content that they have by their last message."""
@@ -313,6 +315,7 @@ class FakeConfigserv:
             self.used.update({key: use[0] for key, use in body["uses"].items()})
             for key in body["removed"]:
                 self.used.pop(key)
+            self.ended = body.get("ended", {})
             delivery.accept()
             return
         if target == "placements":

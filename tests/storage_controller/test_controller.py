@@ -581,3 +581,21 @@ def test_something_of_the_same_name_in_the_way_is_told_and_left_alone(play: Play
         await world.ready("q", "t", "other", "mine")
 
     play(scenario)
+
+
+def test_a_removed_space_has_ended_when_no_broker_has_anything_of_it(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.configserv.addresses({"!!one/q": queue(), "!!one/t": topic(), "q": queue()})
+        await world.ready("!!one/q", "!!one/t", "q")
+        await world.send("disk-0", "!!one/q", 1)
+        await world.holds("!!one/q", 1)
+        addresses = {"schema": 1, "addresses": {"q": queue()}, "forced": []}
+        world.configserv.publish("addresses", {**addresses, "ending": {"one": "7", "two": "8"}})
+        await until(lambda: world.configserv.ended == {"two": "8"})
+        assert await world.take("disk-0", "!!one/q", 1) == ["m0"]
+        await until(lambda: world.configserv.ended == {"one": "7", "two": "8"})
+        assert world.placements().keys() == {"q"}
+        world.configserv.publish("addresses", addresses)
+        await until(lambda: world.configserv.ended == {})
+
+    play(scenario)
