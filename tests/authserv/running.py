@@ -25,20 +25,20 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.handshake import SASL_HEADER
 from enmasse.amqp.sasl.layer import ClientMechanism, SaslClient
 from enmasse.identity.processes.credentials import peers_at
-from enmasse.identity.proofs.passwords import hashed
 from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
 from enmasse.process.settings import host_port
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
+from tests.kit.hashes import hashes
 from tests.kit.waiting import DEADLINE
 
 
 def user(password: str, *, random: bool = True, **more: Any) -> User:
     """Return a user with this password, which is generated, or a chosen one."""
-    hashes = hashed(password, random=random)
-    return User(password=hashes.password, scram=hashes.scram, **more)
+    found = hashes(password, random=random)
+    return User(password=found.password, scram=found.scram, **more)
 
 
 class Running:

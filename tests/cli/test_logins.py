@@ -16,18 +16,18 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link
 from enmasse.amqp.sasl.layer import TEMPORARY, SaslServer, anonymous, plain
 from enmasse.identity.processes.scram import scram
-from enmasse.identity.proofs.passwords import hashed
 from tests.amqp.server_kit import Store, start
 from tests.authserv.running import Running, user
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import enmasse, free_offset
+from tests.kit.hashes import hashes
 from tests.kit.mosquitto import run_mosquitto
 from tests.kit.running import Listening, server
 
 SECRET = "s3cret/of@alice"
 IN_URL = "alice:s3cret%2Fof%40alice"
 ALICE = {"alice": SECRET}
-VERIFIERS = hashed(SECRET, random=True).scram
+VERIFIERS = hashes(SECRET).scram
 SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 

@@ -15,8 +15,9 @@ from enmasse.model.feeds import granted
 from enmasse.model.merged import Unreadable
 from enmasse.model.users import User
 from tests.configserv.running import Client, Configserv
+from tests.kit.hashes import hashes
 
-HASHES = hashed("right", random=True)
+HASHES = hashes("right")
 
 
 def applied(users: Any, last: AppliedState | None = None) -> Applied:

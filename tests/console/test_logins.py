@@ -23,13 +23,13 @@ from proton.utils import BlockingConnection, LinkDetached
 from enmasse.cli.contexts.api_problems import Lost
 from enmasse.cli.contexts.contexts import Context
 from enmasse.cli.contexts.remoteconsole import RemoteConsole
-from enmasse.identity.proofs.passwords import hashed
 from enmasse.testing import Suite, running
 from tests.authserv.published import AUDIENCE, CLIENT, Published
 from tests.cli.running import enmasse
 from tests.console import walking
 from tests.console.client import Client, Reply, of
 from tests.console.walking import PASSWORD, QUEUE, TOPIC, WORD
+from tests.kit.hashes import hashes
 from tests.kit.processes import COMMAND, Process, start
 from tests.kit.waiting import DEADLINE, wait_for
 
@@ -43,8 +43,8 @@ def allow(*operations: str, on: str) -> dict[str, Any]:
 
 
 def user(*permissions: dict[str, Any], **more: Any) -> dict[str, Any]:
-    hashes = hashed(PASSWORD)
-    secret = msgspec.to_builtins({"password": hashes.password, "scram": hashes.scram})
+    found = hashes(PASSWORD, random=False)
+    secret = msgspec.to_builtins({"password": found.password, "scram": found.scram})
     return {**secret, "permissions": permissions, **more}
 
 

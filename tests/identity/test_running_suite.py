@@ -25,11 +25,11 @@ from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.processes.credentials import Credential, read_credential
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.identity.processes.roles import TABLE, Listener, Role
-from enmasse.identity.proofs.passwords import hashed
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running, wait_for
 from tests.authserv.running import ask_engine
 from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal
+from tests.kit.hashes import hashes
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE
 
@@ -44,7 +44,7 @@ ABSENT = {Role.SUPERVISOR}
 """Roles without a credential file here: the supervisor's is in its memory."""
 USERS = {
     "anonymous": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]},
-    "alice": {"password": hashed("right", random=True).password},
+    "alice": {"password": hashes("right").password},
 }
 """With users there is an authentication service."""
 GUESS = Credential("", Role.OPERATOR, "a guess")

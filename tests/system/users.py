@@ -14,9 +14,9 @@ import msgspec
 from proton import ProtonException
 from proton.utils import LinkDetached
 
-from enmasse.identity.proofs.passwords import hashed
 from enmasse.mqtt import reasons
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.hashes import hashes
 from tests.system.amqp_users import proton
 from tests.system.mqtt_users import Device
 
@@ -34,14 +34,10 @@ def deny(*addresses: str, operations: Sequence[str] = ("send", "recv")) -> dict[
     return {"deny": list(operations), "addresses": list(addresses)}
 
 
-@functools.cache
-def _hash_of(password: str) -> dict[str, Any]:
-    found = hashed(password, random=True)
-    return {"password": found.password, "scram": msgspec.to_builtins(found.scram)}  # bytes become base64
-
-
 def entry(password: str, *permissions: dict[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    return {**_hash_of(password), "groups": list(groups), "permissions": list(permissions)}
+    found = hashes(password)
+    secret = {"password": found.password, "scram": msgspec.to_builtins(found.scram)}  # bytes become base64
+    return {**secret, "groups": list(groups), "permissions": list(permissions)}
 
 
 def write_users(suite: Suite, entries: dict[str, Any]) -> str:
