@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,14 @@ ADDRESSES = {
     "of-stored": {"type": "queue", "flavor": "stored"},
 }
 TYPES = {"topic": {"type": "topic", "flavor": "first"}, "queue": {"type": "queue", "flavor": "stored"}}
-EDITS = 4
+EDITS = 2
+RATE = 40
+"""Messages a second of the AMQP publisher, and about as many of each MQTT one."""
+PAUSE = 0.25
+"""Seconds between two questions for the addresses of a subscription by `$subctrl`."""
+SHARED_SOON = [pytest.param(False, id="of one", marks=pytest.mark.slow), pytest.param(True, id="shared")]
+ONE_SOON = [pytest.param(False, id="of one"), pytest.param(True, id="shared", marks=pytest.mark.slow)]
+"""Durable subscriptions of one client and shared ones: `make test` has one in each test, `make test-slow` the other."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +108,7 @@ class Sensor:
         return len(self._texts)
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL):
+        while not self._stop.wait(1 / RATE):
             if self.settle() >= MOST:
                 continue
             text = f"{self.name} {self.sent}"
@@ -166,7 +173,7 @@ class Controlled(threading.Thread):
     def _receive(self, control: Control) -> None:
         """Receive until the end. Raises LinkDetached: a queue is gone, or the routers do not know the way to it yet."""
         receivers: dict[str, Any] = {}
-        while not self._ended.wait(INTERVAL):
+        while not self._ended.wait(PAUSE):
             for address in control.ask("list"):
                 if address not in receivers:
                     receivers[address] = control.connection.create_receiver(address, credit=MOST)
@@ -214,7 +221,7 @@ class Load:
             device.subscribe(f"{TOPIC}/#", 2)
         self.away.close()
         self.sensors = [Sensor(suite, f"qos{qos}", qos) for qos in (1, 2)]
-        self.producer = Producer(suite.url, to, rate=100)
+        self.producer = Producer(suite.url, to, rate=RATE)
         self.producer.start()
         for sensor in self.sensors:
             sensor.start()
@@ -296,7 +303,14 @@ def edit(suite: Suite, flavor: str) -> None:
 
 def wait_moved(suite: Suite, flavor: str) -> None:
     suite.wait_ready()
-    wait_for("the move", lambda: carrier(suite, TOPIC)["name"].startswith(flavor))
+    _wait_move(suite, lambda: carrier(suite, TOPIC)["name"].startswith(flavor))
+
+
+def _wait_move(suite: Suite, moved: Callable[[], bool]) -> None:
+    try:
+        wait_for("the move", moved)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {find(suite, TOPIC)}") from None
 
 
 def other(suite: Suite) -> str:
@@ -314,7 +328,12 @@ def test_moves_lose_nothing_that_was_acknowledged(suite: Suite, load: Load) -> N
 
 
 @pytest.mark.parametrize(
-    "victims", [[], ["storage_controller"], ["configserv"], ["subserv"], ["storage_controller", "configserv", "ragent"]]
+    "victims",
+    [
+        *(pytest.param(victims, marks=pytest.mark.slow) for victims in ([], ["storage_controller"], ["configserv"])),
+        ["subserv"],
+        ["storage_controller", "configserv", "ragent"],
+    ],
 )
 def test_nothing_moves_before_the_subscription_service_has_bound(suite: Suite, load: Load, victims: list[str]) -> None:
     """Whoever is killed while the new broker is prepared."""
@@ -393,12 +412,18 @@ def flavored(suite: Suite, name: str, **parameters: object) -> Iterator[None]:
 def wait_elsewhere(suite: Suite, before: str) -> str:
     """Wait until the topic is on another broker. Return its name."""
     suite.wait_ready()
-    wait_for("the move", lambda: carrier(suite, TOPIC)["name"] != before)
+    _wait_move(suite, lambda: carrier(suite, TOPIC)["name"] != before)
     name: str = carrier(suite, TOPIC)["name"]
     return name
 
 
-@pytest.mark.parametrize("parameters", [{"BROKERS": 2}, {"DEDICATED": True}], ids=["BROKERS", "DEDICATED"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        pytest.param({"BROKERS": 2}, id="BROKERS", marks=pytest.mark.slow),
+        pytest.param({"DEDICATED": True}, id="DEDICATED"),
+    ],
+)
 def test_an_edit_of_the_flavor_that_moves_the_topic_loses_nothing(
     suite: Suite, load: Load, parameters: dict[str, object]
 ) -> None:
@@ -436,7 +461,7 @@ def all_from(load: Load, first: int, *consumers: Consumer) -> None:
     wait_for("everything", lambda: set().union(*(each.seen for each in consumers)) >= expected, PATIENCE)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+@pytest.mark.parametrize("shared", SHARED_SOON)
 def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
     suite: Suite, load: Load, shared: bool
 ) -> None:
@@ -454,7 +479,7 @@ def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
     load.all_came()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+@pytest.mark.parametrize("shared", ONE_SOON)
 def test_a_pool_that_grows_and_shrinks_under_a_durable_subscription_loses_nothing(
     suite: Suite, load: Load, shared: bool
 ) -> None:
@@ -479,7 +504,7 @@ def test_a_pool_that_grows_and_shrinks_under_a_durable_subscription_loses_nothin
     load.all_came()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+@pytest.mark.parametrize("shared", SHARED_SOON)
 def test_an_address_that_is_removed_and_comes_back_has_its_durable_subscriptions(
     suite: Suite, load: Load, shared: bool
 ) -> None:
@@ -535,7 +560,7 @@ def test_a_broker_that_starts_with_an_empty_folder_gives_nothing_that_is_taken_f
         each.drop()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
+@pytest.mark.parametrize("shared", ONE_SOON)
 def test_a_durable_subscription_of_the_last_moment_of_a_move_misses_nothing(
     suite: Suite, load: Load, shared: bool
 ) -> None:
