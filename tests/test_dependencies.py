@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -39,10 +41,20 @@ def declared(*extras: str) -> set[str]:
     return {normalized(found[0]) for line in lines if (found := re.match(r"[\w.-]+", line))}
 
 
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield statements and those inside them. Expressions, which are most of a tree, have no imports."""
+    for each in body:
+        yield each
+        for inside in ("body", "orelse", "finalbody", "handlers", "cases"):
+            if isinstance(found := getattr(each, inside, None), list):
+                yield from statements(found)
+
+
+@functools.cache
 def imported(file: Path) -> set[str]:
     """Return the top-level packages that a file imports, without those of Python and of this repository."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in statements(ast.parse(file.read_text()).body):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:

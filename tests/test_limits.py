@@ -24,15 +24,21 @@ def _is_time(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value >= SHORT
 
 
+def _name(function: ast.AST) -> str:
+    """Return the last name of what is called."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
 def _pauses(node: ast.Call) -> Iterator[ast.AST]:
-    name = ast.unparse(node.func).rpartition(".")[2]
-    if name == "sleep" and node.args and ast.unparse(node.args[0]) != "0":
+    if _name(node.func) == "sleep" and node.args and ast.unparse(node.args[0]) != "0":
         yield node.args[0]
 
 
 def _limits(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.Call) and ast.unparse(node.func) != "pytest.mark.timeout":
-        name = ast.unparse(node.func).rpartition(".")[2]
+    if isinstance(node, ast.Call):
+        name = _name(node.func)
+        if name == "timeout" and ast.unparse(node.func) == "pytest.mark.timeout":
+            return
         found = [each.value for each in node.keywords if each.arg in KEYWORDS]
         if name in ("wait_for", "until"):
             found += node.args[1:]
