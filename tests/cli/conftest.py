@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import enmasse
+from tests.cli.running import configured, enmasse
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +27,4 @@ def config(written: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def empty_config(tmp_path: Path) -> Path:
     """A configuration folder without an address or a flavor."""
-    folder = tmp_path / "config"
-    folder.mkdir()
-    for name in ("addresses.json", "flavors.json"):
-        (folder / name).write_text("{}")
-    return folder
+    return configured(tmp_path)

@@ -80,6 +80,15 @@ def on_a_terminal(
     return shown.decode().replace("\r\n", "\n")
 
 
+def configured(folder: Path) -> Path:
+    """Return a new configuration in this folder, without an address or a flavor."""
+    config = folder / "config"
+    config.mkdir()
+    for name in ("addresses.json", "flavors.json"):
+        (config / name).write_text("{}")
+    return config
+
+
 class Up:
     """A running `enmasse up`. Use it as a context manager: nothing is left behind."""
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from enmasse.identity.processes.credentials import Peers, read_credential
 from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE, secret_file
 from enmasse.identity.processes.roles import Peer, Role
-from tests.cli.running import Up, address, alive, enmasse, order_before, wait_for
+from tests.cli.running import Up, address, alive, configured, enmasse, order_before, wait_for
 from tests.kit.waiting import DEADLINE
 
 FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]
@@ -26,6 +27,23 @@ FIXED = ["configserv", "ragent", "storage_controller", "console", "router-0"]
 
 def start(config: Path, tmp_path: Path) -> Up:
     return Up(config, tmp_path / "data", fake=True)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A suite for tests that leave it as it was."""
+    folder = tmp_path_factory.mktemp("shared")
+    with start(configured(folder), folder) as up:
+        up.feed(address("a"))
+        yield up.until_ready()
+
+
+@pytest.fixture
+def standing(shared: Up) -> Up:
+    """The shared suite: ready, and nothing is told on its stderr."""
+    wait_for(lambda: shared.status()["ready"])
+    shared.errors.clear()
+    return shared
 
 
 def test_ready_line_once_after_components_and_addresses(empty_config: Path, tmp_path: Path) -> None:
@@ -75,19 +93,16 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, empty_config: Path, tmp_path: Path) -> None:
-    with start(empty_config, tmp_path) as up:
-        up.feed(address("a"))
-        up.until_ready()
-        before = up.component(name)
-        os.kill(before["pid"], signal.SIGKILL)
-        wait_for(lambda: not alive(before["pid"]))
-        after = up.component(name)
-        assert not after["ready"] or after["pid"] != before["pid"]
-        wait_for(lambda: up.status()["ready"])
-        after = up.component(name)
-        assert after["restarts"] == 1 and after["pid"] != before["pid"] and after["since"] > before["since"]
-        up.reports(f"{name}: killed by SIGKILL; starting again")
+def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, standing: Up) -> None:
+    before = standing.component(name)
+    os.kill(before["pid"], signal.SIGKILL)
+    wait_for(lambda: not alive(before["pid"]))
+    after = standing.component(name)
+    assert not after["ready"] or after["pid"] != before["pid"]
+    wait_for(lambda: standing.status()["ready"])
+    after = standing.component(name)
+    assert after["restarts"] == 1 and after["pid"] != before["pid"] and after["since"] > before["since"]
+    standing.reports(f"{name}: killed by SIGKILL; starting again")
 
 
 def test_files_deleted_by_hand_are_made_again(empty_config: Path, tmp_path: Path) -> None:
@@ -192,15 +207,11 @@ def ready_fact(up: Up, **expected: object) -> dict[str, Any]:
         ("router-0", {}, "belongs to another process"),
     ],
 )
-def test_a_wish_that_is_none_starts_nothing(
-    name: str, changes: dict[str, object], reason: str, empty_config: Path, tmp_path: Path
-) -> None:
-    with start(empty_config, tmp_path) as up:
-        up.feed()
-        up.until_ready()
-        up.wish(name, **changes)
-        up.reports(reason)
-        assert sorted(up.pids()) == sorted(FIXED)
+def test_a_wish_that_is_none_starts_nothing(name: str, changes: dict[str, object], reason: str, standing: Up) -> None:
+    standing.wish(name, **changes)
+    standing.reports(reason)
+    assert sorted(standing.pids()) == sorted(FIXED)
+    (standing.data / "desired" / f"{name}.json").unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -367,41 +378,35 @@ def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
         assert up.http("/api/force", {"addresses": ["\ud800"]})[0] == 400
 
 
-def test_what_http_clients_do_wrong_is_not_told_on_stderr(empty_config: Path, tmp_path: Path) -> None:
-    with start(empty_config, tmp_path) as up:
-        up.feed()
-        up.until_ready()
-        wrong = {b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n": b"431", b"nonsense\r\n\r\n": b"400"}
-        for request, status in wrong.items():
-            with socket.create_connection(("127.0.0.1", 8079 + up.offset), 60) as client:
-                client.sendall(request)
-                assert client.recv(12) == b"HTTP/1.1 " + status
-        with socket.create_connection(("127.0.0.1", 8079 + up.offset), 60) as client:
-            client.sendall(
-                b"POST /api/force HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"
-            )
-            assert client.recv(12) == b"HTTP/1.1 100"
-        wait_for(lambda: up.http("/healthz")[0] == 200)
-        assert not [line for line in up.errors if "Traceback" in line or "Error" in line], up.errors
+def test_what_http_clients_do_wrong_is_not_told_on_stderr(standing: Up) -> None:
+    wrong = {b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n": b"431", b"nonsense\r\n\r\n": b"400"}
+    for request, status in wrong.items():
+        with socket.create_connection(("127.0.0.1", 8079 + standing.offset), 60) as client:
+            client.sendall(request)
+            assert client.recv(12) == b"HTTP/1.1 " + status
+    with socket.create_connection(("127.0.0.1", 8079 + standing.offset), 60) as client:
+        client.sendall(
+            b"POST /api/force HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+        )
+        assert client.recv(12) == b"HTTP/1.1 100"
+    wait_for(lambda: standing.http("/healthz")[0] == 200)
+    assert not [line for line in standing.errors if "Traceback" in line or "Error" in line], standing.errors
 
 
-def test_web_pages_cannot_order_or_read_anything(empty_config: Path, tmp_path: Path) -> None:
-    with start(empty_config, tmp_path) as up:
-        up.feed()
-        up.until_ready()
-        port = 8079 + up.offset
-        order = {"service": "router", "count": 1}
-        assert up.http("/api/scale", order, Host=f"evil.example:{port}")[0] == 403
-        assert up.http("/api/status", Host="evil.example")[0] == 403
-        assert up.http("/api/scale", order, Content_Type="text/plain")[0] == 415
-        assert up.http("/api/scale", order, Origin="http://evil.example")[0] == 403
-        assert up.http("/api/scale", order, Origin="null")[0] == 403
-        for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
-            assert up.http("/api/scale", order, Host=host)[0] == 200
-        assert up.http("/api/scale", order, Origin=f"http://localhost:{port}")[0] == 200
-        assert up.http("/api/scale", method="OPTIONS", Origin="http://evil.example")[0] == 403
-        assert up.http("/api/scale", "x" * 2_000_000)[0] == 413
+def test_web_pages_cannot_order_or_read_anything(standing: Up) -> None:
+    port = 8079 + standing.offset
+    order = {"service": "router", "count": 1}
+    assert standing.http("/api/scale", order, Host=f"evil.example:{port}")[0] == 403
+    assert standing.http("/api/status", Host="evil.example")[0] == 403
+    assert standing.http("/api/scale", order, Content_Type="text/plain")[0] == 415
+    assert standing.http("/api/scale", order, Origin="http://evil.example")[0] == 403
+    assert standing.http("/api/scale", order, Origin="null")[0] == 403
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert standing.http("/api/scale", order, Host=host)[0] == 200
+    assert standing.http("/api/scale", order, Origin=f"http://localhost:{port}")[0] == 200
+    assert standing.http("/api/scale", method="OPTIONS", Origin="http://evil.example")[0] == 403
+    assert standing.http("/api/scale", "x" * 2_000_000)[0] == 413
 
 
 def test_only_who_has_the_operators_secret_reads_and_orders(empty_config: Path, tmp_path: Path) -> None:
