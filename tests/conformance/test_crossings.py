@@ -25,7 +25,16 @@ QOS = (0, 1, 2)
 TYPES = {"queue": "orders", "topic": "news", "default topic": "", "anycast": "direct", "multicast": "all"}
 SECONDS = DEADLINE
 each_driver = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
-each_type = pytest.mark.parametrize("kind", list(TYPES))
+
+
+def crossed(*diagonals: int) -> pytest.MarkDecorator:
+    """Return the cells of a test: in `make test` each client and each type for each diagonal, and over the tests of
+    this file each pair of them; all in `make test-slow`."""
+    cells = []
+    for (row, driver), (column, kind) in itertools.product(enumerate(DRIVERS), enumerate(TYPES)):
+        late = (row + column) % len(TYPES) not in diagonals
+        cells.append(pytest.param(driver, kind, id=f"{driver.name}-{kind}", marks=(pytest.mark.slow,) if late else ()))
+    return pytest.mark.parametrize(("driver", "kind"), cells)
 
 
 class Topic(ReceiverOption):
@@ -53,8 +62,7 @@ def amqp(suite: Suite) -> Iterator[BlockingConnection]:
         connection.close()
 
 
-@each_type
-@each_driver
+@crossed(0, 1)
 def test_from_mqtt_to_amqp(running_suite: Suite, unique: Name, driver: Driver, kind: str) -> None:
     """Accepted and delivered with its QoS; a retained message is refused where nothing could retain it."""
     seen: dict[tuple[int, bool], Any] = {}
@@ -86,8 +94,7 @@ def test_from_mqtt_to_amqp(running_suite: Suite, unique: Name, driver: Driver, k
     assert seen == wanted
 
 
-@each_type
-@each_driver
+@crossed(2)
 def test_from_amqp_to_mqtt(running_suite: Suite, unique: Name, driver: Driver, kind: str) -> None:
     """With the lower of the granted QoS and 1 (durable) or 0, to clean and kept sessions."""
     seen, wanted = {}, {}
@@ -127,8 +134,7 @@ def ended(driver: Driver, suite: Suite, client: str, topic: str, kept: bool) -> 
             pass
 
 
-@each_type
-@each_driver
+@crossed(3)
 def test_from_mqtt_to_mqtt(running_suite: Suite, unique: Name, driver: Driver, kind: str) -> None:
     """With the lower QoS; RETAIN only on what a later subscriber gets."""
     port = running_suite.mqtt_port
@@ -169,8 +175,7 @@ def test_retained_over_mqtt_and_amqp(running_suite: Suite, unique: Name, driver:
     driver.publish(port, topic, b"", 1, True)
 
 
-@each_type
-@each_driver
+@crossed(4)
 def test_to_a_client_that_is_away(running_suite: Suite, unique: Name, driver: Driver, kind: str) -> None:
     """Topics collect for its session, a queue keeps its messages itself; anycast refuses, multicast forgets them."""
     port = running_suite.mqtt_port

@@ -211,12 +211,17 @@ def browser() -> Iterator[Browser]:
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("zzone-admin@zzone", "zzone"),
-        ("zztwo-viewer@zztwo", "zztwo"),
         ("zzone-user@zzone", "zzone"),
-        ("zzdefault-viewer", "default"),
-        ("zzdefault-admin", "zztwo"),
-        ("anonymous", ""),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("zzone-admin@zzone", "zzone"),
+                ("zztwo-viewer@zztwo", "zztwo"),
+                ("zzdefault-viewer", "default"),
+                ("zzdefault-admin", "zztwo"),
+                ("anonymous", ""),
+            )
+        ),
     ],
 )
 def test_the_page_shows_nothing_of_another_space(

@@ -69,8 +69,15 @@ def test_a_receiver_that_settles_in_a_second_step_is_sent_what_it_asks_for_up_to
 @pytest.mark.parametrize(
     "stuck", [(FIRST,), (SECOND,), (SECOND, FIRST), (SECOND,) * 6, (FIRST,) * 17, (FIRST,) * 30, (FIRST, SECOND) * 10]
 )
-@pytest.mark.parametrize("mode", [FIRST, SECOND])
-@pytest.mark.parametrize("last", [True, False], ids=["last", "first"])
+@pytest.mark.parametrize(
+    ("last", "mode"),
+    [
+        pytest.param(True, FIRST, id="last-0"),
+        pytest.param(False, SECOND, id="first-1"),
+        pytest.param(True, SECOND, id="last-1", marks=pytest.mark.slow),
+        pytest.param(False, FIRST, id="first-0", marks=pytest.mark.slow),
+    ],
+)
 def test_receivers_that_settle_nothing_hold_their_windows_and_another_one_continues(
     stuck: tuple[int, ...], mode: int, last: bool
 ) -> None:

@@ -255,8 +255,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 @pytest.mark.parametrize(
     ("kind", "receivers"),
     [
-        ("queue", 1),
         ("topic", 2),
+        pytest.param("queue", 1, marks=pytest.mark.slow),
         pytest.param("queue", 2, marks=pytest.mark.slow),
         pytest.param("topic", 1, marks=pytest.mark.slow),
     ],

@@ -24,6 +24,8 @@ from tests.kit.waiting import DEADLINE
 from tests.system import amqp_users
 from tests.system.mqtt_of_spaces import ALL, LISTENERS, PASSWORD, PORTS, Device, suite_with_spaces, user
 
+each_space = pytest.mark.parametrize("space", ["default", "one", pytest.param("two", marks=pytest.mark.slow)])
+"""A test is of the space in which something happens. `one` and `two` are alike; messages are counted in all three."""
 _numbers = itertools.count()
 
 
@@ -95,7 +97,7 @@ def test_wildcards_cover_the_own_space_alone(suite: Suite, filter: str, name: st
             assert [one for one in receiver.until("end") if name in one[0]] == [(topic, f"of {space}")]
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 def test_members_of_equal_groups_share_in_their_space(suite: Suite, space: str, name: str) -> None:
     topic = f"news/{name}"
     with everywhere(suite, "first") as first, everywhere(suite, "second") as second, everywhere(suite, "s") as senders:
@@ -120,7 +122,7 @@ def test_members_of_equal_groups_share_in_their_space(suite: Suite, space: str, 
         assert sorted(int(one.payload) for one in found) == list(range(20))
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 def test_retained_messages_of_equal_topics(suite: Suite, space: str, name: str) -> None:
     topic = f"news/{name}"
 
@@ -141,7 +143,7 @@ def test_retained_messages_of_equal_topics(suite: Suite, space: str, name: str) 
         retained({each: [] if each == space else [f"of {each}"] for each in ALL})
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 @pytest.mark.parametrize(("address", "retain"), [("news", False), ("news", True), ("jobs", False)])
 def test_wills_of_equal_clients(suite: Suite, space: str, retain: bool, address: str, name: str) -> None:
     topic = f"{address}/{name}"
@@ -159,7 +161,7 @@ def test_wills_of_equal_clients(suite: Suite, space: str, retain: bool, address:
             only(space, senders, late, topic, ["last"])
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 @pytest.mark.parametrize("qos", [1, 2])
 def test_sessions_of_equal_clients_are_taken_up_again(suite: Suite, space: str, qos: int, name: str) -> None:
     topic = f"news/{name}"
@@ -173,7 +175,7 @@ def test_sessions_of_equal_clients_are_taken_up_again(suite: Suite, space: str, 
             only(space, senders, clients, topic, ["x"], qos)
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 def test_a_client_is_taken_over_in_its_space_alone(suite: Suite, space: str, name: str) -> None:
     with everywhere(suite, name) as clients, Device(suite, space, name) as other:
         assert clients[space].gone.wait(DEADLINE)
@@ -185,7 +187,7 @@ def test_a_client_is_taken_over_in_its_space_alone(suite: Suite, space: str, nam
         other.subscribe(f"news/{name}")
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 @pytest.mark.parametrize("address", ["news", "jobs"])
 def test_response_topics_are_names_of_the_space(suite: Suite, space: str, address: str, name: str) -> None:
     request, response = f"news/{name}", f"{address}/{name}/reply"
@@ -232,7 +234,7 @@ def test_clients_of_mosquitto(suite: Suite, name: str) -> None:
         assert found.stdout.split() == [space]
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 def test_wills_and_subscriptions_of_amqp_clients(suite: Suite, space: str, name: str) -> None:
     """`$lwt` and `$subctrl` look up names in the space of their user; equal container-ids, link names and ids."""
     topic = f"news/{name}"
@@ -370,7 +372,7 @@ def scraped(suite: Suite, process: str) -> list[Metric]:
         return metrics.parse(answer.read())
 
 
-@pytest.mark.parametrize("space", ALL)
+@each_space
 @pytest.mark.parametrize("way", ["mqtts", "wss"])
 def test_the_host_that_a_client_names_by_tls_is_its_space(suite: Suite, way: str, space: str) -> None:
     port = {"mqtts": 8883, "wss": 8084}[way] + suite.offset
