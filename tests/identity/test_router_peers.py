@@ -39,6 +39,8 @@ NODES = ("$subctrl", "$mqtt/control", "$mqtt/sessions", "$mqtt/wills", "$lwt", "
 CASES = list(itertools.product(INNER, Role))
 ADDRESSES = ("orders", "orders/new", *NODES)
 MANAGEMENT = ("$management", "amqp:/$management", "/$management", "_local/$management", "_topo/0/r1/$management")
+ELSEWHERE = "_topo/0/r2/$management"
+"""Of another router of a mesh."""
 SPELLINGS = ("$mqtt.sessions", "/$mqtt/sessions/", "//$mqtt/sessions", "amqp:/$mqtt/sessions", "amqp://h/$mqtt/wills")
 
 
@@ -117,6 +119,8 @@ async def test_a_role_may_do_exactly_what_the_table_lists(
         for address in MANAGEMENT:
             assert await attach_refused(c, address, send=True) is not access.manage, address
             assert await message_refused(c, address) is not access.manage, address
+        assert await attach_refused(c, ELSEWHERE, send=True) is not access.manage
+        assert await message_refused(c, ELSEWHERE) is not access.manage
 
 
 @pytest.mark.parametrize(("listener", "role"), CASES)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from enmasse.identity.processes.roles import Role
+from tests.identity.kit import Suite
 from tests.router.harness import CONNECTOR, LISTENER, PREFIX, RouterProcess, free_port, wait_for
 from tests.router.mesh.network import Routers
 
@@ -78,6 +82,34 @@ def test_a_client_opens_no_links_between_routers(routers: Routers) -> None:
         management.close()
     finally:
         other.stop()
+
+
+@pytest.mark.parametrize("role", [Role.ROUTER, Role.GATEWAY, None])
+def test_a_router_proves_that_it_is_one(tmp_path: Path, role: Role | None) -> None:
+    """By the credential of a router. That of another process, or none, does not do."""
+    suite, port = Suite(tmp_path), free_port()
+    sasl = {"saslMechanisms": "SCRAM-SHA-256", "authenticatePeer": True, "access": "inter-router"}
+    mesh = ["listener", {"name": "mesh", "host": "127.0.0.1", "port": str(port), "role": "inter-router", **sasl}]
+    dial: dict[str, Any] = {"name": "b", "host": "127.0.0.1", "port": str(port), "role": "inter-router"}
+    settings = {}
+    if role is not None:
+        dial["saslMechanisms"] = "SCRAM-SHA-256"
+        settings["credential"] = str(suite.credential_file(role))
+    with ExitStack() as stack:
+        listening = RouterProcess([mesh], router_id="b", default="balanced", settings={"peers": str(suite.file)})
+        stack.callback(listening.stop)
+        dialling = RouterProcess([["connector", dial]], router_id="a", default="balanced", settings=settings)
+        stack.callback(dialling.stop)
+        management = listening.management()
+        stack.callback(management.close)
+        rows = partial(management.query, PREFIX + "router.node", "id")
+        if role is Role.ROUTER:
+            wait_for(lambda: {row["id"] for row in rows()} == {"a", "b"}, "they are neighbours")
+            return
+        other = dialling.management()
+        stack.callback(other.close)
+        wait_for(lambda: other.one(CONNECTOR, "b")["connectionStatus"] == "FAILED", "it is refused")
+        assert [row["id"] for row in rows()] == ["b"]
 
 
 @pytest.mark.parametrize(
