@@ -110,7 +110,7 @@ class Hub:
 
     def _share(self, wire: Wire) -> None:
         """This wire's share of the turn runs from now on."""
-        wire.until = self.turns.clock() + (_SHARE if wire.tenant is None else turns.SHARE)
+        wire.until = self.turns.clock() + _SHARE
         self._worked.append(wire)
         self.turns.soon()
 
@@ -235,7 +235,10 @@ class Wire(asyncio.Protocol):
             self.connection.hold(data)
             self._wait()
             return
-        begun = 0.0 if tenant is None else hub.turns.clock()
+        begun = 0.0
+        if tenant is not None:
+            begun = hub.turns.clock()
+            self.until = begun + turns.SHARE - tenant.used
         hub._reading = True
         try:
             self._receive(data)
@@ -328,9 +331,9 @@ class Wire(asyncio.Protocol):
         self._waiting = False
         if self.transport is None:
             return
-        self.until = 0.0
         tenant = self.tenant
         begun = 0.0 if tenant is None else self.hub.turns.clock()
+        self.until = 0.0 if tenant is None else begun + turns.SHARE
         self.hub._reading = True
         try:
             self.connection.proceed()
@@ -403,6 +406,7 @@ class Wire(asyncio.Protocol):
         self._state = self.connection.state
         if self._state == "open" and self.tenant is None and self.connection.tenant:
             self.tenant = self.hub.turns.own(self.connection.tenant)
+            self.connection.take_turns()
         self.tick(int(self.hub.loop.time() * 1000))
 
     def _drop(self, error: AmqpError) -> None:

@@ -34,7 +34,7 @@ from enmasse.amqp.idle import IdleTimes
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.linktable import LinkNames
 from enmasse.amqp.output import Output
-from enmasse.amqp.reader import Reader
+from enmasse.amqp.reader import SMALL_SLICE_BYTES, Reader
 from enmasse.amqp.sasl.handshake import Handshake
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.amqp.session import Session
@@ -306,6 +306,10 @@ class Connection:
             self._receive(data)
         finally:
             self._receiving = False
+
+    def take_turns(self) -> None:
+        """Ask `enough` after small slices from now on."""
+        self._reader.slice_bytes = SMALL_SLICE_BYTES
 
     def hold(self, data: bytes) -> None:
         """Keep what has been read for `proceed`."""

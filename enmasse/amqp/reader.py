@@ -50,6 +50,8 @@ SLICE_BYTES = 64 * 1024
 """Bytes of a slice of the input (up to half as many again at the end). After a slice, after SLICE_FRAMES frames that
 went by the tables, or after one that changed sessions or links, `read` returns, so that the caller can serve another
 connection."""
+SMALL_SLICE_BYTES = 8 * 1024
+"""Bytes of a slice on a connection whose owner shares turns with others (`Connection.take_turns`)."""
 SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
@@ -60,10 +62,11 @@ _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 class Reader:
     """Reads the frames of one peer, and remembers how it encodes the ends of its transfers and dispositions."""
 
-    __slots__ = ("_disposition_tails", "_max_frame_size", "_sessions", "_transfer_tails")
+    __slots__ = ("_disposition_tails", "_max_frame_size", "_sessions", "_transfer_tails", "slice_bytes")
 
     def __init__(self, max_frame_size: int, sessions: dict[int, Session]) -> None:
         """`sessions` by the peer's channel."""
+        self.slice_bytes = SLICE_BYTES
         self._max_frame_size = max_frame_size
         self._sessions = sessions
         self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
@@ -75,8 +78,9 @@ class Reader:
         Raises AmqpError(amqp:connection:framing-error).
         """
         end = len(data)
-        if end - pos > SLICE_BYTES + SLICE_BYTES // 2:  # a small rest goes with the last slice
-            end = min(end, pos + max(SLICE_BYTES, _SIZE(data, pos)[0]))
+        size = self.slice_bytes
+        if end - pos > size + size // 2:  # a small rest goes with the last slice
+            end = min(end, pos + max(size, _SIZE(data, pos)[0]))
         by_tables = SLICE_FRAMES
         max_size = self._max_frame_size
         sessions = self._sessions

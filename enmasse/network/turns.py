@@ -9,7 +9,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
-SHARE: Final = 0.001
+SHARE: Final = 0.0005
 """Seconds of work for the connections of one tenant, before others have a go."""
 LONG: Final = 0.005
 """Seconds of work for what waits, before the sockets are looked at again, while there are no tenants."""

@@ -34,6 +34,7 @@ from services.broker.core.connections import ConnectionInfo, Connections, Consum
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, SUBSCRIPTIONS
 from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.rotation import SHORT_TURN
 from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.subscription import identity, queue_name
 from services.broker.filter_conditions import Filters, long_selectors, stated
@@ -138,6 +139,9 @@ class BrokerConnection(Handler):
         client.octets = lambda: (c.bytes_in, c.bytes_out)
         if client.router:
             c.limits = INNER_LIMITS
+            c.tenant = _stated_space(opened.properties)
+            if c.tenant:  # the router has this connection for it
+                self.broker.turn = SHORT_TURN
         if wants_sole(opened) and any(
             other.container == client.container for other in self.clients.all.values() if other is not client
         ):
@@ -289,8 +293,8 @@ class BrokerConnection(Handler):
         """Return the beginning of the full names in the address space of the client behind a router."""
         if not self.client.router or link.remote_attach is None:
             return ""
-        space = (link.remote_attach.properties or {}).get(SPACE)
-        return space_prefix(space) if isinstance(space, str) and space_error(space) is None else ""
+        space = _stated_space(link.remote_attach.properties)
+        return space_prefix(space) if space else ""
 
     def _attach_producer(self, link: Receiver) -> None:
         target = link.remote_target
@@ -521,3 +525,9 @@ def _tenant(link: Sender) -> str:
     """Return the address space whose turns the work for an attach takes."""
     source = link.remote_source
     return space_of_queue(str(source.address or "") if source is not None else "")
+
+
+def _stated_space(properties: Any) -> str:
+    """Return the address space that a router states; empty: none."""
+    space = (properties or {}).get(SPACE)
+    return space if isinstance(space, str) and space_error(space) is None else ""

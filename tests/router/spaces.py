@@ -11,6 +11,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.message import Message
+from enmasse.amqp.termini import SPACE
 from enmasse.identity.login import SPACES
 from enmasse.identity.principal import Principal
 from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name
@@ -20,6 +21,7 @@ from services.router.routing.configuration import AddressConfig, AutoLinkConfig,
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
+from services.router.routing.space_connections import SpaceConnections
 from tests.broker.sansio import Core
 from tests.router.test_settlement import Wire
 from tests.router.world import Clock
@@ -102,23 +104,56 @@ class Client(Handler):
         self.errors[link] = error
 
 
-class World:
-    """A router with a broker. `spaces` have the addresses NAMES each; `knows_spaces`: the broker does."""
+class Dialled:
+    """A connection of the router to the broker."""
 
-    def __init__(self, *spaces: str, knows_spaces: bool = True) -> None:
+    def __init__(self, world: World, space: str) -> None:
+        self.record = world.connect(space)
+        self.stopped = False
+        world.dialled[space] = self
+
+    @property
+    def links(self) -> int:
+        return len(self.record.links)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.record.amqp.close()
+
+
+class World:
+    """A router with a broker. `spaces` have the addresses NAMES each; `knows_spaces`: the broker does; `apart`: the
+    router has further connections to it by space."""
+
+    def __init__(self, *spaces: str, knows_spaces: bool = True, apart: bool = False) -> None:
         self.wires: list[Wire] = []
         self.clock = Clock()
         self.router = Router("r", self.clock, default="unavailable")
         self.core = Core()
         self.numbers = count()
         self._identities = count(1)
-        offered = ("ANONYMOUS-RELAY", *((SPACES,) if knows_spaces else ()))
+        self.offered = ("ANONYMOUS-RELAY", *((SPACES,) if knows_spaces else ()))
+        self.dialled: dict[str, Dialled] = {}
+        """The connections to the broker, by the space that they were opened for."""
+        self.spaces = SpaceConnections(lambda space: Dialled(self, space), self.clock) if apart else None
+        Dialled(self, DEFAULT_SPACE)
+        for space in spaces:
+            self._configure(space)
+        self.run()
+
+    def tenant_at_broker(self, space: str) -> str:
+        """Return with whose connections the broker counts the one that was opened for a space."""
+        far = self.dialled[space].record.amqp
+        return next(wire.near.tenant for wire in self.wires if wire.far is far)
+
+    def connect(self, space: str) -> RouterConnection:
+        """Return the router's end of a connection to the broker, as a connector makes it for a space."""
         handler = BrokerConnection(
             self.core.broker, Connections(), "1:1", manage=lambda *_: None, followers=set(),
             later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
         )  # fmt: skip
         near = Connection(
-            handler, container_id="b", is_client=True, offered_capabilities=offered,
+            handler, container_id="b", is_client=True, offered_capabilities=self.offered,
         )  # fmt: skip
         handler.connection = near
         handler.client.router = True
@@ -126,12 +161,13 @@ class World:
         kind = "route-container"
         record = RouterConnection(self.router, name=None, role=kind, direction="in", host="1:1", capacity=250)
         far = Connection(RouterHandler(self.router), container_id="r", is_client=False)
+        if space != DEFAULT_SPACE:
+            far.open_fields.properties = {SPACE: space}
+        record.spaces, record.carried = self.spaces, space
         far.context, record.amqp = record, far
         near.open()
         self.wires.append(Wire(near, far))
-        for space in spaces:
-            self._configure(space)
-        self.run()
+        return record
 
     def _configure(self, space: str) -> None:
         queue, news, cast, multi, dead = (full_name(space, LocalName(name)) for name in (*NAMES, "dead"))

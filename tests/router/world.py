@@ -21,6 +21,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
 
     def time(self) -> float:
         return self.now
@@ -29,7 +30,8 @@ class Clock:
         self.soon.append(what)
 
     def call_later(self, delay: float, what: Callable[[], None]) -> None:
-        """Looks are made by the test."""
+        """Keep it: looks are made by the test, which may call these."""
+        self.later.append(what)
 
     def run(self) -> None:
         while self.soon:

@@ -39,6 +39,7 @@ from services.broker.core.publishing.dead_letters import DeadLetters
 from services.broker.core.publishing.duplicates import DuplicateIds
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
 from services.broker.core.queues.queue import Queue
+from services.broker.core.queues.rotation import TURN
 from services.broker.core.queues.stalls import Stalls, Standing
 from services.broker.core.queues.timers import Timers
 from services.broker.core.recovery import recover
@@ -112,6 +113,8 @@ class Broker:
         self.unknown: set[int] = set()  # ids of queues whose definitions are damaged
         self.share: Share = endless
         """Set by the owner: begins the share of a turn that work for one client may take."""
+        self.turn = TURN
+        """Messages that a queue sends in one go."""
         self._pending: InTurn[Queue] = InTurn()
         self._postponed: set[Queue] = set()  # of these, those that are still to be dispatched
         self._woken = False  # `on_pending` was called, and `run_pending` not yet

@@ -11,6 +11,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.sasl.layer import AnonymousClient, ClientMechanism, ExternalClient, PlainClient, SaslClient
 from enmasse.identity.processes.credentials import read_credential
 from enmasse.identity.processes.scram import ScramClient, of_process
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.network.tls import protection
@@ -19,14 +20,28 @@ from services.router.network import hosts, tls
 from services.router.network.maker import ConnectionMaker
 from services.router.network.port_settings import EDGE, SCRAM, ConnectorConfig
 from services.router.network.secrets import password
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import ROUTE_CONTAINER, RouterConnection
+from services.router.routing.space_connections import SpaceConnections
 
 
 class Connector:
     """Dials until it is stopped; `status` is CONNECTING, SUCCESS or FAILED, `message` gives the details."""
 
-    def __init__(self, maker: ConnectionMaker, config: ConnectorConfig) -> None:
+    def __init__(
+        self,
+        maker: ConnectionMaker,
+        config: ConnectorConfig,
+        first: Connector | None = None,
+        space: str = DEFAULT_SPACE,
+    ) -> None:
+        """`first`: this is a further connection of that connector, for an address space."""
         self.config = config
+        self._space = space
+        self._spaces: SpaceConnections | None = None
+        if first is not None:
+            self._spaces = first._spaces
+        elif config.role == ROUTE_CONTAINER:
+            self._spaces = SpaceConnections(self._further, maker.router.clock)
         self.status = "CONNECTING"
         self.message: str | None = None
         self._maker = maker
@@ -41,8 +56,20 @@ class Connector:
             return
         self._task = runner.spawn(self._run(), f"connector {self.config.name}")
 
+    def _further(self, space: str) -> Connector:
+        further = Connector(self._maker, self.config, self, space)
+        further.start()
+        return further
+
+    @property
+    def links(self) -> int:
+        """Return the number of links on the connection."""
+        return 0 if self._record is None else len(self._record.links)
+
     def stop(self) -> None:
-        """Stop dialling and close the connection."""
+        """Stop dialling and close the connection, and the further ones."""
+        if self._spaces is not None and self._space == DEFAULT_SPACE:
+            self._spaces.close()
         if self._task is not None:
             self._task.cancel()
         if self._record is not None and not self._record.closed:
@@ -61,6 +88,7 @@ class Connector:
         """Connect; the yielded event is set when the connection has ended. Raises OSError, ValueError."""
         opened, lost = asyncio.Event(), asyncio.Event()
         record = self._maker.record(self.config, self._to)
+        record.spaces, record.carried = self._spaces, self._space
 
         def on_opened() -> None:
             self._opened(record)

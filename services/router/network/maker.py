@@ -11,9 +11,10 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import INNER_LIMITS, Limits
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
+from enmasse.amqp.termini import SPACE
 from enmasse.identity.processes.credentials import Peers
 from enmasse.identity.processes.relayed_client import ConnectedClient
-from enmasse.model.names import RELAYS_TO_TOPICS
+from enmasse.model.names import DEFAULT_SPACE, RELAYS_TO_TOPICS
 from services.router import PRODUCT, SIMULATES
 from services.router.network.delegation import LoginQueue
 from services.router.network.port_settings import (
@@ -115,7 +116,12 @@ class ConnectionMaker:
 
     def dialled(self, record: RouterConnection, config: ConnectorConfig, sasl: SaslClient) -> Connection:
         """Return the engine's connection for a socket that a connector is about to open."""
-        return self._make(record, config, sasl, self._properties(record, config), _limits(config, own=True))
+        properties = self._properties(record, config)
+        if record.carried != DEFAULT_SPACE:
+            properties[SPACE] = record.carried
+        connection = self._make(record, config, sasl, properties, _limits(config, own=True))
+        connection.tenant = properties.get(SPACE, "")
+        return connection
 
     def _properties(self, record: RouterConnection, config: EndpointConfig) -> dict[str, Any]:
         own = {"product": PRODUCT, "version": SIMULATES, "qd.conn-id": record.identity}

@@ -209,7 +209,7 @@ class Attaches:
         """Pass on a dynamic terminus for a temporary queue or topic to a broker. Return False if no broker is
         configured."""
         kind = termini.temporary_kind(terminus)
-        broker = None if kind is None else self.router.broker_for_temporary(kind)
+        broker = None if kind is None else self.router.broker_for_temporary(kind, connection.space)
         if broker is None:
             return False
         self._pass_on(connection, link, broker, "")
@@ -227,7 +227,7 @@ class Attaches:
 
     def _recover(self, connection: RouterConnection, link: Link) -> None:
         """Handle a null source, which looks up a durable subscription by the link's name: ask each broker in turn."""
-        left = self.router.brokers()
+        left = self.router.brokers(connection.space)
         if not left:
             raise AmqpError(NOT_FOUND, f"there is no subscription {link.name}: no broker is connected")
         passing_on = self.router.passing_on

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from enmasse.model.names import space_of
 from services.router.routing.address_text import canonical
 
 MULTICAST = "multicast"
@@ -98,6 +99,11 @@ class LinkRouteConfig:
         object.__setattr__(self, "matched", _canonical(self.prefix, self.pattern))
         _check_container(self.connection, self.container_id)
 
+    @property
+    def space(self) -> str:
+        """Return the address space of what it covers."""
+        return space_of(self.matched)
+
     def external(self, address: str) -> str:
         """Return the container's name for the address."""
         if self.del_prefix and address.startswith(self.del_prefix):
@@ -130,6 +136,11 @@ class AutoLinkConfig:
         if not 0 <= (self.phase or 0) <= MAX_PHASE:
             raise ValueError("autoLink phase must be between 0 and 9")
         _check_container(self.connection, self.container_id)
+
+    @property
+    def space(self) -> str:
+        """Return the address space of the address."""
+        return space_of(self.address)
 
     @property
     def node(self) -> str:

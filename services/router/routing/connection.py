@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
@@ -18,9 +18,10 @@ from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import SPACE, space_error, space_prefix, states_space
+from enmasse.model.names import DEFAULT_SPACE, SPACE, space_error, space_prefix, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
+from services.router.routing.space_connections import SpaceConnections
 
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
@@ -270,6 +271,9 @@ class RouterConnection:
         self.relay: Callable[[], None] | None = None  # takes the client that its Open states
         self.rights: Rights | None = None  # None: no restrictions
         self.amqp: Connection
+        self.spaces: SpaceConnections | None = None
+        """The connections to this broker by address space, if the router dials it; `carried`: which of them it is."""
+        self.carried = DEFAULT_SPACE
         self.abort: Callable[[], None] | None = None  # closes the socket
         self.on_opened: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
@@ -407,6 +411,16 @@ class RouterConnection:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: MQTT clients receive from it through a gateway")
+
+    @property
+    def offered(self) -> Collection[str]:
+        """Return the capabilities that the peer offers."""
+        opened = self.amqp.remote_open
+        return (opened.offered_capabilities or ()) if opened is not None else ()
+
+    def carries(self, space: str) -> bool:
+        """Return whether links to addresses of a space use this one of the connections to the broker."""
+        return self.spaces is None or self.spaces.of(space) == self.carried
 
     def may_serve(self, pattern: str) -> bool:
         """Return True if links of others, to addresses that match, may be passed on to this container."""

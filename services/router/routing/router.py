@@ -168,16 +168,23 @@ class Router(RouterCore):
 
     # Brokers
 
-    def brokers(self) -> list[RouterConnection]:
-        """Return the connections to route containers that auto-links, or link routes of addresses, use."""
+    def brokers(self, space: str) -> list[RouterConnection]:
+        """Return the connection to each route container that auto-links, or link routes of addresses, use: of several
+        by address space that of this one."""
+        groups: dict[object, list[RouterConnection]] = {}
+        for c in self.containers.all():
+            if c.usable:
+                groups.setdefault(c.spaces or c, []).append(c)
         return [
-            c for c in self.containers.all() if c.usable and (self.auto_links.use(c) or self.link_routes.to_broker(c))
+            next((c for c in group if c.carries(space)), group[0])
+            for group in groups.values()
+            if any(self.auto_links.use(c) or self.link_routes.to_broker(c) for c in group)
         ]
 
-    def broker_for_temporary(self, kind: str) -> RouterConnection | None:
-        """Return the broker for a new temporary queue or topic, in turn; None if no broker is configured. Raises
-        AmqpError if none is connected."""
-        connected = self.brokers()
+    def broker_for_temporary(self, kind: str, space: str) -> RouterConnection | None:
+        """Return the broker for a new temporary queue or topic of an address space, in turn; None if no broker is
+        configured. Raises AmqpError if none is connected."""
+        connected = self.brokers(space)
         if connected:
             self._turn += 1
             return connected[self._turn % len(connected)]

@@ -199,7 +199,7 @@ class Dispatcher(Generic[C]):
         order = self._order
         ready = order.ready
         active = self.turns.active
-        left = TURN
+        left = self._broker.turn
         left_bytes = _TURN_BYTES
         while active and (ready or order.advance()):
             consumer = active[0]

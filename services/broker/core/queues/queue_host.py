@@ -44,6 +44,7 @@ class QueueHost(ContentsHost, Protocol[Q]):
 
     jobs: Jobs
     share: Share
+    turn: int
 
     @property
     def now(self) -> int:

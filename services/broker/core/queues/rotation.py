@@ -7,6 +7,7 @@ from collections import deque
 from services.broker.core.queues.consumer import Consumer
 
 TURN = 500  # messages sent, or looked at in search of a match, in one go; then other queues have their turn
+SHORT_TURN = 100  # messages sent, once there are address spaces
 
 
 class Rotation:

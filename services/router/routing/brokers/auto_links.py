@@ -62,6 +62,7 @@ class AutoLinks:
         self.by_identity[config.identity] = auto_link
         self._addresses.for_auto_link(config).pins += 1
         self._index.add(auto_link, config.container_id, config.connection)
+        self._containers.want(config)
         for connection in self._containers.find(config.container_id, config.connection):
             self._activate(auto_link, connection)
         return auto_link
@@ -73,6 +74,7 @@ class AutoLinks:
         del self.by_identity[config.identity]
         auto_link.deleted = True
         self._index.remove(auto_link, config.container_id, config.connection)
+        self._containers.unwant(config)
         for connection, live in auto_link.live.items():
             self._on[connection].pop(auto_link, None)
             live.end()
@@ -98,7 +100,7 @@ class AutoLinks:
 
     def _activate(self, auto_link: AutoLink, connection: RouterConnection) -> None:
         config = auto_link.config
-        if not connection.may_serve(config.address):
+        if not connection.may_serve(config.address) or not connection.carries(config.space):
             return
         live = LiveAutoLink(config, connection, lambda: self._addresses.for_auto_link(config))
         auto_link.live[connection] = live

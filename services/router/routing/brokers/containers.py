@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from enmasse.identity.login import SPACES
+from enmasse.model.names import DEFAULT_SPACE
+from services.router.routing.configuration import AutoLinkConfig, LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 
 T = TypeVar("T")
@@ -16,9 +20,14 @@ class Containers:
     def __init__(self) -> None:
         self._by_id: dict[str, list[RouterConnection]] = {}
         self._by_name: dict[str, list[RouterConnection]] = {}
+        self._spaces: dict[tuple[str | None, str | None], Counter[str]] = {}  # of what is configured for each
 
     def add(self, connection: RouterConnection) -> None:
         """Add an open connection to a route container."""
+        if connection.spaces is not None and connection.carried == DEFAULT_SPACE:
+            keys = (connection.container, None), (None, connection.name)
+            wanted = [space for key in keys for space in self._spaces.get(key, ())]
+            connection.spaces.open(SPACES in connection.offered, wanted)
         self._by_id.setdefault(connection.container, []).append(connection)
         if connection.name:
             self._by_name.setdefault(connection.name, []).append(connection)
@@ -36,6 +45,29 @@ class Containers:
         if container_id:
             return self._by_id.get(container_id, ())
         return self._by_name.get(name or "", ())
+
+    def want(self, config: AutoLinkConfig | LinkRouteConfig) -> None:
+        """Have connections to this container for the address space of an auto-link or link route."""
+        key = config.container_id or None, config.connection or None
+        spaces = self._spaces.setdefault(key, Counter())
+        spaces[config.space] += 1
+        if spaces[config.space] == 1:
+            for connection in list(self.find(*key)):
+                if connection.spaces is not None:
+                    connection.spaces.carry(config.space)
+
+    def unwant(self, config: AutoLinkConfig | LinkRouteConfig) -> None:
+        """Undo `want`."""
+        key = config.container_id or None, config.connection or None
+        spaces = self._spaces[key]
+        spaces[config.space] -= 1
+        if not spaces[config.space]:
+            del spaces[config.space]
+            if not spaces:
+                del self._spaces[key]
+            for connection in list(self.find(*key)):
+                if connection.spaces is not None:
+                    connection.spaces.leave(config.space)
 
     def all(self) -> list[RouterConnection]:
         """Return all connections, grouped by container-id."""

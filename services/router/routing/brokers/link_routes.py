@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.identity.owned import space_of_queue
+from enmasse.model.names import space_of
 from enmasse.name_tries import PatternTrie
 from services.router.routing.address_text import SINGLE, tokens
 from services.router.routing.brokers.containers import ContainerIndex, Containers
 from services.router.routing.configuration import LinkRouteConfig
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import SUBSCRIBERS, RouterConnection
 
 if TYPE_CHECKING:
     from services.router.routing.brokers.routed_link import RoutedLink
@@ -77,8 +79,9 @@ class LinkRoutes:
             tree.add(config.matched, pattern)
         pattern.routes.append(route)
         self._index.add(route, config.container_id, config.connection)
+        self._containers.want(config)
         found = self._containers.find(config.container_id, config.connection)
-        route.connections = tuple(connection for connection in found if connection.may_serve(config.matched))
+        route.connections = tuple(connection for connection in found if _leads_to(route, connection))
         self._note_change()
         return route
 
@@ -96,6 +99,7 @@ class LinkRoutes:
             if not pattern.routes and pattern.remote is None:
                 tree.remove(config.matched, pattern)
         self._index.remove(route, config.container_id, config.connection)
+        self._containers.unwant(config)
         self._note_change()
         return list(route.links) if pattern is not None and pattern.routes else ()
 
@@ -152,7 +156,7 @@ class LinkRoutes:
 
     def _wanted_by(self, connection: RouterConnection) -> list[LinkRoute]:
         """Return the link routes that name this connection, and that its peer may serve."""
-        return [route for route in self._index.wanted_by(connection) if connection.may_serve(route.config.matched)]
+        return [route for route in self._index.wanted_by(connection) if _leads_to(route, connection)]
 
     @property
     def any_broker(self) -> bool:
@@ -172,7 +176,8 @@ class LinkRoutes:
         pattern = self._trees[direction].best(tokens(address))
         if pattern is None:
             return None
-        choices = pattern.choices()
+        space = space_of_queue(address) if address.startswith(SUBSCRIBERS) else space_of(address)
+        choices = [(route, peer) for route, peer in pattern.choices() if peer.carries(space)]
         if not choices:
             raise AmqpError(NO_ROUTE, "No route to the destination node")
         pattern.turn += 1
@@ -197,6 +202,13 @@ class LinkRoutes:
         """Return True if `find` returns the same for this address until `generation` changes (one container)."""
         pattern = self._trees[direction].best(tokens(address))
         return pattern is not None and sum(len(route.connections) for route in pattern.routes) == 1
+
+
+def _leads_to(route: LinkRoute, connection: RouterConnection) -> bool:
+    """Return whether a route to this container uses this connection. Nodes of a broker are not of one space: `find`
+    chooses for each link."""
+    served = connection.may_serve(route.config.matched)
+    return served and (not _of_address(route) or connection.carries(route.config.space))
 
 
 def _of_address(route: LinkRoute) -> bool:

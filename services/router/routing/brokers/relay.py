@@ -7,7 +7,7 @@ client.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.codec.performatives import Source, Target
@@ -30,12 +30,7 @@ MAX_LINKS = 256
 
 def relays(broker: RouterConnection) -> bool:
     """Return True if the broker takes messages for all its addresses on one link."""
-    return CAPABILITY in _offered(broker)
-
-
-def _offered(broker: RouterConnection) -> Collection[str]:
-    opened = broker.amqp.remote_open
-    return (opened.offered_capabilities or ()) if opened is not None else ()
+    return CAPABILITY in broker.offered
 
 
 def _ignore() -> None: ...
@@ -141,7 +136,7 @@ class Relays:
     def to(self, broker: RouterConnection, name: str) -> RelayOut:
         """Return the link to this broker for messages to the address that it calls `name`. Raises AmqpError if it
         cannot be opened."""
-        alone = broker.is_neighbour or (self._space and SPACES not in _offered(broker))
+        alone = broker.is_neighbour or (self._space and SPACES not in broker.offered)
         target = name if alone else None  # a router passes on links to addresses
         out = self._outs.get((broker, target))
         if out is None or not out.usable:
