@@ -9,13 +9,14 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from enmasse.amqp.messages.message import Message
 from enmasse.clock import Clock
 from enmasse.logs import log
+from enmasse.model.names import DEFAULT_SPACE
 
 _log = log.get()
 INTER_ROUTER: Final = "inter-router"
@@ -27,17 +28,41 @@ INTERVAL: Final = 1.0
 ROWS: Final = 500
 """Rows of a message."""
 MAX_EVENTS: Final = 1000
-"""Newest events that are kept."""
+"""Events that are kept."""
 MAX_REMOVED: Final = 10_000
 """Removed rows that are remembered; a follower that has missed more begins again."""
 _TURN: Final = 0.001
 """Longest time in seconds that a look may take before messages have their turn."""
 
+K = TypeVar("K")
+E = TypeVar("E")
 Row = dict[str, Any]
 Encoded = Row | msgspec.Raw
 """A row, or the JSON object that it is."""
 _Change = tuple[int, str, str, Encoded | None]
 """Number, kind and id of a row, and the row; None: it is gone. Of events without id."""
+
+
+class KeptEvents(dict[K, E]):
+    """The newest events by key, at most `most`: beyond, the oldest one of the address space that has most makes room,
+    so that the refusals of one tenant take none of another's."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._of_spaces: dict[str, dict[K, None]] = {}
+        """Address space → the keys of its events, the oldest one first."""
+
+    def put(self, key: K, event: E, space: str) -> K | None:
+        """Add an event; return the key of the one that had to go."""
+        self[key] = event
+        self._of_spaces.setdefault(space, {})[key] = None
+        if len(self) <= self._most:
+            return None
+        most = max(self._of_spaces.values(), key=len)
+        oldest = next(iter(most))
+        del most[oldest], self[oldest]
+        return oldest
 
 
 class Rows:
@@ -56,7 +81,7 @@ class Rows:
         """Number of the newest removal that was forgotten."""
         self._rows: dict[tuple[str, str], _Change] = {}  # the one that changed last is the last
         self._removed: dict[tuple[str, str], int] = {}
-        self._events: deque[tuple[int, Row]] = deque(maxlen=MAX_EVENTS)
+        self._events: KeptEvents[int, Row] = KeptEvents(MAX_EVENTS)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -87,7 +112,7 @@ class Rows:
     def event(self, event: Row) -> None:
         """Add an event, a JSON object with `id` of enmasse.logs.events."""
         self.number += 1
-        self._events.append((self.number, {"at": round(self.wall(), 3), **event}))
+        self._events.put(self.number, {"at": round(self.wall(), 3), **event}, str(event.get("space") or DEFAULT_SPACE))
 
     def forget(self) -> None:
         """Forget all rows: there is no follower. Events stay."""
@@ -114,7 +139,7 @@ class Rows:
             yield at, kind, id, None
 
     def _happened(self, number: int) -> Iterator[_Change]:
-        for at, event in reversed(self._events):
+        for at, event in reversed(self._events.items()):
             if at <= number:
                 return
             yield at, "events", "", event

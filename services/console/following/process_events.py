@@ -10,13 +10,13 @@ import msgspec
 
 from enmasse.api.types import Event
 from enmasse.identity.principal import named
-from enmasse.live_state import Row
+from enmasse.live_state import KeptEvents, Row
 from enmasse.model.names import DEFAULT_SPACE, in_space, space_prefix
 from services.console.following.rows import Rows
 from services.console.following.traffic import moment
 
 EVENTS = 5000
-"""Newest events that are kept."""
+"""Events that are kept."""
 _KNOWN = (
     "at",
     "id",
@@ -46,7 +46,7 @@ class Events:
     """The newest events of all processes."""
 
     def __init__(self) -> None:
-        self._events: dict[str, Event] = {}
+        self._events: KeptEvents[str, Event] = KeptEvents(EVENTS)
         self._spaces: dict[str, str] = {}
         """Event → its address space, unless that is the default one."""
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
@@ -88,7 +88,7 @@ class Events:
         if space != DEFAULT_SPACE:
             self._spaces[id] = space
             names = [name.removeprefix(space_prefix(space)) for name in names]
-        self._events[id] = Event(
+        event = Event(
             id=id,
             time=moment(row.get("at")) or "",
             component=component,
@@ -103,11 +103,9 @@ class Events:
             count=int(row.get("count") or 1),
             more={key: value for key, value in row.items() if key not in _KNOWN},
         )
-        if len(self._events) > EVENTS:
-            oldest = next(iter(self._events))
-            del self._events[oldest]
-            self._spaces.pop(oldest, None)
-            self.rows.changed({oldest})
+        if (gone := self._events.put(id, event, space)) is not None:
+            self._spaces.pop(gone, None)
+            self.rows.changed({gone})
         self.rows.changed({id})
 
 
