@@ -27,7 +27,7 @@ from enmasse.identity.processes.relayed_client import (
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from tests.certificates import Authority
 from tests.kit.relayed import RelayedClient
-from tests.kit.running import asyncio_test
+from tests.kit.running import asyncio_test, uvloop_test
 from tests.kit.waiting import until
 
 BARE = ConnectedClient("192.0.2.7:4711")
@@ -111,7 +111,7 @@ def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-@asyncio_test
+@uvloop_test
 async def test_a_socket_goes_on_with_the_client(tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, client = contexts(tmp_path / "ca") if tls else (None, None)
     hub, router = Hub(), _Router(offers=True)
