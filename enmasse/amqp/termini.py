@@ -19,6 +19,9 @@ enmasse/identity/senders.py), or true: the last bytes of each delivery-tag say i
 SPACE = "x-opt-enmasse-space"
 """Property of a link to a broker, which routers set and never pass on: the address space of the client, if it is not
 the default one. Messages of such an anonymous link state names of that space, and a temporary queue belongs to it."""
+NAMED_TRANSACTIONS = "named-transactions"
+"""Capability of a link to a broker's coordinator, which routers desire and the broker offers them: the global id of a
+declare is the id of the transaction."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
 

@@ -20,7 +20,14 @@ from enmasse.amqp.limits import INNER_LIMITS
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
-from enmasse.amqp.termini import MESSAGE_IDENTITY, SENDER, SPACE, capabilities, subscription_kind
+from enmasse.amqp.termini import (
+    MESSAGE_IDENTITY,
+    NAMED_TRANSACTIONS,
+    SENDER,
+    SPACE,
+    capabilities,
+    subscription_kind,
+)
 from enmasse.identity.owned import space_of_queue
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
@@ -353,7 +360,11 @@ class BrokerConnection(Handler):
         """Attach a link to the coordinator of the connection's transactions."""
         tenant = self._prefix_of(link)
         coordinator = link.context = Coordinator(self._transactions, link, tenant, names=self.client.router)
-        link.accept(link.remote_source, performatives.Coordinator(capabilities=CAPABILITIES))
+        link.accept(
+            link.remote_source,
+            performatives.Coordinator(capabilities=CAPABILITIES),
+            offered_capabilities=(Symbol(NAMED_TRANSACTIONS),) if self.client.router else None,
+        )
         coordinator.start()
 
     def _gives_copies(self, address: str) -> bool:

@@ -95,7 +95,7 @@ DISPATCH_DIFFERS: Final = {
     "test_a_broker_is_lost_before_it_settled_what_a_receiver_accepted": UNTOLD,
     "test_a_broker_is_lost_before_a_receiver_that_settles_second_has_accepted": UNTOLD,
     "test_a_refused_autolink_says_why_and_is_tried_again": KEPT,
-    "test_transactions_are_refused": COORDINATOR,
+    "test_a_transaction_without_work": COORDINATOR,
     "test_a_link_of_the_same_name_takes_the_place_of_an_older_one": TWICE,
     "test_an_answer_too_large_for_a_client_costs_its_link_only": LARGE,
     "test_a_reason_too_large_for_the_sender_is_shortened": LARGE,

@@ -8,6 +8,7 @@ from proton import Condition, Delivery, Link, Message, Terminus, symbol
 from proton.reactor import Container, DurableSubscription, ReceiverOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
+from tests.kit.transactions import Refused, Transacted
 from tests.router.harness import (
     ADDRESS,
     AUTO_LINK,
@@ -496,16 +497,15 @@ def test_a_link_of_the_same_name_takes_the_place_of_an_older_one(
     new.close()
 
 
-def test_transactions_are_refused(router: RouterProcess) -> None:
+def test_a_transaction_without_work(router: RouterProcess) -> None:
     connection = router.connect()
-    link = connection.conn.session()
-    link.open()
-    sender = link.sender("coordinator")
-    sender.target.type = Terminus.COORDINATOR
-    sender.open()
-    with pytest.raises(LinkDetached, match="not supported: send and acknowledge each message by itself") as refused:
-        connection.wait(lambda: False)
-    assert refused.value.condition == "amqp:not-implemented"
+    work = Transacted(connection)
+    for end in (work.commit, work.roll_back):
+        work.begin()
+        end()
+        with pytest.raises(Refused) as refused:
+            end()
+        assert refused.value.condition == "amqp:transaction:unknown-id"
     connection.close()
 
 

@@ -84,8 +84,8 @@ def no_transactions() -> AmqpError:
     """Return the error for a transaction (4.2): an attach to a coordinator, or work that names one."""
     return AmqpError(
         NOT_IMPLEMENTED,
-        "Transactions are not supported: send and acknowledge each message by itself; give a message that must not be "
-        'stored twice an id (addresses with "duplicates": "message-id" recognise it)',
+        "Transactions are not supported here: they hold for queues and topics, over links that are attached in the "
+        "session of the link to the coordinator, behind the one to the coordinator",
     )
 
 

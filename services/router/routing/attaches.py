@@ -6,7 +6,7 @@ import copy
 from functools import partial
 from typing import Any
 
-from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError, no_transactions
+from enmasse.amqp.codec.errors import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.live_state import NODE as LIVE
@@ -14,6 +14,7 @@ from services.router.routing import termini
 from services.router.routing.address_text import MOBILE, OWN_TEMPORARY, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
+from services.router.routing.brokers.coordinators import ClientCoordinator
 from services.router.routing.brokers.link_routes import NO_ROUTE
 from services.router.routing.brokers.routed_attaches import External, hops
 from services.router.routing.brokers.routed_link import RoutedLink, survives
@@ -47,8 +48,12 @@ class Attaches:
             return
         incoming = isinstance(link, Receiver)
         terminus = link.remote_target if incoming else link.remote_source
-        if isinstance(terminus, Coordinator):  # names no address, so its broker is unknown
-            raise no_transactions()
+        if isinstance(terminus, Coordinator):
+            assert isinstance(link, Receiver)
+            if link.session in connection.coordinators:
+                raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "a session has one link to the coordinator")
+            ClientCoordinator(connection, link).start()
+            return
         text: str | None = None if terminus is None else terminus.address or None
         dynamic = terminus is not None and bool(terminus.dynamic)
         if connection.rights is not None:
@@ -99,6 +104,10 @@ class Attaches:
             address = router.addresses.for_link(text, incoming=True, phase=phase, prefix=connection.prefix)
             _check_management(connection, address)
             target = self._granted(address, text, target, incoming=True)
+            if self._is_transacted(connection, link, address):
+                fed = router.addresses.for_link(text, incoming=False, prefix=connection.prefix)
+                self._selective(connection, link, fed)
+                return
             if offered and not router.addresses.keeps_back(address):
                 offered = ()
             record = InLink(connection, link, address)
@@ -126,7 +135,9 @@ class Attaches:
             phase = _waypoint_phase(source, incoming=False)
             address = router.addresses.for_link(text, incoming=False, phase=phase, prefix=connection.prefix)
             _check_management(connection, address)
-            if phase is None and termini.is_selective(source) and router.addresses.kind_of(address) == termini.QUEUE:
+            transacted = self._is_transacted(connection, link, address)
+            selective = termini.is_selective(source) and router.addresses.kind_of(address) == termini.QUEUE
+            if phase is None and (selective or transacted):
                 termini.check(termini.QUEUE, text, source, incoming=False)
                 self._selective(connection, link, address)
                 return
@@ -216,7 +227,7 @@ class Attaches:
         return True
 
     def _selective(self, connection: RouterConnection, link: Link, address: RoutedAddress) -> None:
-        """Pass on a consumer of a queue with a filter, or one that browses, as a link to the queue's broker."""
+        """Pass on a link to the queue's broker: a consumer with a filter, one that browses, or a transacted link."""
         found = self.router.addresses.broker_of(address)
         if found is None:
             raise AmqpError(
@@ -266,7 +277,16 @@ class Attaches:
         if siblings is not None:
             pair.siblings = siblings
             siblings.add(pair)
-        passing_on.join(pair, external, container, terminus)
+        coordinator = connection.coordinators.get(link.session)
+        if isinstance(coordinator, ClientCoordinator):
+            pair.coordinator = coordinator
+            coordinator.prepare(container, partial(passing_on.join, pair, external, container, terminus), pair.give_up)
+        else:
+            passing_on.join(pair, external, container, terminus)
+
+    def _is_transacted(self, connection: RouterConnection, link: Link, address: RoutedAddress) -> bool:
+        """Return whether the link may do work of transactions: then it is the broker's."""
+        return link.session in connection.coordinators and self.router.addresses.kind_of(address) == termini.QUEUE
 
 
 def _always(node: str, asked: str) -> str:

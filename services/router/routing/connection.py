@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
-from enmasse.amqp.codec.performatives import Error, Rejected
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError, no_transactions
+from enmasse.amqp.codec.performatives import Error, Rejected, TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
@@ -100,6 +100,12 @@ class LinkRecord:
 
     def lost(self, tokens: list[Any]) -> None:
         """Handle deliveries, the oldest first, of which the receiver has stated nothing when its link ended."""
+
+    def transactional(
+        self, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        """Handle outcomes that are to hold once a transaction is discharged. Raises AmqpError."""
+        raise no_transactions()
 
     def sender_settled(self, delivery_ids: Sequence[int]) -> None:
         """Handle deliveries that the sender settled first."""
@@ -282,6 +288,7 @@ class RouterConnection:
         self.denied = False  # refused because of too many connections
         self.told = False  # its refusal was noted
         self.links: dict[int, LinkRecord] = {}
+        self.coordinators: dict[Any, LinkRecord] = {}  # of the client's transactions, by session
         self.waiting: set[Watched] = set()
         self.streams: set[Watched] = set()
         self.gathering: set[Partial] = set()  # deliveries that are collected before they are forwarded

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
+from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
@@ -127,6 +128,13 @@ class RouterHandler(Handler):
             record.lost(tokens)
         else:
             record.outcomes(tokens, state, settled)
+
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        record: LinkRecord | None = link.context
+        if record is not None:
+            record.transactional(tokens, delivery_ids, state, settled)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         record: LinkRecord | None = link.context

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Error, Rejected
+from enmasse.amqp.codec.errors import NOT_FOUND, TRANSACTION_UNKNOWN_ID, AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, Error, Modified, Rejected, TransactionalState
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
@@ -19,6 +19,7 @@ from enmasse.amqp.receiver import Partial
 from services.router.routing.address_text import strip
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.addresses.temporaries import Temporaries
+from services.router.routing.brokers.coordinators import ClientCoordinator
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.links.annotations import LocalNames, Stripper, complete
 from services.router.routing.links.size_limit import limited
@@ -69,6 +70,14 @@ class RoutedHalf(LinkRecord):
 
     def outcomes(self, tokens: list[Any], state: Any, settled: bool) -> None:
         self.pair.outcomes(tokens, state, settled)
+
+    def transactional(
+        self, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        if self.faces_client:
+            self.pair.retire(tokens, state, settled)
+        else:
+            self.pair.posted(tokens, state, settled)
 
     def lost(self, tokens: list[Any]) -> None:
         if not self.faces_client:
@@ -144,6 +153,7 @@ class RoutedLink:
         "answered",
         "client",
         "container",
+        "coordinator",
         "egress",
         "elsewhere",
         "exact",
@@ -193,7 +203,8 @@ class RoutedLink:
         self.settle: Any = None
         self.accept: Any = None
         self.update_all: Any = None
-        self.queue: deque[tuple[Any, int, bool, bytes, int]] = deque()
+        self.queue: deque[tuple[Any, int, bool, bytes, int, TransactionalState | None]] = deque()
+        self.coordinator: ClientCoordinator | None = None  # of the transactions that the client may use here
         self.second: dict[int, Token] | None = None
         self.stream: Stream | None = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
@@ -223,6 +234,10 @@ class RoutedLink:
         self.exact = second is container.link and container.connection.reads_otherwise
         self.ingress.on_delivery = limited(self.ingress, self.deliver_exact if self.exact else self.deliver)
         self.settle = self.ingress.session.settle
+        if self.coordinator is not None:
+            self.egress.transactional = True
+            if first is client.link:
+                self.ingress.on_transactional = self.post
         if first is client.link:
             self.settle = client.connection.relatively(self.settle)
         self.accept = self.ingress.accept_all
@@ -256,32 +271,106 @@ class RoutedLink:
         """Reject a delivery in pieces; drop it if it came settled."""
         self._reject(0 if token is None else token[1], token is None, state)
 
-    def _reject(self, delivery_id: int, settled: bool, state: Rejected) -> None:
+    def _reject(self, delivery_id: int, settled: bool, state: Rejected | TransactionalState) -> None:
         if settled:
             self.presettled += 1
         else:
             self.settle(delivery_id, state)
             self.count(state)
 
-    def _put_or_keep(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
-        if not self.queue and self.stream is None and self.egress.credit > 0:
-            self._put(payload, delivery_id, settled, tag, message_format)
+    def post(
+        self,
+        link: Receiver,
+        delivery_id: int,
+        settled: bool,
+        payload: bytes,
+        tag: bytes,
+        message_format: int,
+        state: TransactionalState,
+    ) -> None:
+        """Pass a delivery of a transaction on."""
+        if self._bound(delivery_id, settled, state):
+            if self.stripper is not None:
+                payload = self.stripper.strip(payload)
+            self._put_or_keep(payload, delivery_id, settled, tag, message_format, state)
+
+    def _bound(self, delivery_id: int, settled: bool, state: TransactionalState) -> bool:
+        """Bind the transaction of a delivery to the broker, or reject the delivery."""
+        assert self.coordinator is not None and self.container is not None
+        try:
+            self.coordinator.bind(state.txn_id, self.container.connection)
+        except AmqpError as error:
+            refusal = Rejected(error=Error.of(error))
+            self._reject(delivery_id, settled, TransactionalState(txn_id=state.txn_id, outcome=refusal))
+            return False
+        return True
+
+    def posted(self, tokens: list[Token], state: TransactionalState, settled: bool) -> None:
+        """Pass on what the broker answers to deliveries of a transaction, with names as the client knows them."""
+        outcome = state.outcome
+        if isinstance(outcome, Rejected) and outcome.error is not None:
+            outcome = Rejected(error=Error.of(self.client.connection.relative(outcome.error.exception())))
+            state = TransactionalState(txn_id=state.txn_id, outcome=outcome)
+        self.outcomes(tokens, state, settled)
+
+    def retire(self, tokens: list[Token], state: TransactionalState, settled: bool) -> None:
+        """Pass on the client's outcome, which holds with a transaction; without that a settled delivery is as after a
+        rollback. Raises AmqpError if the transaction is not known."""
+        assert self.coordinator is not None and self.container is not None
+        try:
+            self.coordinator.bind(state.txn_id, self.container.connection)
+        except AmqpError as error:
+            if settled:
+                self.outcomes(tokens, Modified(delivery_failed=True), True)
+            if error.condition == TRANSACTION_UNKNOWN_ID:
+                raise
             return
-        self.queue.append((payload, delivery_id, settled, tag, message_format))
+        self.outcomes(tokens, state, settled)
+
+    def _put_or_keep(
+        self,
+        payload: Any,
+        delivery_id: int,
+        settled: bool,
+        tag: bytes,
+        message_format: int,
+        state: TransactionalState | None = None,
+    ) -> None:
+        if not self.queue and self.stream is None and self.egress.credit > 0:
+            self._put(payload, delivery_id, settled, tag, message_format, state)
+            return
+        self.queue.append((payload, delivery_id, settled, tag, message_format, state))
         self.peer_of(self.ingress).connection.waiting.add(self)
 
-    def _put(self, payload: Any, delivery_id: int, settled: bool, tag: bytes, message_format: int) -> None:
+    def _put(
+        self,
+        payload: Any,
+        delivery_id: int,
+        settled: bool,
+        tag: bytes,
+        message_format: int,
+        state: TransactionalState | None,
+    ) -> None:
         if not is_whole(payload):
             payload.start(self, None if settled else (self, delivery_id))
         elif settled:
             self.presettled += 1
-            self.egress.send(payload, None, settled=True, tag=tag, message_format=message_format)
+            self.egress.send(payload, None, settled=True, tag=tag, message_format=message_format, state=state)
         else:
-            self.egress.send(payload, (self, delivery_id), tag=tag, message_format=message_format)
+            self.egress.send(payload, (self, delivery_id), tag=tag, message_format=message_format, state=state)
 
     def partial(self, partial: Partial) -> None:
         """Pass on a delivery that arrives in pieces."""
         head = b""
+        state = partial.transaction
+        if (
+            state is not None
+            and partial.context is None
+            and not self._bound(partial.delivery_id, partial.settled, state)
+        ):
+            discard(partial)
+            self.flow()
+            return
         if self.stripper is not None:
             found = self._head(partial, self.stripper)
             if found is None:
@@ -313,7 +402,13 @@ class RoutedLink:
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         """Begin a delivery in pieces at the receiving end. `token` None: presettled."""
-        return self.egress.begin(token, settled=token is None, tag=partial.tag, message_format=partial.message_format)
+        return self.egress.begin(
+            token,
+            settled=token is None,
+            tag=partial.tag,
+            message_format=partial.message_format,
+            state=partial.transaction,
+        )
 
     @property
     def stream_limit(self) -> int:

@@ -1,0 +1,221 @@
+"""Transactions through a router: bound to the broker that they work with first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from proton import Message
+from proton.utils import BlockingConnection, LinkDetached
+
+from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, take, until
+from tests.kit.transactions import Refused, Transacted
+from tests.router.harness import RouterProcess
+
+PLACES = {"in": "a", "out": "a", "elsewhere": "b"}
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
+    made = {name: BrokerProcess(tmp_path_factory.mktemp(name), name=name).start() for name in ("a", "b")}
+    for queue, name in PLACES.items():
+        with made[name].manage() as m:
+            m.queue(queue)
+    with made["a"].manage() as m:
+        m("createAddress", "topic", "MULTICAST")
+    yield made
+    for broker in made.values():
+        broker.stop()
+
+
+def has_consumer(m: Management, queue: str) -> bool:
+    return m.rows()[queue]["consumerCount"] == "1"
+
+
+@pytest.fixture(scope="module")
+def router(brokers: dict[str, BrokerProcess]) -> Iterator[RouterProcess]:
+    entities = [
+        ["connector", {"name": name, "host": "127.0.0.1", "port": broker.port, "role": "route-container"}]
+        for name, broker in brokers.items()
+    ]
+    for queue, name in PLACES.items():
+        entities.append(["address", {"name": queue, "prefix": queue, "waypoint": True}])
+        for direction in ("in", "out"):
+            link = {"name": f"{queue}-{direction}", "address": queue, "direction": direction, "connection": name}
+            entities.append(["autoLink", link])
+    for direction in ("in", "out"):
+        route = {"name": f"topic-{direction}", "prefix": "topic", "direction": direction, "connection": "a"}
+        entities.append(["linkRoute", route])
+    process = RouterProcess(entities)
+    for queue, name in PLACES.items():
+        with brokers[name].manage() as m:
+            until(partial(has_consumer, m, queue), "the auto-links")
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def c(router: RouterProcess) -> Iterator[BlockingConnection]:
+    connection = router.connect()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def counts(brokers: dict[str, BrokerProcess]) -> Iterator[Counts]:
+    with brokers["a"].manage() as a, brokers["b"].manage() as b:
+        counted = Counts({"a": a, "b": b})
+        yield counted
+        for queue, name in PLACES.items():
+            counted.by_broker[name]("removeMessages", "", resource=f"queue.{queue}")
+
+
+class Counts:
+    def __init__(self, by_broker: dict[str, Management]) -> None:
+        self.by_broker = by_broker
+
+    def __call__(self, queue: str) -> int:
+        return self.by_broker[PLACES[queue]].count(queue)
+
+
+def fill(router: RouterProcess, queue: str, count: int) -> None:
+    other = router.connect()
+    sender = other.create_sender(queue)
+    for n in range(count):
+        sender.send(Message(body=n, durable=True))
+    other.close()
+
+
+def test_from_one_queue_to_another(router: RouterProcess, c: BlockingConnection, counts: Counts) -> None:
+    fill(router, "in", 10)
+    t = Transacted(c)
+    receiver, sender = attach(c, "in", 10), c.create_sender("out")
+    for n in range(10):
+        t.begin()
+        assert t.send(sender, Message(body=take(receiver).body, durable=True)) == "accepted"
+        t.settle(receiver)
+        if n % 2:
+            t.commit()
+        else:
+            t.roll_back()
+    assert (counts("in"), counts("out")) == (5, 5)
+    assert bodies(attach(c, "out", 5), 5) == [1, 3, 5, 7, 9]
+
+
+def test_a_topic_and_large_messages(c: BlockingConnection, router: RouterProcess) -> None:
+    other = router.connect()
+    receiver = attach(other, "topic", 5, options=Terminus("topic"))
+    t = Transacted(c)
+    sender = c.create_sender("topic")
+    for keep in (False, True):
+        t.begin()
+        assert t.send(sender, Message(body=b"x" * 500_000 + b"%d" % keep)) == "accepted"
+        nothing(receiver)
+        if keep:
+            t.commit()
+        else:
+            t.roll_back()
+        receiver.link.flow(1)
+    assert bytes(take(receiver).body).endswith(b"x1")
+    receiver.accept()
+    other.close()
+
+
+@pytest.mark.parametrize("first", ["out", "elsewhere"])
+def test_work_at_a_second_broker_is_refused_with_the_reason(c: BlockingConnection, counts: Counts, first: str) -> None:
+    second = "elsewhere" if first == "out" else "out"
+    t = Transacted(c)
+    senders = {queue: c.create_sender(queue) for queue in (first, second)}
+    t.begin()
+    assert t.send(senders[first], Message(body="x")) == "accepted"
+    assert t.send(senders[second], Message(body="y")) == "rejected"
+    with pytest.raises(Refused, match="addresses of two brokers") as refused:
+        t.commit()
+    assert refused.value.condition == "amqp:transaction:rollback"
+    assert (counts("out"), counts("elsewhere")) == (0, 0)
+    for queue in (first, second):
+        t.begin()
+        assert t.send(senders[queue], Message(body="x")) == "accepted"
+        t.commit()
+    assert (counts("out"), counts("elsewhere")) == (1, 1)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_is_received_at_a_second_broker_stays(
+    router: RouterProcess, c: BlockingConnection, counts: Counts, settled: bool
+) -> None:
+    fill(router, "elsewhere", 1)
+    t = Transacted(c)
+    sender, receiver = c.create_sender("out"), attach(c, "elsewhere", 1)
+    take(receiver)
+    t.begin()
+    t.send(sender, Message(body="x"))
+    t.settle(receiver, settled=settled)
+    with pytest.raises(Refused, match="addresses of two brokers"):
+        t.commit()
+    assert (counts("out"), counts("elsewhere")) == (0, 1)
+
+
+@pytest.mark.parametrize("how", ["link", "connection"])
+def test_the_end_of_the_client_rolls_back(
+    router: RouterProcess, c: BlockingConnection, counts: Counts, how: str
+) -> None:
+    fill(router, "in", 1)
+    other = router.connect()
+    t = Transacted(other)
+    receiver, sender = attach(other, "in", 1), other.create_sender("out")
+    t.begin()
+    take(receiver)
+    t.send(sender, Message(body="never"))
+    t.settle(receiver)
+    flush(receiver)
+    if how == "link":
+        t.link.close()
+        flush(receiver)
+    other.close()
+    again = attach(c, "in", 1)
+    assert take(again).delivery_count == 1
+    again.accept()
+    flush(again)
+    assert (counts("in"), counts("out")) == (0, 0)
+
+
+def test_transactions_of_others_and_links_without_one(
+    router: RouterProcess, c: BlockingConnection, counts: Counts
+) -> None:
+    t = Transacted(c)
+    id = t.begin()
+    t.send(c.create_sender("out"), Message(body="mine"))
+    other = router.connect()
+    before = other.create_sender("out")
+    thief = Transacted(other)
+    thief.id = id
+    with pytest.raises(Refused) as refused:
+        thief.commit()
+    assert refused.value.condition == "amqp:transaction:unknown-id"
+    assert thief.send(other.create_sender("out", name="after"), Message(body="x")) == "rejected"
+    thief.send_later(before, Message(body="x"))
+    with pytest.raises(LinkDetached, match="behind the one to the coordinator"):
+        other.wait(lambda: False)
+    t.commit()
+    assert counts("out") == 1
+
+
+def test_the_loss_of_the_broker_rolls_back(
+    router: RouterProcess, c: BlockingConnection, brokers: dict[str, BrokerProcess]
+) -> None:
+    """Last of this file: the broker is killed."""
+    t = Transacted(c)
+    sender = c.create_sender("elsewhere")
+    t.begin()
+    t.send(sender, Message(body="x", durable=True))
+    brokers["b"].kill()
+    with pytest.raises(LinkDetached):
+        c.wait(lambda: False)
+    with pytest.raises(Refused, match="was lost") as refused:
+        t.commit()
+    assert refused.value.condition == "amqp:transaction:rollback"
+    brokers["b"].start()
+    with brokers["b"].manage() as m:
+        assert m.count("elsewhere") == 0
