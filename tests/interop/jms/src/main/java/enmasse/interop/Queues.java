@@ -27,7 +27,6 @@ import java.util.List;
 
 /** Queues: selectors, browsers, delays, acknowledgement. */
 final class Queues {
-    private static final String TRANSACTIONS = "Transactions are not supported";
 
     static void delay(Peer peer) throws Exception {
         try (Connection connection = peer.connect(); JMSContext context = peer.context()) {
@@ -166,26 +165,34 @@ final class Queues {
         return found;
     }
 
-    /** The user is told what does not go and what to do instead, and everything else goes on. */
+    /** What a session sends and receives takes effect with its commit; after a rollback it comes again. */
     static void transacted(Peer peer) throws Exception {
         try (Connection connection = peer.connect()) {
-            JMSException error = expect(JMSException.class, "a session", () -> {
-                Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
-                session.createProducer(session.createQueue(peer.address("transacted"))).send(session.createMessage());
-                session.commit();
-                return null;
-            });
-            contains("the sentence", TRANSACTIONS, error.getMessage());
-            try (JMSContext context = peer.context()) {
-                JMSRuntimeException thrown = expect(JMSRuntimeException.class, "a context",
-                    () -> context.createContext(JMSContext.SESSION_TRANSACTED).createProducer()
-                        .send(context.createQueue(peer.address("transacted")), "?"));
-                contains("the sentence", TRANSACTIONS, thrown.getMessage());
-            }
-            Session session = connection.createSession();
+            Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
             Queue queue = session.createQueue(peer.address("transacted"));
-            session.createProducer(queue).send(session.createTextMessage("without"));
-            check("what is there", List.of("without"), texts(session.createConsumer(queue), 1));
+            MessageProducer producer = session.createProducer(queue);
+            MessageConsumer consumer = session.createConsumer(queue);
+            producer.send(session.createTextMessage("never"));
+            session.rollback();
+            producer.send(session.createTextMessage("first"));
+            producer.send(session.createTextMessage("second"));
+            session.commit();
+            check("what was committed", List.of("first", "second"), texts(consumer, 2));
+            producer.send(session.createTextMessage("never"));
+            session.rollback();
+            Message again = consumer.receive(LIMIT);
+            check("the first again", "first", text(again));
+            check("that it comes again", true, again.getJMSRedelivered());
+            check("how often", 2, again.getIntProperty("JMSXDeliveryCount"));
+            check("the second again", List.of("second"), texts(consumer, 1));
+            producer.send(session.createTextMessage("third"));
+            session.commit();
+            check("after them", List.of("third"), texts(consumer, 1));
+            consumer.close();
+            session.commit();
+            Session plain = connection.createSession();
+            plain.createProducer(queue).send(plain.createTextMessage("without"));
+            check("what is there", List.of("without"), texts(plain.createConsumer(queue), 1));
         }
     }
 
