@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 
@@ -24,6 +25,8 @@ from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
 
+ENTRIES_A_TURN = 50
+"""Entries of a change that are looked at before other requests have a go."""
 SHOWN = 20
 """Addresses in the overview."""
 
@@ -38,6 +41,7 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
 def operations(parts: Components) -> list[Operation]:
     """Return the operations."""
     configuration = parts.configuration
+    one_check = asyncio.Lock()  # at a time for an address space: they are long, and the service makes one after another
     none: Rows[Component] = Rows(tuple, lambda _: None)
     rows = none if parts.supervisor is None else Polled(parts.supervisor.components)
     listing: Listing[Component] = Listing(
@@ -114,20 +118,30 @@ def operations(parts: Components) -> list[Operation]:
         if not call.caller.manager:  # before a body that may be long
             raise RequestError("console.permission.denied", "this needs the permission `manage`")
         change = await call.body(Change)
+        async with one_check:
+            return await check(call, change)
+
+    async def check(call: Call, change: Change) -> Answer:
         foreign = [kind for kind in (change.kind, *change.with_) if kind in OF_ALL_SPACES]
         if foreign and parts.space != DEFAULT_SPACE:
             raise RequestError("console.permission.denied", f"{foreign[0]} are the operator's, of all address spaces")
         if change.kind == "addresses":
-            for name in (*change.set, *change.remove):
+            for number, name in enumerate((*change.set, *change.remove)):
+                if number % ENTRIES_A_TURN == 0:
+                    await asyncio.sleep(0)
                 if not (call.caller.views(name) and call.caller.may("manage", name)):
                     raise unknown(f"address {name[:200]!r}")
-            for name, entry in change.set.items():
-                writing.may_have(call.caller, name, entry)
+                if name in change.set:
+                    writing.may_have(call.caller, name, change.set[name])
         else:
             writing.administers(call.caller)
         change = msgspec.structs.replace(change, check=True)
         result = await configuration.configure(change, call.caller, call.host)
-        errors = shown_faults(parts.addresses, call.caller, change.kind, result.errors)
+        errors: list[Fault] = []
+        for start in range(0, len(result.errors), ENTRIES_A_TURN):
+            some = result.errors[start : start + ENTRIES_A_TURN]
+            errors += shown_faults(parts.addresses, call.caller, change.kind, some)
+            await asyncio.sleep(0)
         return Answer(msgspec.structs.replace(result, errors=errors))
 
     return [
