@@ -49,6 +49,7 @@ log = logs.get(part="sessions")
 
 SUBSCRIBING: Final = 40.0
 """Seconds until a SUBSCRIBE or UNSUBSCRIBE is given up; a busy broker may have 30 of them."""
+ACCEPTED: Final = MessageOutcome.ACCEPTED
 ATTACHING: Final = 2.0
 """Seconds that SUBACK waits for links to addresses."""
 
@@ -363,6 +364,11 @@ class MqttSession(Publisher):
 
     def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         """As Publisher: `key` is the packet id."""
+        if outcome is ACCEPTED and qos == 1:  # most are, and go no further way
+            publications = self.publications
+            if publications is not None:
+                publications.published(key, reasons.SUCCESS, "")
+            return
         self._answer(key, qos, reason_of_outcome(outcome, condition), text)
 
     def _answer(self, packet_id: int, qos: int, reason: int, text: str) -> None:
