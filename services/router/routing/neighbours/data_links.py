@@ -146,12 +146,17 @@ class DataIn(InLink):
         arrival: StatedWay,
     ) -> None:
         onward = self._ways.onward(address, arrival)
-        out = _among(address, onward).pick()
+        choice = _among(address, onward)
+        out = choice.only or choice.choose()
+        token = None if settled else (self, delivery_id)
+        at_once = out is not None and token is not None and out.direct and not message_format
+        if at_once and out.pass_on(payload, token, out.tag(self) if self.sender else None):  # type: ignore[union-attr]
+            return
+        out = choice.pick()
         if out is None:
             self.refuse(delivery_id, settled)
             return
         self.presettled += settled
-        token = None if settled else (self, delivery_id)
         for hop in onward:
             if hop is out:
                 hop.pass_along(payload, token, message_format, arrival)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import malformed
 from enmasse.amqp.codec.types import Int, Symbol
-from enmasse.amqp.messages.scan import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, find_to, front_end
+from enmasse.amqp.messages.scan import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, find_to, front_end
 from enmasse.amqp.messages.sections import Sections, encode_annotations
 from enmasse.identity.annotations import OF_ROUTERS
 
@@ -41,9 +41,14 @@ class StatedWays:
 
     def __init__(self) -> None:
         self._known: dict[bytes, StatedWay] = {}
+        self._begin = b"\xff"  # how the last message began, up to the end of its annotations
+        self._way = StatedWay(None, 0, "", (), b"")
+        self._front = b""  # the same without what routers have stated
 
     def read(self, payload: bytes) -> tuple[StatedWay, bytes]:
         """Return what routers have stated, and the message without it. Raises AmqpError."""
+        if payload.startswith(self._begin):
+            return self._way, self._front + payload[len(self._begin) :]
         start = front_end(payload, DELIVERY_ANNOTATIONS)
         end = front_end(payload, MESSAGE_ANNOTATIONS)
         section = payload[start:end]
@@ -53,6 +58,8 @@ class StatedWays:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[section] = arrival
+        if arrival.to is not None and payload[end : end + 2] == b"\x00\x53" and section:
+            self._begin, self._way, self._front = payload[:end], arrival, payload[:start] + arrival.rest
         message = payload[:start] + arrival.rest + payload[end:]
         if arrival.to is None:
             to = find_to(message)
@@ -86,9 +93,13 @@ def stated(to: str, phase: int, ingress: str, trace: tuple[str, ...]) -> tuple[b
 
 def annotate(payload: bytes, entries: tuple[bytes, int]) -> bytes:
     """Return the message with further annotations behind its own. Raises AmqpError."""
+    if payload[:2] == b"\x00\x53" and payload[2] >= PROPERTIES:  # neither header nor annotations
+        return _section(entries) + payload
     start = front_end(payload, DELIVERY_ANNOTATIONS)
     end = front_end(payload, MESSAGE_ANNOTATIONS)
     more, count = entries
+    if start == end:
+        return b"".join((payload[:start], _section(entries), payload[end:]))
     given = b""
     if end > start:
         at = start + 3
@@ -103,9 +114,17 @@ def annotate(payload: bytes, entries: tuple[bytes, int]) -> bytes:
             given = payload[at + 9 : end]
         elif code != _NULL:
             raise malformed("the annotations are no map")
-    size = len(given) + len(more)
+    return b"".join((payload[:start], _head(len(given) + len(more), count), given, more, payload[end:]))
+
+
+def _head(size: int, count: int) -> bytes:
+    """Return the beginning of a section of annotations with entries of this size."""
     if size < 255 and count < 256:
-        head = b"\x00\x53\x72\xc1%c%c" % (size + 1, count)
-    else:
-        head = b"\x00\x53\x72\xd1" + (size + 4).to_bytes(4) + count.to_bytes(4)
-    return b"".join((payload[:start], head, given, more, payload[end:]))
+        return b"\x00\x53\x72\xc1%c%c" % (size + 1, count)
+    return b"\x00\x53\x72\xd1" + (size + 4).to_bytes(4) + count.to_bytes(4)
+
+
+@lru_cache(maxsize=4096)
+def _section(entries: tuple[bytes, int]) -> bytes:
+    """Return a section that has these entries only."""
+    return _head(len(entries[0]), entries[1]) + entries[0]

@@ -75,6 +75,7 @@ class Hop:
         self._own = own
         self._to = to
         self._phase = phase
+        self._of_own = stated(to, phase, own, (own,))
         self._in_flight: dict[int, Relayed] = {}
         self._number = 0
 
@@ -124,7 +125,7 @@ class Hop:
 
     def _entries(self, arrival: StatedWay | None) -> tuple[bytes, int]:
         if arrival is None:
-            return stated(self._to, self._phase, self._own, (self._own,))
+            return self._of_own
         return stated(self._to, self._phase, arrival.ingress, (*arrival.trace, self._own))
 
     @property
@@ -159,7 +160,8 @@ class Hop:
             return
         again = self._address.treatment != MULTICAST
         own = self._note(Relayed(*token, payload if again else None, message_format, tried))
-        out.offer(annotated, own, message_format)
+        if not out.direct or message_format or not out.pass_on(annotated, own):
+            out.offer(annotated, own, message_format)
 
     def _note(self, delivery: Relayed) -> Token:
         self._number += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from enmasse.amqp.codec.errors import NOT_ALLOWED, AmqpError
@@ -55,6 +56,8 @@ _STATED: Final = {
     Treatment.CLOSEST: CLOSEST,
 }
 
+
+_parse: Final = lru_cache(maxsize=4096)(parse)
 
 _ROUTE_CLASSES: Final = {"C": ("in", True), "D": ("out", True), "E": ("in", False), "F": ("out", False)}
 """Classes of link routes: the direction of the client's link, and whether the key has a prefix or a pattern."""
@@ -398,7 +401,7 @@ class Network:
         """Return the address of a message; None if it is unknown, or if the message has been here before."""
         if arrival.to is None or self._own in arrival.trace:
             return None
-        parsed = parse(arrival.to, self._own)
+        parsed = _parse(arrival.to, self._own)
         if parsed.kind == ROUTER:
             return self.node_of(arrival.to)
         if parsed.kind in (MOBILE, LOCAL):
