@@ -1,0 +1,141 @@
+"""Transactions in the core, with a clock and a disk set by hand: their time, a disk that fails, times to live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.broker.core.errors import BrokerError
+from services.broker.core.publisher import Posted
+from services.broker.core.transactions import LIFE, Retirement, Transaction
+from services.broker.storage.journal import file_operations
+from tests.broker.disks import FailingDisk
+from tests.broker.sansio import Core, QueueConsumer, encoded, outlet, taken
+
+
+class Work:
+    """One transaction of a core; `answers` has what ended it, None for a commit."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.answers: list[BrokerError | None] = []
+        self.expired: list[str] = []
+        self.it: Transaction = core.broker.transactions.declare(
+            b"t", "", lambda error: self.expired.append(error.condition)
+        )
+
+    def post(self, body: str, to: str = "q", **fields: Any) -> None:
+        broker = self.core.broker
+        route = broker.catalogue.route(to, None)
+        assert route is not None
+        broker.transactions.post(self.it, Posted(broker, route, encoded(body, **fields), "", b"", False))
+
+    def accept(self, consumer: QueueConsumer) -> None:
+        messages = [token for _, token in outlet(consumer).take()]
+        queue = consumer.queue
+
+        def apply(mine: list[Any]) -> None:
+            queue.outcomes.accept(consumer, mine)
+
+        retirement = Retirement(queue, consumer, messages, apply, lambda: None, lambda message: False)
+        self.core.broker.transactions.retire(self.it, retirement)
+
+    def commit(self) -> None:
+        self.core.broker.transactions.commit(self.it, self.answers.append)
+
+
+def test_time_rolls_back(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q, other = core.queue(), core.queue("other")
+    core.send("in", durable=True)
+    core.commit()
+    consumer = core.consumer(q, 1)
+    work = Work(core)
+    work.accept(consumer)
+    work.post("out", "other", durable=True)
+    core.tick(LIFE - 1)
+    assert (work.expired, q.dispatcher.delivering, core.broker.transactions.due) == ([], 1, core.now + 1)
+    core.tick(1)
+    assert work.expired == ["amqp:transaction:timeout"]
+    assert (q.waiting(), q.attempts, other.count) == (1, {next(iter(q.attempts)): 1}, 0)
+    assert (len(core.broker.transactions), core.broker.transactions.due) == (0, 0)
+
+
+def test_a_disk_that_fails_keeps_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither answered nor seen until all of it is written, whatever fails before; a death before leaves nothing."""
+    disk = FailingDisk()
+    monkeypatch.setattr(file_operations, "FILES", disk)
+    core = Core(tmp_path)
+    q, other = core.queue(), core.queue("other")
+    core.send("in", durable=True)
+    core.commit()
+    with core.broker.group(0):  # it states the format, for which the disk must be well
+        pass
+    work = Work(core)
+    work.accept(core.consumer(q, 1))
+    reader = core.consumer(other, 5)
+    work.post("durable", "other", durable=True)
+    work.post("not", "other")
+    disk.broken = True
+    work.commit()
+    for _ in range(3):
+        core.commit()
+        assert (work.answers, taken(reader), other.count) == ([], [], 2)
+    disk.broken = False
+    core.commit()
+    assert (work.answers, taken(reader)) == ([None], ["durable", "not"])
+    core.restart()
+    queues = core.broker.catalogue.queues
+    assert (queues["q"].count, taken(core.consumer(queues["other"], 5))) == (0, ["durable"])
+
+
+def test_what_was_not_committed_to_disk_never_was(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    core.queue("other")
+    core.send("in", durable=True)
+    core.commit()
+    work = Work(core)
+    work.accept(core.consumer(q, 1))
+    work.post("out", "other", durable=True)
+    work.commit()
+    assert work.answers == []
+    core.commit()
+    assert work.answers == [None]
+    core.restart()
+    queues = core.broker.catalogue.queues
+    assert (queues["q"].count, queues["other"].count) == (0, 1)
+
+
+def test_a_time_to_live_runs_from_the_sending(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    q = core.queue()
+    work = Work(core)
+    work.post("late", durable=True, ttl=1)
+    work.post("in time", durable=True, ttl=100)
+    core.tick(5000)
+    work.commit()
+    core.commit()
+    assert taken(core.consumer(q, 5)) == ["in time"]
+
+
+@pytest.mark.parametrize("how", ["commit", "roll back", "time"])
+def test_nothing_is_held_after_the_end(how: str) -> None:
+    core = Core()
+    q = core.queue()
+    core.send("in")
+    work = Work(core)
+    work.accept(core.consumer(q, 1))
+    work.post("out")
+    if how == "commit":
+        work.commit()
+        assert work.answers == [None]
+    elif how == "roll back":
+        core.broker.transactions.roll_back(work.it)
+    else:
+        core.tick(LIFE)
+    assert (len(core.broker.transactions), core.broker.transactions._shares, q.held) == (0, {}, {})
+    assert taken(core.consumer(q, 5)) == ["out" if how == "commit" else "in"]
+    assert core.broker.ledger.size == len(encoded("out" if how == "commit" else "in"))
