@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
 from enmasse.cli.commands.suite.status import command
 from enmasse.cli.common import report
@@ -370,3 +371,12 @@ def test_a_wrong_entry_of_a_tenant_is_no_reason_not_to_be_ready() -> None:
 def test_an_edit_in_a_space_without_a_running_suite_ends_with_the_message(words: tuple[str, ...]) -> None:
     ended = enmasse(*words, "--port-offset", free_offset())
     assert ended.returncode == 4 and ended.stderr.startswith("EnMasse is not running") and not ended.stdout
+
+
+def test_a_backup_names_the_messages_that_it_has_not() -> None:
+    assert left_out({"a": 3, "b": None, "c": 2}, {"a": 3, "c": 4}) == ""
+    text = left_out({"a": 3, "b": 2}, {"a": 1})
+    assert text == (
+        "messages that are not durable, or were received meanwhile, are not in this backup: 2 of a, 2 of b."
+    )
+    assert "and more of 2 other queues" in left_out(dict.fromkeys("abcdefg", 1), {})
