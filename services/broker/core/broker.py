@@ -279,6 +279,8 @@ class Broker:
         it."""
         if chosen is not None:
             targets, stored = chosen, stored_by(chosen)
+        elif route.plain:
+            targets, stored = route.targets, route.stored
         else:
             targets, stored = self.choose(route, message, payload, origin)
         if not targets:
