@@ -217,7 +217,7 @@ def _check_type(value: Any, key: str) -> None:
     if value not in (None, "standard"):
         raise Wrong(
             f"{shown(str(value))!r} is not known: there are address spaces of type 'standard' only, whose queues have "
-            "what a brokered one has (order, groups, selectors, browsing) without transactions",
+            "what a brokered one has (order, groups, selectors, browsing); a transaction takes addresses of one broker",
             key,
         )
 
