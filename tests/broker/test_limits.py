@@ -155,7 +155,9 @@ def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [pytest.param("durable", marks=pytest.mark.slow), "volatile", "in memory"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("durable", "volatile")), "in memory"]
+)
 def test_memory_stays_bounded_when_a_queue_outgrows_it(tmp_path: Path, kind: str) -> None:
     count, size = 4500 if kind == "durable" else 2500, 24_000  # of what is durable, the journal holds some
     settings: dict[str, object] = {"global_max_size": 8 << 20, "page_dir": str(tmp_path / "pages")}

@@ -72,7 +72,14 @@ def ready(config: Path | str, data: Path | str, **how: object) -> Iterator[Start
             started.process.communicate()
 
 
-@pytest.mark.parametrize("streams", [">&-", ">/dev/full", "| head -1 >/dev/null", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "streams",
+    [
+        ">/dev/full",
+        "<&- >&- 2>&-",
+        *(pytest.param(streams, marks=pytest.mark.slow) for streams in (">&-", "| head -1 >/dev/null")),
+    ],
+)
 def test_streams_that_take_nothing(streams: str, config: Path, tmp_path: Path) -> None:
     """Nor does what is closed become the lock file or a socket, into which somebody's last words would go."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}

@@ -482,7 +482,7 @@ def logged_in(suite: Suite, browser: Browser) -> Iterator[Callable[[str, str], C
         each.close()
 
 
-@pytest.mark.parametrize("user", ["root", "owner@one"])
+@pytest.mark.parametrize("user", ["root", pytest.param("owner@one", marks=pytest.mark.slow)])
 def test_the_page_shows_one_space_and_the_operator_chooses_it(
     logged_in: Callable[[str, str], Console], user: str
 ) -> None:
