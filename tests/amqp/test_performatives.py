@@ -78,7 +78,6 @@ ALL: dict[int, tuple[str, Any]] = {
     0x44: ("sasl-outcome", SaslOutcome),
 }
 
-_U8 = st.integers(0, 2**8 - 1)
 _U16 = st.integers(0, 2**16 - 1)
 _U32 = st.integers(0, 2**32 - 1)
 _U64 = st.integers(0, 2**64 - 1)

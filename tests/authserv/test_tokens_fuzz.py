@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joserfc.jwk import ECKey, RSAKey
+from joserfc.jwk import RSAKey
 
 from enmasse.identity.principal import Principal
 from enmasse.model.issuers import Issuer
@@ -26,7 +26,6 @@ from services.authserv.tokens import MAX_TOKEN, Tokens, UnknownKey
 from tests.authserv.published import AUDIENCE, EC, ISSUER, NOW, RSA, claims, public
 
 OTHER = RSAKey.generate_key(2048, {"kid": "other"})
-OTHER_EC = ECKey.generate_key("P-256", {"kid": "ec"})
 SECONDS = 2.0
 """Processor time that a token may take, on a busy machine; a usual one takes under a millisecond."""
 

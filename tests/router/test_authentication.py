@@ -29,7 +29,6 @@ from tests.router.harness import (
 )
 
 PROFILE = PREFIX + "sslProfile"
-POLICY = PREFIX + "policy"
 
 
 class Certificates(NamedTuple):
