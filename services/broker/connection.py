@@ -35,6 +35,7 @@ from enmasse.identity.senders import SIZE, of_role
 from enmasse.live_state import NODE as LIVE
 from enmasse.model.names import space_error, space_prefix
 from services.broker.consumers import Later, LinkBrowser, LinkConsumer, second
+from services.broker.coordinator import CAPABILITIES, Coordinator, OwnTransactions
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections, ConsumerInfo, ProducerInfo
@@ -50,7 +51,6 @@ from services.broker.nodes import Nodes
 from services.broker.producers import AddressProducer, ManagementProducer, RelayProducer
 from services.broker.selector import Selector, read_words
 from services.broker.termini import TOPIC, address_of, answer, routing_type
-from services.broker.transactions import CAPABILITIES, Coordinator, OwnTransactions
 
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")

@@ -13,6 +13,7 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Relea
 from enmasse.amqp.endpoint import SECOND
 from enmasse.amqp.link import Sender
 from enmasse.amqp.termini import CONSUMER, MESSAGE_IDENTITY
+from services.broker.coordinator import OwnTransactions
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConsumerInfo
 from services.broker.core.errors import BrokerError
@@ -24,7 +25,6 @@ from services.broker.core.queues.queue import Queue
 from services.broker.core.shares import LIGHT
 from services.broker.core.transactions import Retirement
 from services.broker.selector import Selector
-from services.broker.transactions import OwnTransactions
 
 
 def second(link: Sender) -> bool:

@@ -19,6 +19,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.termini import MOVES
 from enmasse.model.moves import MoveOrder
 from services.broker.consumers import CopyLink, Later
+from services.broker.coordinator import rejected
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.messages.stored_message import StoredMessage
@@ -28,7 +29,6 @@ from services.broker.core.queues.mover import Mover
 from services.broker.core.queues.queue import Queue
 from services.broker.management.messages import chosen, origin
 from services.broker.producers import AddressProducer
-from services.broker.transactions import rejected
 
 
 def order_in(link: Link) -> Any:

@@ -9,6 +9,7 @@ from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Trans
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.scan import ToSpans
 from enmasse.identity.senders import SIZE
+from services.broker.coordinator import OwnTransactions, rejected
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, ProducerInfo
@@ -20,7 +21,6 @@ from services.broker.core.publisher import Posted, publish, publish_run
 from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.routing.routes import Route
 from services.broker.nodes import Nodes
-from services.broker.transactions import OwnTransactions, rejected
 
 CREDIT = 1000  # deliveries; topped up when half of it is settled
 _MIN_CREDIT = 10
