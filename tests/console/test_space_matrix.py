@@ -116,6 +116,11 @@ CALLERS = {
 TENANTS = {name: space for name, space in CALLERS.items() if not name.startswith("zzdefault-admin")}
 
 
+LATE = ("zzdefault-user", "zzone-viewer@zzone", "zztwo-admin@zztwo", "zztwo-user@zztwo")
+CELLS = [pytest.param(name, marks=pytest.mark.slow) if name in LATE else name for name in TENANTS]
+"""In `make test` each role and each space; in `make test-slow` each role in each space."""
+
+
 def paths(client: Client) -> list[str]:
     document = client("GET", "openapi.json").body
     found = [path for path, methods in document["paths"].items() if "get" in methods]
@@ -136,7 +141,7 @@ def asked(client: Client, path: str) -> Reply:
     return client("GET", path + query)
 
 
-@pytest.mark.parametrize("name", [*TENANTS, "anonymous"])
+@pytest.mark.parametrize("name", [*CELLS, "anonymous"])
 def test_no_answer_has_anything_of_another_space(suite: Suite, clients: None, log_in: Any, name: str) -> None:
     client, own = log_in(name), TENANTS.get(name, "")
     foreign = [mark for space, mark in MARKS.items() if space != own]
@@ -170,7 +175,7 @@ BODIES: dict[str, Any] = {"move": {"to": "zznone-dead"}, "messages": {"body": "x
 """Last part of a path, or method → body."""
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", CELLS)
 def test_errors_of_changes_tell_nothing_of_another_space(suite: Suite, log_in: Any, name: str) -> None:
     """Names that another space has are answered as names that none has, in the own space and in the other one."""
     client, own = log_in(name), TENANTS[name]
@@ -264,7 +269,7 @@ def test_the_page_shows_nothing_of_another_space(
     console.close()
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", CELLS)
 def test_another_space_is_answered_as_one_that_does_not_exist(suite: Suite, log_in: Any, name: str) -> None:
     client = log_in(name)
     for path in paths(log_in("operator")):
@@ -315,7 +320,7 @@ def test_metrics_and_status_are_the_operator_s(suite: Suite, log_in: Any, name: 
         assert log_in(name).at("GET", path).status == (200 if may else 401 if name == "anonymous" else 403)
 
 
-@pytest.mark.parametrize("name", TENANTS)
+@pytest.mark.parametrize("name", CELLS)
 def test_connections_of_processes_are_the_operator_s(suite: Suite, log_in: Any, name: str) -> None:
     rows = log_in("operator").items("connections?inside=true")
     assert rows and log_in(name)("GET", "connections?inside=true").body["total"] == 0
