@@ -22,7 +22,7 @@ from services.http_gateway.wire.http2 import STREAMS
 from services.http_gateway.wire.http_exchange import BodyTooLarge, BodyTooSlow, ClientGone, HttpExchange, PeerFacts
 from services.http_gateway.wire.peer_connection import PeerConnection, ReadBuffer
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 
 MOST = 1 << 20
 
@@ -322,7 +322,7 @@ FLOODS = {
 def test_a_flood_of_what_is_cheap_ends_the_connection(name: str) -> None:
     async def test(found: Echo) -> None:
         settings = _frame(4, 0, 0)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             answer = await raw(found, PREFACE + settings + FLOODS[name]())
         assert b"\x07\x00" in answer, "GOAWAY"
         await until(lambda: not found.working)

@@ -113,7 +113,7 @@ def test_only_one_direction_is_cut(net: Network) -> None:
     net.cut(a, b)
     sending.sendto(b"from b", receiving.getsockname())
     assert receiving.recv(100) == b"from b"
-    sending.settimeout(1)
+    sending.settimeout(1)  # limit: nothing is to arrive
     receiving.sendto(b"from a", sending.getsockname())
     with pytest.raises(TimeoutError):
         sending.recv(100)

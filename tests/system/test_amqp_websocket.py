@@ -343,7 +343,7 @@ def test_peers_that_do_not_log_in_are_dropped_in_time(suite: Suite) -> None:
         peers = [there.enter_context(opened(suite, begun)) for begun in (b"", frame(b"", PING), frame(SASL_HEADER))]
         for flood in floods:
             peers.append(there.enter_context(opened(suite)))
-            peers[-1].socket.settimeout(1)
+            peers[-1].socket.settimeout(1)  # limit: the gateway reads no more of a flood
             with contextlib.suppress(TimeoutError, ConnectionError):
                 peers[-1].send(flood)
             peers[-1].socket.settimeout(DEADLINE)

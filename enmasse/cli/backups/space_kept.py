@@ -17,7 +17,8 @@ from enmasse.model.sessions import Kept
 
 KEPT = "kept"
 """In a backup: a line for each of them."""
-STORES = ("subserv", "mqtt_lwt")
+PROGRAMS = {"subserv": "services.subserv.kept_in_space", "mqtt_lwt": "services.mqtt_lwt.wills_in_space"}
+"""Service → program that lists what a copy of its store has of an address space."""
 _LAST = 500
 """Characters that are shown of the errors of a failed program."""
 
@@ -27,14 +28,14 @@ def copy_kept(space: str, data: Path, to: Path, scratch: Path, offset: int) -> I
     Raises CopyFailed, OSError."""
     descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as out:
-        for service in STORES:
+        for service, program in PROGRAMS.items():
             if not (data / service / "store.db").exists():
                 if (data / service).exists():
                     report(f"warning: {service} keeps its data in Redis, which this backup does not have.")
                 continue
             copy = scratch / service
             copy_made(data / service, "store.db", copy, offset)
-            command = (sys.executable, "-P", "-m", f"services.{service}.of_space", str(copy / "store.db"), space)
+            command = (sys.executable, "-P", "-m", program, str(copy / "store.db"), space)
             done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
             if done.returncode != 0:
                 errors = done.stderr.decode("utf-8", "replace")[-_LAST:]

@@ -16,7 +16,7 @@ from enmasse.clock import Clock
 from enmasse.model.names import DEFAULT_SPACE
 
 MOST = 64
-"""Most further connections to one broker. One takes about 40 KiB here and at the broker."""
+"""Most further connections to one broker."""
 LOOK = 1.0
 """Seconds between two looks at links on a connection that is no longer needed."""
 

@@ -149,8 +149,10 @@ class DataIn(InLink):
         choice = _among(address, onward)
         out = choice.only or choice.choose()
         token = None if settled else (self, delivery_id)
-        at_once = out is not None and token is not None and out.direct and not message_format
-        if at_once and out.pass_on(payload, token, out.tag(self) if self.sender else None):  # type: ignore[union-attr]
+        if (
+            out is not None and token is not None and out.direct and not message_format
+            and out.pass_on(payload, token, out.tag(self) if self.sender else None)
+        ):  # fmt: skip
             return
         out = choice.pick()
         if out is None:

@@ -1,5 +1,5 @@
-"""`python -m services.subserv.of_space STORE SPACE`: what a copy of the service's store has of an address space, for
-`enmasse backup --space`.
+"""`python -m services.subserv.kept_in_space STORE SPACE`: what a copy of the service's store has of an address space,
+for `enmasse backup --space`.
 
 Lines of JSON on stdout, of which each has one of the fields `session`, `subscription` and `retained`
 (enmasse/model/sessions.py, `Kept`).

@@ -1,5 +1,6 @@
-"""`python -m services.mqtt_lwt.of_space STORE SPACE`: the wills of an address space in a copy of the service's store,
-for `enmasse backup --space`: lines of JSON on stdout, each with the field `will` (enmasse/model/sessions.py, `Kept`).
+"""`python -m services.mqtt_lwt.wills_in_space STORE SPACE`: the wills of an address space in a copy of the service's
+store, for `enmasse backup --space`: lines of JSON on stdout, each with the field `will` (`Kept` of
+enmasse/model/sessions.py).
 """
 
 from __future__ import annotations
