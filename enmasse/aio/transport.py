@@ -18,6 +18,7 @@ import contextlib
 import heapq
 import socket
 import ssl as ssl_module
+import weakref
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, cast
@@ -540,12 +541,13 @@ class Peer:
         self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
         self.tls = self.ssl is not None
         self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
-        self.wire: _ServedWire | None = None
+        self.wire: weakref.ref[_ServedWire] | None = None  # the connection may have the peer
 
     def hand_over(self, make: Callable[[], Connection]) -> None:
         """Replace the connection of this socket, after what the present one has to send. The peer must not have sent
         anything further."""
-        wire, self.wire = self.wire, None
+        wire = None if self.wire is None else self.wire()
+        self.wire = None
         transport = None if wire is None else wire.release()
         if wire is None or transport is None:
             return
@@ -576,7 +578,8 @@ class _Accepting(asyncio.Protocol):
             log.error("amqp.connection.creation-failed", exc_info=error)
             transport.abort()
             return
-        self.wire = peer.wire = wire = _ServedWire(self._server, connection, self._socket)
+        self.wire = wire = _ServedWire(self._server, connection, self._socket)
+        peer.wire = weakref.ref(wire)
         transport.set_protocol(wire)
         wire.connection_made(transport)
 
