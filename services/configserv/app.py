@@ -43,7 +43,9 @@ async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
         else:
             assert config.config_dir is not None and config.data_dir is not None
             store = ConfigStore(config.data_dir)
-            service = ConfigService(store, config.reporters, health, config.binders, config.holders)
+            service = ConfigService(
+                store, config.reporters, health, config.binders, config.holders, domain=config.domain
+            )
             loading = Loading(service.compute, service.save, service.take)
             await _serve(config, service, health, FilesDriver(config.config_dir), loading, stop)
     finally:
@@ -111,7 +113,9 @@ async def _in_cluster(
         return
     store = StateMap(member.api, f"{member.lease}-state", member.labels, users=place.users is not None)
     await store.open()
-    service = ConfigService(store, config.reporters, health, config.binders, config.holders, in_cluster=True)
+    service = ConfigService(
+        store, config.reporters, health, config.binders, config.holders, domain=config.domain, in_cluster=True
+    )
     resources = None
     if place.custom_resources is not None:
         resources = CustomResources(

@@ -61,6 +61,8 @@ class ConfigservSettings(DriverSettings, frozen=True, kw_only=True, forbid_unkno
     """Roles that must have bound at a broker before messages of a topic go there."""
     holders: tuple[str, ...] = ()
     """Roles that must have nothing left of a removed address space before another one gets its name."""
+    domain: str = ""
+    """Clients mean an address space by the host `SPACE.<domain>`; empty: not."""
 
 
 class ConfigService:
@@ -74,6 +76,7 @@ class ConfigService:
         binders: tuple[str, ...] = (),
         holders: tuple[str, ...] = (),
         *,
+        domain: str = "",
         in_cluster: bool = False,
     ) -> None:
         self.on_status: Callable[[], None] = lambda: None
@@ -81,6 +84,7 @@ class ConfigService:
         self.on_left: Callable[[], None] = lambda: None
         """Called when something else is left of removed spaces, whose names entries of spaces.json may have."""
         self._health = health
+        self._domain = domain
         self._applied = AppliedConfiguration(store, in_cluster=in_cluster)
         self._problems = StandingProblems()
         self._merger = Merger(reporters)
@@ -382,7 +386,7 @@ class ConfigService:
             users=state.users or {},
             issuers=state.issuers or {},
             salt_key=state.salt_key,
-            spaces=space_users.reached(state),
+            spaces=space_users.reached(state, self._domain),
             in_spaces=space_users.users(state),
             issuers_in_spaces=space_users.issuers(state),
         )
@@ -407,7 +411,7 @@ class ConfigService:
         own, in_spaces = applied.state.users or {}, space_users.users(applied.state)
         found, removed = _parted(names, own if in_spaces is UNSET else {**own, **in_spaces})
         granted = {name: feeds.granted(user) for name, user in found.items()}
-        spaces = space_users.reached(applied.state)
+        spaces = space_users.reached(applied.state, self._domain)
         if spaces is UNSET and SPACES in applied.state.config:
             spaces = {}  # stated: those that were there are removed, their file is not merely missing
         body = feeds.PermissionChanges(

@@ -78,6 +78,21 @@ def test_spaces_are_published_and_a_tenants_broken_file_hurts_it_alone(service: 
     assert list(permissions["in_spaces"]) == ["!!two/alice"] and list(permissions["spaces"]) == ["two"]
 
 
+def test_each_space_has_a_host_below_the_domain_that_no_other_entry_has(service: Configserv, connect: Connect) -> None:
+    put(service.config, "addresses.json", {"a": QUEUE})
+    put(service.config, "users.json", {"admin": {}})
+    put(
+        service.config, "spaces.json", {"one": {"hosts": ["mq.example.com", "two.example.com"]}, "two": {}, "three": {}}
+    )
+    service.file.write_text(json.dumps({**service.settings, "domain": "example.com"}))
+    service.start()
+    assert connect().next("permissions/changes")["spaces"] == {
+        "one": {"hosts": ["mq.example.com", "two.example.com", "one.example.com"]},
+        "two": {},
+        "three": {"hosts": ["three.example.com"]},
+    }
+
+
 def test_without_spaces_the_feeds_are_byte_for_byte_as_before(service: Configserv, connect: Connect) -> None:
     put(service.config, "addresses.json", {"a": QUEUE, "b": {**QUEUE, "deadletter": "a"}})
     put(service.config, "users.json", {"anonymous": {"permissions": [{"allow": ["send"], "addresses": ["#"]}]}})

@@ -88,6 +88,13 @@ def hosts_of(spaces: Mapping[str, Reached]) -> dict[str, str]:
     return {**{host: name for name, space in spaces.items() for host in space.hosts}, **{name: name for name in spaces}}
 
 
+def host_fault(host: str) -> str:
+    """Return why a text is no name of a host; empty: it is one."""
+    if len(host) > 253 or not _HOST.fullmatch(host):
+        return f"{shown(host)!r} is not the name of a host in small letters, such as orders.example.com"
+    return ""
+
+
 def _space(entry: Any, plans: Mapping[str, SpacePlan]) -> Space:
     if not isinstance(entry, dict):
         raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
@@ -119,8 +126,8 @@ def _hosts(value: Any) -> tuple[str, ...]:
     if len(found) > MAX_HOSTS:
         raise Wrong(f"may have {MAX_HOSTS} hosts at most")
     for host in found:
-        if len(host) > 253 or not _HOST.fullmatch(host):
-            raise Wrong(f"{shown(host)!r} is not the name of a host in small letters, such as orders.example.com")
+        if fault := host_fault(host):
+            raise Wrong(fault)
     return found
 
 

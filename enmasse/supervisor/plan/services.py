@@ -113,6 +113,8 @@ class Options:
     """Number of MQTT gateways, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
+    space_domain: str = ""
+    """Clients mean an address space by the host `SPACE.<space_domain>`; empty: not."""
     with_http: bool = False
     """HTTP gateways serve clients."""
 
@@ -284,6 +286,7 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
                 reporters=reporters,
                 binders=[SUBSERV] if options.has_mqtt else [],
                 holders=[*reporters[1:], *([SUBSERV, LWT] if options.has_mqtt else [])],
+                domain=options.space_domain,
             ),
         ),
         Spec(

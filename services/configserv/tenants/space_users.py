@@ -59,16 +59,18 @@ def user(state: AppliedState, space: str, name: str) -> User | None:
     return (own or {}).get(name)
 
 
-def reached(state: AppliedState) -> feeds.Spaces | UnsetType:
-    """Return how clients reach the spaces; UNSET: there is no space."""
+def reached(state: AppliedState, domain: str = "") -> feeds.Spaces | UnsetType:
+    """Return how clients reach the spaces; UNSET: there is no space. `domain`: they mean `SPACE.<domain>` too, unless
+    an entry gives that host to another space; empty: they do not."""
     if not spaces(state):
         return UNSET
     shared = (state.issuers or {}).values()
     named = {issuer.space for issuer in shared}
     any_named = any(issuer.space_claim is not None for issuer in shared)
+    taken = {host for each in spaces(state).values() for host in each.space.hosts}
     return {
         name: feeds.ReachedSpace(
-            hosts=each.space.hosts,
+            hosts=(*each.space.hosts, *({f"{name}.{domain}"} - taken if domain else ())),
             tokens=bool(each.issuers) or any_named or name in named,
             plan=each.space.plan or "",
             limits=_limits(state, each.space.plan),

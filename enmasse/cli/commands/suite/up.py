@@ -47,6 +47,20 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
+class Domain(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """A name of a host, below which address spaces have hosts."""
+
+    name = "domain"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the domain; what is no name of a host is wrong usage."""
+        from enmasse.model.tenants.spaces import host_fault
+
+        if value and (fault := host_fault(str(value))):
+            self.fail(f"{fault}.", param, ctx)
+        return value
+
+
 class MqttLimit(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
     """`NAME=NUMBER` as (name, number): a limit of MQTT clients."""
 
@@ -156,6 +170,8 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
               help="Let web pages of this origin, such as https://example.org, use MQTT over WebSocket, beside "
                    "those of the same host; `*`: all. May be repeated.")  # fmt: skip
+@click.option("--space-domain", type=Domain(), default="", metavar="DOMAIN",
+              help="Clients that connect to the host SPACE.DOMAIN mean the address space of this name.")  # fmt: skip
 @click.option("--mqtt-limit", "mqtt_limits", multiple=True, type=MqttLimit(), metavar="NAME=NUMBER",
               help="Limit of MQTT clients: connections, max_packet, keep_alive, session_expiry, receive_maximum, "
                    "topic_aliases, … (docs/mqtt.md). May be repeated.")  # fmt: skip
@@ -173,7 +189,7 @@ def command(
     allow_anonymous: bool, allow_plaintext: bool,
     without: tuple[str, ...], gateways: int | None, extras: tuple[tuple[str, str], ...],
     router: str, broker: str, store: str | None,
-    allowed_origins: tuple[str, ...], mqtt_limits: tuple[tuple[str, int], ...],
+    allowed_origins: tuple[str, ...], space_domain: str, mqtt_limits: tuple[tuple[str, int], ...],
     metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
@@ -200,7 +216,7 @@ def command(
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
          gateways=gateways, with_http="http" in dict(extras),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
-         allowed_origins=allowed_origins, mqtt_limits=Limits(**dict(mqtt_limits)),
+         allowed_origins=allowed_origins, space_domain=space_domain, mqtt_limits=Limits(**dict(mqtt_limits)),
          metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip
 
 
