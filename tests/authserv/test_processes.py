@@ -12,7 +12,7 @@ import pytest
 from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.codec.types import Array, Symbol
 from enmasse.identity.processes.credentials import Credential, Peers
-from enmasse.identity.processes.roles import TABLE, Listener, Peer, Role, access, may_receive, may_send
+from enmasse.identity.processes.roles import GATEWAYS, TABLE, Listener, Peer, Role, access, may_receive, may_send
 from enmasse.identity.processes.scram import ScramClient
 from services.authserv.app import AuthService, AuthservSettings
 from services.authserv.processes import ProcessLogin
@@ -83,7 +83,7 @@ async def test_addresses_are_those_of_the_table_except_for_what_begins_with_a_do
                 table = access(listener, Peer(own.name, role))
                 assert table is not None
                 # Without the property everything is allowed, also to close connections and to make link routes.
-                is_everything = role in (Role.CONSOLE, Role.OPERATOR, Role.GATEWAY)
+                is_everything = role in (Role.CONSOLE, Role.OPERATOR, *GATEWAYS)
                 assert (AUTHZ in stated) is not is_everything, role
                 authz = stated.get(AUTHZ, {"*": Array(str, ["send", "recv"])})
                 for name in names:

@@ -101,7 +101,7 @@ class Retirement:
 class Transaction:
     """One transaction, from declare to discharge."""
 
-    __slots__ = ("bytes", "deadline", "error", "expired", "id", "operations", "posts", "retirements", "tenant")
+    __slots__ = ("deadline", "error", "expired", "id", "operations", "posted", "posts", "retirements", "tenant")
 
     def __init__(self, id: bytes, tenant: str, deadline: int, expired: Callable[[BrokerError], None]) -> None:
         """`expired` is called when the broker has rolled it back."""
@@ -111,7 +111,7 @@ class Transaction:
         self.expired = expired
         self.posts: list[Post] = []
         self.retirements: list[Retirement] = []
-        self.bytes = self.operations = 0
+        self.posted = self.operations = 0
         self.error: BrokerError | None = None  # why it can only be rolled back
 
     def fail(self, error: BrokerError | AmqpError) -> None:
@@ -146,10 +146,10 @@ class TransactionsHost(Protocol):
 class _Share:
     """Open transactions of one address space."""
 
-    __slots__ = ("bytes", "open")
+    __slots__ = ("open", "posted")
 
     def __init__(self) -> None:
-        self.open = self.bytes = 0
+        self.open = self.posted = 0
 
 
 class Transactions:
@@ -211,14 +211,14 @@ class Transactions:
         transaction.operations += operations
         if transaction.operations > OPERATIONS:
             raise BrokerError(f"a transaction has at most {OPERATIONS} messages", "amqp:resource-limit-exceeded")
-        if transaction.bytes + size > BYTES:
+        if transaction.posted + size > BYTES:
             raise BrokerError(f"a transaction sends at most {BYTES} bytes", "amqp:resource-limit-exceeded")
-        if share.bytes + size > BYTES_OF_SPACE:
+        if share.posted + size > BYTES_OF_SPACE:
             raise BrokerError(
-                f"open transactions hold {share.bytes} bytes: end some, or wait", "amqp:resource-limit-exceeded"
+                f"open transactions hold {share.posted} bytes: end some, or wait", "amqp:resource-limit-exceeded"
             )
-        transaction.bytes += size
-        share.bytes += size
+        transaction.posted += size
+        share.posted += size
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def commit(self, transaction: Transaction, done: Done) -> None:
@@ -282,7 +282,7 @@ class Transactions:
         del self._open[transaction]
         share = self._shares[transaction.tenant]
         share.open -= 1
-        share.bytes -= transaction.bytes
+        share.posted -= transaction.posted
         if not share.open:
             del self._shares[transaction.tenant]
 
