@@ -196,6 +196,9 @@ def test_a_forged_origin_lets_no_dead_letter_of_artemis_go_elsewhere(suite: Suit
         assert done.returncode == 0, done
         assert (bodies(client, "of/from"), bodies(client, "of/other")) == (["died", "died and lies"], [])
         assert bodies(client, "of/dead") == ["never died"]
+    for name in ("of/from", "of/dead"):
+        done = command(suite, "address", "purge", name, "--force")
+        assert done.returncode == 0, done
     suite.edit("addresses.json", {}, remove=["of/from", "of/other", "of/dead"])
 
 
