@@ -133,6 +133,37 @@ def test_a_dynamic_target_belongs_to_its_owners_space(world: World, space: str) 
         assert (error is None) is (client.space == space)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "_local/x", "_local/temp.x", "amqp:/_local/x", "_topo/0/r/x", "_topo/0/r/temp.x", "_topo/0/r2/x",
+        "_topo/0/r2/temp.x", "_topo/0/r2/$management", "_topo/all/x", "_topo/1/r/x", "_edge/e/x", "_$temp.x",
+    ],
+)  # fmt: skip
+def test_names_of_routers_are_unknown_in_a_space(world: World, address: str) -> None:
+    for client in (world.client("one"), world.client("two")):
+        for name in (address, f"/{address}"):
+            unknown, refused = client.receiver("nothing"), client.receiver(name)
+            assert str(client.refused(refused)) == str(client.refused(unknown)) != "None"
+            assert str(client.refused(client.sender(name))) == str(client.refused(unknown))
+            assert "amqp:not-found" in reason(client.send(client.sender(None), "x", to=name))
+
+
+@pytest.mark.parametrize("receives", [True, False])
+def test_a_temporary_address_at_another_router_is_that_of_its_space(world: World, receives: bool) -> None:
+    for space in ("one", "two"):
+        owner = world.client(space, "owner")
+        link = owner.receiver(None, dynamic=True) if receives else owner.sender(None, dynamic=True)
+        made = link.remote_source.address if receives else link.remote_target.address
+        there = made.replace("/r/", "/other/")
+        for client in (world.client(other, "answers") for other in ("one", "two")):
+            for address in (there, there[:-1] + "!"):  # whether it exists makes no difference
+                error = client.refused(client.sender(address) if receives else client.receiver(address))
+                found = client.space == space and (receives or address == made)
+                assert (error is None) is found
+                assert error is None or str(error) == str(client.refused(client.receiver("nothing")))
+
+
 def test_a_broker_that_knows_no_spaces_gets_each_message_on_a_link_of_its_address() -> None:
     """Its anonymous terminus would look for the name in the default space."""
     world = World(*ALL, knows_spaces=False)

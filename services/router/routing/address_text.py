@@ -6,6 +6,7 @@ one word, `#` for any number of them, and at every word a literal beats `*`, whi
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 MOBILE = "M"
@@ -64,6 +65,32 @@ def parse(text: str, router_id: str, prefix: str = "") -> ParsedAddress:
     if text.startswith("_edge/"):
         return ParsedAddress(EDGE, text[6:].partition("/")[0])
     return ParsedAddress(MOBILE, prefix + text if prefix and not text.startswith(OWN_TEMPORARY) else text)
+
+
+def temporary(prefix: str) -> str:
+    """Return the beginning of the names of the router's own temporary addresses for receivers of an address space: each
+    router tells the space by it. `prefix`: of the space."""
+    return f"temp.{_mark(prefix)}"
+
+
+def temporary_target(prefix: str) -> str:
+    """Return the beginning of those for senders."""
+    return OWN_TEMPORARY + _mark(prefix)
+
+
+def _mark(prefix: str) -> str:
+    return f"{sha256(prefix.encode()).hexdigest()[:16]}." if prefix else ""
+
+
+def is_foreign(text: str, parsed: ParsedAddress, prefix: str) -> bool:
+    """Return whether an address is outside the names of the address space with this `prefix`: of a router, and not a
+    temporary one that a router has made for the space."""
+    if not prefix:
+        return False
+    if parsed.kind == MOBILE:
+        return parsed.name.startswith(OWN_TEMPORARY) and not parsed.name.startswith(temporary_target(prefix))
+    node = strip(text).split("/", 3)[-1] if parsed.kind == ROUTER else parsed.name
+    return parsed.kind not in (LOCAL, ROUTER) or not node.startswith(temporary(prefix))
 
 
 def tokens(text: str) -> list[str]:

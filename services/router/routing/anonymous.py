@@ -278,7 +278,7 @@ class AnonymousInLink(InLink):
         the broker's name for it; None for other addresses. Raises AmqpError if the broker is not connected, takes no
         such messages, or is internal."""
         parsed = parse(text, self._addresses.router_id, self._prefix)
-        self._temporaries.check(self.connection, parsed.name, self._prefix)
+        self._temporaries.check(self.connection, text, parsed, self._prefix)
         if parsed.kind != MOBILE:
             return None
         self.connection.check_name(parsed.name)

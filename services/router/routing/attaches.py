@@ -11,7 +11,7 @@ from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.live_state import NODE as LIVE
 from services.router.routing import termini
-from services.router.routing.address_text import MOBILE, OWN_TEMPORARY, parse
+from services.router.routing.address_text import MOBILE, parse, temporary, temporary_target
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.coordinators import ClientCoordinator
@@ -91,7 +91,7 @@ class Attaches:
         record: InLink
         offered: tuple[str, ...] = (termini.DELAYED_DELIVERY,) if termini.wants_delay(link) else ()
         if dynamic:
-            text = "amqp:/" + router.random_name(OWN_TEMPORARY)
+            text = "amqp:/" + router.random_name(temporary_target(connection.prefix))
             address = router.addresses.create("M0" + text[6:], MULTICAST if _is_topic(target) else BALANCED)
             target = copy.copy(target)
             target.address = text
@@ -125,7 +125,7 @@ class Attaches:
         router = self.router
         source = link.remote_source
         if dynamic:
-            name = router.random_name("temp.")
+            name = router.random_name(temporary(connection.prefix))
             source = copy.copy(source)
             source.address = f"amqp:/_topo/0/{router.id}/{name}"
             address = router.addresses.create("L" + name, MULTICAST if _is_topic(source) else BALANCED)
@@ -184,7 +184,7 @@ class Attaches:
         """Pass the attach on if a link route covers its address."""
         router = self.router
         parsed = parse(text, router.id, connection.prefix)
-        router.temporaries.check(connection, parsed.name, connection.prefix)
+        router.temporaries.check(connection, text, parsed, connection.prefix)
         if parsed.kind != MOBILE:
             return False
         connection.check_name(parsed.name)

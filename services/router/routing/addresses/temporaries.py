@@ -5,6 +5,7 @@ its link lives. The router's own, for routers without brokers, are addresses tha
 from __future__ import annotations
 
 from enmasse.amqp.codec.errors import NOT_FOUND, RESOURCE_DELETED, AmqpError
+from services.router.routing.address_text import ParsedAddress, is_foreign
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.addresses.destination import Destination
@@ -31,11 +32,13 @@ class Temporaries:
         """Return the broker's name for a temporary queue or topic that is known."""
         return self._at[name][1]
 
-    def check(self, connection: RouterConnection, name: str, prefix: str) -> None:
-        """Raise AmqpError for a temporary address of another address space than that of a client, which has this
-        `prefix`."""
-        owner = self._owners.get(name)
-        if owner is None or owner.prefix == prefix or not connection.is_bound_to_space:
+    def check(self, connection: RouterConnection, text: str, parsed: ParsedAddress, prefix: str) -> None:
+        """Raise AmqpError for an address of a router, or a temporary one, that is not of the address space of a client,
+        which has this `prefix`."""
+        if not connection.is_bound_to_space:
+            return
+        owner = self._owners.get(parsed.name)
+        if (owner is None or owner.prefix == prefix) and not is_foreign(text, parsed, prefix):
             return
         raise AmqpError(NOT_FOUND, "Node not found")
 
