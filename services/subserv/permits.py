@@ -31,6 +31,8 @@ class Permits:
         self.ending = EndingSpaces()
         self._spaces: Set[str] | None = None
         """The address spaces beside the default one; None: not stated, perhaps as their file is missing."""
+        self.carried: Set[str] = frozenset()
+        """Address spaces with addresses that brokers carry, perhaps as messages wait there."""
         self._users = UserDirectory()
 
     def take(self, body: feeds.PermissionChanges) -> None:
@@ -44,6 +46,11 @@ class Permits:
     def space_removed(self, space: str) -> bool:
         """Return whether there is no such address space any longer; never because spaces are not stated."""
         return space != DEFAULT_SPACE and self._spaces is not None and space not in self._spaces
+
+    def terminating(self, space: str) -> bool:
+        """Return whether a removed space still has addresses, so that it keeps what waits there. A space that the
+        configuration service asks about has none: the storage controller has confirmed that."""
+        return self.space_removed(space) and space in self.carried and space not in self.ending.now
 
     @property
     def anonymous(self) -> bool:
@@ -68,7 +75,7 @@ class Permits:
         one without an entry may have a token."""
         users = self._users
         if self.space_removed(user.space):
-            return True
+            return not self.terminating(user.space)
         return self.known.is_set() and not (
             users.is_open(user.space)
             or users.is_empty(user.space)

@@ -76,10 +76,12 @@ class RemovedSpaces:
         return self.ended == self._permits.ending.now
 
     async def end(self) -> None:
-        """End what spaces have that are no longer there. Raises StoreError."""
+        """End what spaces have that are no longer there, and have no addresses left. Raises StoreError."""
         sessions, amqp, index = self._sessions.by_client, self._amqp.by_id, self._retained.index
         spaces = {*self._sessions.room.of_spaces, *index.room.of_spaces, *(each.space for each in amqp.values())}
         for space in filter(self._permits.space_removed, spaces):
+            if self._permits.terminating(space):
+                continue
             kept = index.match(f"{space_prefix(space)}#")
             clients = [name for name, each in sessions.items() if each.space == space]
             subscriptions = [each for each in amqp.values() if each.space == space]

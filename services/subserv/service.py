@@ -21,7 +21,7 @@ from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model import feeds
-from enmasse.model.names import DEFAULT_SPACE, WireName, address_name
+from enmasse.model.names import DEFAULT_SPACE, WireName, address_name, split_name
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
@@ -270,6 +270,10 @@ class SubscriptionService:
     def _on_placements(self, body: feeds.Placements) -> None:
         was_complete = self.complete
         self.desired.set_placements(body)
+        carried = {split_name(name).space for name, places in body.addresses.items() if places}
+        if any(map(self.permits.terminating, self.permits.carried - carried)):
+            self._looked = set()  # what the space kept ends now
+        self.permits.carried = carried
         self.brokers.follow(body)
         self.preparing.follow(body)
         self._on_change(was_complete)
@@ -329,7 +333,7 @@ class SubscriptionService:
                     for client in some:
                         if self._forbidden(self.sessions.by_client.get(client)):
                             await self.clients.end_forbidden(client, self._forbidden)
-                await self.amqp.end_forbidden(self.permits.rights, self.permits.is_empty)
+                await self.amqp.end_forbidden(self.permits.rights, self._keeps_all)
                 await self._end_of_removed_users()
             except Exception as error:
                 self._went_wrong("end subscriptions that are no longer allowed", error)
@@ -358,13 +362,17 @@ class SubscriptionService:
         if away:
             self._look_again = asyncio.get_running_loop().call_later(AGAIN, self._to_review.set)
 
+    def _keeps_all(self, space: str) -> bool:
+        """Return whether nothing of a space is ended for want of its user."""
+        return self.permits.is_empty(space) or self.permits.terminating(space)
+
     def _forbidden(self, session: Session | None) -> list[str]:
         """Return the filters that the session's user may not receive. Sessions of the anonymous user wait for its
         entry: they may be of the time without users."""
         if session is None:
             return []
         whose = owner(session.record.client)
-        if self.permits.is_open(whose.space) or self.permits.is_empty(whose.space):
+        if self.permits.is_open(whose.space) or self._keeps_all(whose.space):
             return []
         rights = self.permits.rights(Author(whose.user, session.record.groups, whose.space))
         if rights is None:

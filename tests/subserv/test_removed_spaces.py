@@ -11,8 +11,10 @@ import pytest
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
 from enmasse.identity.annotations import ORIGINAL_ADDRESS
+from enmasse.identity.principal import Principal
 from enmasse.model import sessions as wire
-from enmasse.model.feeds import PermissionChanges, ReachedSpace
+from enmasse.model.feeds import PermissionChanges, Placement, Placements, ReachedSpace
+from enmasse.model.names import AddressName
 from enmasse.stores import SqliteSettings, make_store
 from services.subserv.service import SubscriptionService
 from services.subserv.sessions.clients import Refusal
@@ -111,3 +113,20 @@ async def test_the_end_of_a_space_is_stated_when_nothing_can_come_any_longer(tmp
         assert not service.removed_spaces.ended, "another removal of the name has to be looked at again"
         service._on_permissions(PermissionChanges(users={}, spaces=SHOP | LAB))
         await service.clients.open(wire.Open(client="~c@shop/c", gateway="gw-0", clean=False, protocol=5, expiry=9))
+
+
+@asyncio_test
+async def test_a_removed_space_keeps_everything_while_it_has_addresses(tmp_path: Path) -> None:
+    carried = Placements(brokers={}, addresses={AddressName("!!shop/news"): [Placement(broker="b1")]})
+    eve = Principal("eve", space="shop")
+    async with running(tmp_path) as service:
+        service._on_placements(carried)
+        service._on_permissions(PermissionChanges(users={}, spaces=SHOP | LAB))
+        await fill(service)
+        service._on_permissions(PermissionChanges(users={}, spaces=LAB))
+        await service.removed_spaces.end()
+        assert left(service) == CLIENTS | RETAINED and not service.permits.removed(eve)
+        service._on_placements(Placements(brokers={}, addresses={}))
+        await service.removed_spaces.end()
+        assert service.permits.removed(eve)
+        assert left(service) == {each for each in CLIENTS | RETAINED if "shop" not in each}
