@@ -20,12 +20,15 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import Limits
 from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.http.health import Health
+from enmasse.identity.principal import Principal
 from enmasse.identity.processes.credentials import AnyPeers, Peers, own, peers_at, relay_key_of
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener
 from enmasse.model import feeds
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.users import ANONYMOUS
 from enmasse.network import tls
 from enmasse.process import runner, settings
 from services.authserv import requests
@@ -127,14 +130,21 @@ class AuthService:
         return Connection(login, container_id=CONTAINER, is_client=False, sasl=login.sasl(), limits=LIMITS)
 
     def _offered(self, login: SaslLogin) -> dict[str, Any]:
-        users, issuers = self.logins.users, self.logins.issuers
+        """Return the mechanisms of a client, whose address space is not known yet: they are those of the default space.
+        While there are others, also what a space may need, whether any does: the files of one must not show."""
+        users, issuers, spaces = self.logins.users, self.logins.issuers, self.logins.has_spaces
         if not users.known:
             return login.unready(self._mechanisms)
         if not self.logins.has_users:
             return login.open_to_all()
-        scram = users.scram or not issuers.check_passwords  # clients prefer it, and issuers cannot check it
-        names = [*(BEARER if issuers else ()), *[name for name in self._mechanisms if scram or name == "PLAIN"]]
-        if users.allows_anonymous():
+        # Clients prefer SCRAM, and issuers cannot check it.
+        scram = users.scram or not issuers.checks_passwords_of(DEFAULT_SPACE)
+        names = [name for name in self._mechanisms if scram or name == "PLAIN"]
+        if issuers.has(DEFAULT_SPACE):
+            names[:0] = BEARER
+        elif spaces:  # last: some clients take the first one that they know
+            names += BEARER
+        if spaces or users.principal(Principal(ANONYMOUS)) is not None:
             names.append("ANONYMOUS")
         return login.mechanisms(tuple(names), self.logins.unknown)
 

@@ -29,6 +29,10 @@ class Issuers:
     def __len__(self) -> int:
         return sum(map(len, self._sources.values()))
 
+    def has(self, space: str) -> bool:
+        """Return whether an issuer is configured in an address space."""
+        return bool(self._sources.get(space))
+
     @property
     def check_passwords(self) -> bool:
         """Whether there is an issuer that checks passwords."""

@@ -277,8 +277,9 @@ class SaslLogin(Handler):
         return Principal(ANONYMOUS, space=self._space or DEFAULT_SPACE)
 
     def admits_anonymous(self) -> bool:
-        """Return whether the client may do without credentials in the space that it has chosen."""
-        return self._logins.principal(self._anonymous) is not None
+        """Return whether the client may do without credentials in the space that it has chosen, or has proved that it
+        is a user of this name."""
+        return self._principal is not None or self._logins.principal(self._anonymous) is not None
 
     def undecided(self, mechanism: str) -> None:
         """End an attempt that cannot be decided now, which is no failure of the client."""
@@ -325,7 +326,7 @@ class _Answer(Exchange):
         self._exchange.challenge(data)
 
     def succeed(self, user: str | None) -> None:
-        if user is None and not self._login.admits_anonymous():
+        if user in (None, ANONYMOUS) and not self._login.admits_anonymous():
             self.fail()
         elif not self._decided:
             self._decided = True

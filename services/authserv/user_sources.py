@@ -23,7 +23,7 @@ class Users:
         self.anonymous = False
         """There are neither users nor issuers in the default space: clients need no credentials there."""
         self.scram = False
-        """There is a user with a password for SCRAM."""
+        """There is a user of the default space with a password for SCRAM."""
         self.spaces: Set[str] = frozenset()
         """All address spaces but the default one."""
         self._checks = checks
@@ -38,7 +38,7 @@ class Users:
         """Put other users in force."""
         self._users, self.anonymous, self.known = {**body.users, **(body.in_spaces or {})}, body.anonymous, True
         self.spaces = frozenset(body.spaces or ())
-        self.scram = any(user.scram for user in self._users.values())
+        self.scram = any(user.scram for user in body.users.values())
         granted: dict[str, dict[str, Granted]] = {space: {} for space in (DEFAULT_SPACE, *self.spaces)}
         for full_name, user in self._users.items():
             name, _, space = named(full_name)
@@ -47,10 +47,6 @@ class Users:
             space: Permissions(those, anonymous=body.anonymous and space == DEFAULT_SPACE, space=space)
             for space, those in granted.items()
         }
-
-    def allows_anonymous(self) -> bool:
-        """Return whether clients without credentials are let in, in some space."""
-        return any(self.principal(Principal(ANONYMOUS, space=space)) for space in (DEFAULT_SPACE, *self.spaces))
 
     def rights(self, principal: Principal) -> Rights:
         """Return what a principal may do, whatever its source is."""

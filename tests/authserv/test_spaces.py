@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from enmasse.amqp.codec.types import Symbol
@@ -15,7 +16,9 @@ from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.identity.processes.scram import ScramClient
 from enmasse.model import feeds
 from enmasse.model.feeds import ReachedSpace
+from enmasse.model.issuers import Issuer
 from enmasse.model.users import User
+from services.authserv.sasl_login import SaslLogin
 from tests.authserv.running import Running, ask, ask_engine, user
 
 BODY = feeds.Users(
@@ -84,6 +87,38 @@ def test_a_space_is_without_credentials_only_if_it_says_so(service: Running) -> 
     assert login(service, AnonymousClient(), "two") == Principal("anonymous", (), "two")
     for realm in ("default", "one", "none"):
         assert login(service, AnonymousClient(), realm) is None
+
+
+def test_what_is_offered_says_nothing_of_the_files_of_a_space() -> None:
+    """The mechanisms come before it is known which space a client means."""
+    issuer = Issuer(issuer="https://sso.example.com", audience="x", client_id="y", client_secret="z")
+    files: tuple[tuple[dict[str, User], dict[str, dict[str, Issuer]]], ...] = (
+        ({}, {}),
+        ({"!!two/anonymous": User()}, {}),
+        ({"!!two/alice": user("two's")}, {}),
+        ({}, {"two": {"sso": issuer}}),
+    )
+    own: tuple[tuple[dict[str, User], dict[str, Issuer]], ...] = (
+        ({"alice": user("default's")}, {}),
+        ({"alice": User()}, {}),
+        ({"anonymous": User()}, {"sso": issuer}),
+    )
+    with Running() as service:
+        for users, issuers in own:
+            offers = set()
+            for in_spaces, of_spaces in files:
+                in_force = feeds.Users(users=users, issuers=issuers, spaces=BODY.spaces, in_spaces=in_spaces)
+                service.replace(msgspec.structs.replace(in_force, issuers_in_spaces=of_spaces))
+                login = SaslLogin(service.service.logins, "127.0.0.1", relayed=True)
+                offers.add(tuple(service.service._offered(login)))
+            assert len(offers) == 1, (users, issuers, offers)
+
+
+def test_without_credentials_a_client_of_another_space_is_refused_for_good(service: Running) -> None:
+    """As with a wrong password: it is not told to try again, and no login is counted."""
+    for realm in ("default", "one", "none"):
+        answer = ask_engine(service.port, AnonymousClient(), relayed_host_name(realm, "192.0.2.1", ""), (SPACES,))
+        assert "ANONYMOUS failed: wrong credentials" in answer.error, (realm, answer)
 
 
 def test_a_relay_that_knows_no_spaces_gets_nobody_of_one(service: Running) -> None:
