@@ -83,6 +83,9 @@ def test_fields_may_be_replaced() -> None:
         ({"body": [1], "types": {"body": {"ubyte": 1, "byte": 1}}}, "body: expected an object with one type"),
         ({"types": []}, "types: expected an object"),
         ({"annotations": {"é": 1}}, "é"),
+        ({"body": json.loads("[" * 40 + "]" * 40)}, "no receiver could read it"),
+        ({"body": json.loads("[" * 900 + "]" * 900)}, "recursion"),
+        ({"properties": {"a": json.loads('{"a":' * 40 + "1" + "}" * 40)}}, "no receiver could read it"),
     ],
 )
 def test_what_is_no_message_is_refused_with_its_field(found: Any, problem: str) -> None:

@@ -14,6 +14,7 @@ from enmasse.amqp.messages.message import AmqpValue, Message
 from services.http_gateway.api.header_mapping import decoded, encoded, table, to_amqp, to_http
 from services.http_gateway.api.http_problems import Answered
 from services.http_gateway.api.request_paths import parsed
+from services.http_gateway.wire.http_exchange import safe
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ids = st.one_of(text, st.uuids(), st.binary(max_size=9), st.integers(0, 2**64 - 1).map(ULong))
@@ -29,6 +30,7 @@ values = st.one_of(
     st.integers(0, 2**32 - 1).map(UInt),
 )
 symbols = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20).map(Symbol)
+breaking = st.text(st.sampled_from("\r\n\0\x7f \t:%aé€\ud7ff"), max_size=9)
 messages = st.builds(
     Message,
     st.binary(max_size=50),
@@ -54,6 +56,33 @@ def test_a_message_that_is_sent_on_is_the_same(message: Message) -> None:
     message.to = "a"
     again = Message.decode(to_amqp(dict(headers), body, "a", ""))
     assert again == message
+
+
+@given(
+    st.builds(
+        Message,
+        st.one_of(st.binary(max_size=9), breaking),
+        to=breaking,
+        message_id=breaking,
+        correlation_id=breaking | st.binary(max_size=9),
+        subject=breaking,
+        reply_to=breaking,
+        content_type=breaking.map(lambda value: Symbol(value.encode("ascii", "ignore").decode())),
+        content_encoding=breaking.map(lambda value: Symbol(value.encode("ascii", "ignore").decode())),
+        group_id=breaking,
+        reply_to_group_id=breaking,
+        application_properties=st.dictionaries(breaking | breaking.map("cloudEvents:".__add__), breaking, max_size=4),
+    )
+)
+def test_nothing_that_a_sender_states_begins_another_header(message: Message) -> None:
+    headers, _ = to_http(message.encode())
+    safe(headers)
+    found = dict(headers)
+    assert decoded(found["enmasse-subject"]) == message.subject
+    assert decoded(found["enmasse-message-id"]) == message.message_id
+    assert decoded(found.get("enmasse-to", "")) == message.to
+    again = Message.decode(to_amqp(found, b"", "a", ""))
+    assert again.application_properties == message.application_properties
 
 
 @given(st.text())
@@ -132,4 +161,7 @@ def test_paths_of_nothing(target: str) -> None:
 
 
 def test_the_table_of_the_documentation() -> None:
-    assert table() in (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    assert table() in text
+    headers, _ = to_http(Message("x", to="a", delivery_count=1).encode())
+    assert [name for name, _ in headers if f"`{name}`" not in text.lower()] == []

@@ -19,7 +19,14 @@ from h2.settings import SettingCodes
 from services.http_gateway.wire import http_exchange, peer_connection
 from services.http_gateway.wire.frame_budget import BUDGET, PREFACE
 from services.http_gateway.wire.http2 import STREAMS
-from services.http_gateway.wire.http_exchange import BodyTooLarge, BodyTooSlow, ClientGone, HttpExchange, PeerFacts
+from services.http_gateway.wire.http_exchange import (
+    BodyTooLarge,
+    BodyTooSlow,
+    ClientGone,
+    HttpExchange,
+    PeerFacts,
+    UnsafeHeader,
+)
 from services.http_gateway.wire.peer_connection import PeerConnection, ReadBuffer
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
@@ -43,6 +50,8 @@ class Echo:
         self.connections: set[PeerConnection] = set()
         self.seen: list[str] = []
         self.gone = 0
+        self.most = MOST
+        self.headers: list[tuple[str, str]] = []
         self.working = 0
         self.unread = asyncio.Event()
         """While it is clear, no body is read."""
@@ -54,14 +63,17 @@ class Echo:
         try:
             await self.unread.wait()
             try:
-                body = await exchange.body(MOST)
+                body = await exchange.body(self.most)
             except BodyTooLarge:
                 await exchange.answer(413, [])
                 return
             except BodyTooSlow:
                 await exchange.answer(408, [])
                 return
-            await exchange.answer(200, [], body)
+            try:
+                await exchange.answer(200, self.headers, body)
+            except UnsafeHeader:
+                await exchange.answer(500, [])
         except ClientGone:
             self.gone += 1
         finally:
@@ -127,6 +139,9 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         (b"POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        (b"GET http://b/ HTTP/1.1\r\nhost: a\r\n\r\n", 400),
+        (b"GET http://a:1/ HTTP/1.1\r\nhost: a\r\n\r\n", 400),
+        (b"GET http://b?http://a/ HTTP/1.1\r\nhost: b?http:\r\n\r\n", 400),
         (b"GET no-path HTTP/1.1\r\nhost: a\r\n\r\n", 400),
         (b"GET / HTTP/3.0\r\nhost: a\r\n\r\n", 505),
         (b"GET / HTTP/1.1\r\nhost: a\r\n" + b"".join(b"x%d: y\r\n" % n for n in range(200)) + b"\r\n", 431),
@@ -144,12 +159,60 @@ def test_a_head_that_others_may_read_differently_is_refused_and_ends_the_connect
     inside(test)
 
 
-def test_chunks_that_are_none_end_the_connection() -> None:
+CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("chunks", [b"4\r\nabcdefg", b"x\r\n", b"-1\r\n", b"4\nabcd\r\n0\r\n\r\n", b"1" * 40 + b"\r\n"])
+def test_chunks_that_are_none_are_refused_and_end_the_connection(chunks: bytes) -> None:
     async def test(found: Echo) -> None:
-        head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
-        assert await raw(found, head + b"4\r\nabcdefg" + SMUGGLED) == b""
+        answer = await raw(found, CHUNKED + chunks + SMUGGLED)
+        assert answer.startswith(b"HTTP/1.1 400 "), answer
+        assert answer.count(b"HTTP/1.1") == 1
         assert found.seen == ["POST /"]
         assert found.gone == 1
+
+    inside(test)
+
+
+def test_a_request_is_answered_whose_chunks_nobody_reads() -> None:
+    async def test(found: Echo) -> None:
+        found.most = -1
+        answer = await raw(found, CHUNKED + b"x\r\n" + SMUGGLED)
+        assert answer.startswith(b"HTTP/1.1 413 "), answer
+        assert b"connection: close" in answer
+        assert answer.count(b"HTTP/1.1") == 1
+
+    inside(test)
+
+
+BREAKING = ("a\r\nx: b", "a\nb", "a\rb", "a\0b", " a", "a ", "gr\xfcn", "\u20ac", "\x7f")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("header", [*(("x", value) for value in BREAKING), ("x\r\ny", "a"), ("x: y", "a"), ("", "a")])
+def test_no_answer_has_a_header_that_begins_another_one(version: int, header: tuple[str, str]) -> None:
+    """Values that a message brings have the percent form before; this is the last guard, for both versions."""
+
+    async def test(found: Echo) -> None:
+        found.headers = [header]
+        if version == 1:
+            answer = await raw(found, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 500 ")
+            return
+        async with client2(found) as client:
+            client.request(1)
+            await until(lambda: client.of(h2.events.ResponseReceived))
+            (response,) = client.of(h2.events.ResponseReceived)
+            assert dict(response.headers)[b":status"] == b"500"
+
+    inside(test)
+
+
+def test_the_target_of_a_request_may_have_the_host() -> None:
+    async def test(found: Echo) -> None:
+        answer = await raw(found, b"GET http://A:80/b?c HTTP/1.1\r\nhost: a:80\r\nconnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert found.seen == ["GET /b?c"]
 
     inside(test)
 
@@ -282,7 +345,7 @@ def test_a_client_that_has_not_logged_in_has_few_requests_that_share_a_window() 
             await until(lambda: found.working == most)
             (connection,) = found.connections
             http: Any = connection._http
-            await until(lambda: sum(each._size for each in http.exchanges.values()) == 65535)
+            await until(lambda: sum(each._body._size for each in http.exchanges.values()) == 65535)
             assert client.h2.local_flow_control_window(3) == 0
             client.h2.remote_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 100
             client.h2.remote_settings.acknowledge()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.types import (
     Array,
     Byte,
@@ -116,17 +117,33 @@ def from_json(found: Any, replaced: Mapping[str, Any] | None = None) -> bytes:
         for own, value in (replaced or {}).items():
             fields[own] = fields.get(own, {}) | value if own in _MAPS.values() else value
         message = Message(**{"body": body, **fields})
+        is_deep = sections is not None or any(map(_is_deep, (body, *fields.values())))
         if sections is None or "body" in (replaced or {}):
-            return message.encode()
-        footer, message.footer = message.footer, {}
-        message.body = None
-        end = Message(None, footer=footer).encode().removeprefix(_NO_BODY) if footer else b""
-        return message.encode().removesuffix(_NO_BODY) + sections + end
+            made = message.encode()
+        else:
+            footer, message.footer = message.footer, {}
+            message.body = None
+            end = Message(None, footer=footer).encode().removeprefix(_NO_BODY) if footer else b""
+            made = message.encode().removesuffix(_NO_BODY) + sections + end
+        if is_deep:
+            Message.decode(made)
+        return made
+    except AmqpError as error:
+        raise NoMessage(f"no receiver could read it: {error.description}") from None
     except (TypeError, ValueError, RecursionError, AttributeError) as error:
         raise NoMessage(str(error)) from None
 
 
 _NO_BODY = Message(None).encode()
+
+
+def _is_deep(value: Any, left: int = 16) -> bool:
+    """Return whether a value is nested so deeply that it may not be possible to decode it."""
+    if isinstance(value, dict):
+        return not left or any(_is_deep(item, left - 1) for pair in value.items() for item in pair)
+    if isinstance(value, list):
+        return not left or any(_is_deep(item, left - 1) for item in value)
+    return isinstance(value, Array | Described | AmqpValue | AmqpSequence)
 
 
 def plain(value: Any) -> Any:

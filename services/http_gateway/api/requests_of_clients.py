@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from enmasse.logs import log as logs
@@ -14,7 +14,7 @@ from services.http_gateway.api.http_problems import Answered
 from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.request_paths import Resource, parsed
-from services.http_gateway.wire.http_exchange import ClientGone, Headers, HttpExchange
+from services.http_gateway.wire.http_exchange import ClientGone, Headers, HttpExchange, UnsafeHeader
 
 log = logs.get(part="http")
 
@@ -132,12 +132,21 @@ class _Seen:
         return self._inner.leaving
 
     async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        self.status = status
-        await self._inner.answer(status, self._with(headers), body)
+        with self._noted(status):
+            await self._inner.answer(status, self._with(headers), body)
 
     async def start(self, status: int, headers: Headers) -> None:
+        with self._noted(status):
+            await self._inner.start(status, self._with(headers))
+
+    @contextlib.contextmanager
+    def _noted(self, status: int) -> Iterator[None]:
         self.status = status
-        await self._inner.start(status, self._with(headers))
+        try:
+            yield
+        except UnsafeHeader:  # nothing was sent: there is another answer
+            self.status = 0
+            raise
 
     def _with(self, headers: Headers) -> Sequence[tuple[str, str]]:
         return [*headers, *self.more, ("x-content-type-options", "nosniff"), ("cache-control", "no-store")]

@@ -6,8 +6,8 @@ without CR, folded headers, Content-Length beside Transfer-Encoding (RFC 9112, 1
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,19 +16,19 @@ import h11
 from services.http_gateway.wire.http_exchange import (
     HEAD,
     KEPT,
-    BodyTooLarge,
-    BodyTooSlow,
     ClientGone,
     Headers,
+    IncomingBody,
     PeerFacts,
     RequestHead,
     Serve,
     Wire,
-    patience,
+    safe,
 )
 
 MOST_HEADERS: Final = 100
 _END: Final = b"\r\n\r\n"
+_AUTHORITY_END: Final = re.compile(r"[/?#]")
 PIPELINED: Final = 16 << 10
 """Bytes behind a request that are kept until it is answered."""
 
@@ -112,7 +112,7 @@ class Http1:
         at = buffer.find(_END)
         if at < 0:
             if len(buffer) > HEAD:
-                self._refuse(BadRequest(f"the head of the request has more than {HEAD} bytes", 431))
+                self.refuse(BadRequest(f"the head of the request has more than {HEAD} bytes", 431))
             return
         head = bytes(buffer[: at + 4])
         del buffer[: at + 4]
@@ -123,7 +123,7 @@ class Http1:
             request = _parsed(parser, head)
             found = _head_of(request)
         except BadRequest as bad:
-            self._refuse(bad)
+            self.refuse(bad)
             return
         self._exchange = Exchange1(self, parser, found)
         self._wire.busy()
@@ -149,7 +149,8 @@ class Http1:
             self._begin()
             self._hold()
 
-    def _refuse(self, bad: BadRequest) -> None:
+    def refuse(self, bad: BadRequest) -> None:
+        """Answer what is no request, and end the connection."""
         self._ended = True
         body = bad.text.encode()
         self._wire.write(
@@ -181,21 +182,16 @@ class Exchange1:
         self.head = head
         self.keep = True
         self.answered = False
-        self.gone = False
         self.leaving = False
-        self.wants = False
-        """The API waits for the body."""
-        self.whole = head.length == 0
-        """All of the request has come."""
         self._owner = owner
         self._parser = parser
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._come = asyncio.Event()
+        self._body = IncomingBody(head.length, owner.wire.loop)
         self._continue = head.headers.get("expect", "").lower() == "100-continue"
-        self._fault = False
-        if self.whole:
+        self._broken = False
+        """The chunks of the body are malformed."""
+        if head.length == 0:
             self._events()
+            self._body.end(whole=True)
 
     @property
     def peer(self) -> PeerFacts:
@@ -208,9 +204,24 @@ class Exchange1:
         return self._owner.wire.state
 
     @property
+    def gone(self) -> bool:
+        """As HttpExchange."""
+        return self._body.gone
+
+    @property
+    def wants(self) -> bool:
+        """The API waits for the body."""
+        return self._body.wants
+
+    @property
+    def whole(self) -> bool:
+        """All of the request has come."""
+        return self._body.whole
+
+    @property
     def reusable(self) -> bool:
         """The connection may be used for another request."""
-        return self.keep and self.whole and not self._fault and self._parser.our_state is h11.DONE
+        return self.keep and self.whole and not self._broken and self._parser.our_state is h11.DONE
 
     def trust(self) -> None:
         """As HttpExchange."""
@@ -218,52 +229,49 @@ class Exchange1:
 
     def leave(self) -> None:
         """The client has left."""
-        self.gone = self.leaving = True
-        self._come.set()
+        self.leaving = True
+        self._body.end(whole=False)
 
     def more(self) -> None:
         """Bytes have come."""
         if self.wants:
             self._feed()
+            self._refuse_broken()
 
     def _feed(self) -> None:
         data = self._owner.take()
-        if data:
-            try:
+        try:
+            if data:
                 self._parser.receive_data(data)
-            except h11.RemoteProtocolError:
-                self._fail()
-                return
-        self._events()
+            self._events()
+        except h11.RemoteProtocolError:
+            self._broken = True
 
     def _events(self) -> None:
         while not self.whole or self._parser.their_state is h11.SEND_BODY:
-            try:
-                event = self._parser.next_event()
-            except h11.RemoteProtocolError:
-                self._fail()
-                return
-            if event is h11.NEED_DATA or event is h11.PAUSED:
-                break
+            event = self._parser.next_event()
             if isinstance(event, h11.Data):
-                self._pieces.append(bytes(event.data))
-                self._size += len(event.data)
-            elif isinstance(event, h11.EndOfMessage):
-                self.whole = True
-                break
-            else:
-                break
-        self._come.set()
+                self._body.add(bytes(event.data))
+                continue
+            if isinstance(event, h11.EndOfMessage):
+                self._body.end(whole=True)
+            break
 
-    def _fail(self) -> None:
-        self._fault = self.gone = True
-        self._come.set()
+    def _refuse_broken(self) -> None:
+        """Answer malformed chunks, and end the connection: it is unknown where the next request begins."""
+        if self._broken and not self.gone:
+            self._owner.refuse(
+                BadRequest(
+                    "the body has a malformed chunk: it is a length in hexadecimal digits, CR LF, as many bytes, CR LF"
+                )
+            )
+            self.leave()
 
     def absorb(self) -> None:
         """Take the rest of a body that has come already and was not asked for, so that the connection can be kept."""
         if not self.whole and not self._continue and not self.gone and self._owner.pending:
             self._feed()
-            self._pieces.clear()
+            self._body.drop()
 
     def rest(self) -> bytes:
         """Return the bytes behind the request."""
@@ -271,37 +279,15 @@ class Exchange1:
 
     async def body(self, most: int) -> bytes:
         """As HttpExchange."""
-        if self.head.length is not None and self.head.length > most:
-            raise BodyTooLarge
+        return await self._body.read(most, self._read_on)
+
+    def _read_on(self) -> None:
         wire = self._owner.wire
         if self._continue:
             self._continue = False
             wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.wants = True
-        began = wire.loop.time()
-        try:
-            self._feed()
-            while not self.whole:
-                if self.gone:
-                    raise ClientGone
-                if self._size > most:
-                    raise BodyTooLarge
-                self._come.clear()
-                wire.reading(True)
-                try:
-                    async with asyncio.timeout_at(began + patience(self._size)):
-                        await self._come.wait()
-                except TimeoutError:
-                    raise BodyTooSlow from None
-        finally:
-            self.wants = False
-        if self._fault:
-            raise ClientGone
-        if self._size > most:
-            raise BodyTooLarge
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        return body
+        self.more()
+        wire.reading(True)
 
     # the answer
 
@@ -316,10 +302,10 @@ class Exchange1:
             self._owner.wire.write(data)
 
     def _head(self, status: int, headers: Headers) -> h11.Response:
+        given = [(name.encode(), value.encode()) for name, value in safe(headers)]
         self.answered = True
         self.absorb()
-        given = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers]
-        if not self.whole or not self.keep:
+        if not self.whole or not self.keep or self._broken:
             given.append((b"connection", b"close"))
         return h11.Response(status_code=status, headers=given)
 
@@ -383,8 +369,10 @@ def _head_of(request: h11.Request) -> RequestHead:
     authority = found.get("host", "")
     scheme, separator, rest = target.partition("://")
     if separator and scheme.lower() in ("http", "https"):  # absolute form (RFC 9112, 3.2.2)
-        authority, slash, path = rest.partition("/")
-        target = slash + path or "/"
+        stated = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+        if "host" in found and stated.lower() != authority.lower():
+            raise BadRequest("the target of the request has another host than the header Host")
+        authority, target = stated, rest[len(stated) :] or "/"
     if not target.startswith("/") and not (target == "*" and request.method == b"OPTIONS"):
         raise BadRequest("the target of a request is a path")
     length = found.get("content-length")

@@ -21,15 +21,14 @@ from services.http_gateway.wire.frame_budget import Flood, FrameBudget
 from services.http_gateway.wire.http1 import MOST_HEADERS, joined
 from services.http_gateway.wire.http_exchange import (
     WRITE_SECONDS,
-    BodyTooLarge,
-    BodyTooSlow,
     ClientGone,
     Headers,
+    IncomingBody,
     PeerFacts,
     RequestHead,
     Serve,
     Wire,
-    patience,
+    safe,
 )
 
 STREAMS: Final = 4
@@ -217,16 +216,12 @@ class Exchange2:
     def __init__(self, owner: Http2, stream: int, head: RequestHead) -> None:
         self.head = head
         self.stream = stream
-        self.gone = False
         self.leaving = False
         self.room = asyncio.Event()
         self._owner = owner
-        self._pieces: list[bytes] = []
-        self._size = self._unread = 0
-        self._whole = False
-        self._wants = False
+        self._body = IncomingBody(head.length, owner.wire.loop)
+        self._unread = 0
         self._over = False
-        self._come = asyncio.Event()
 
     @property
     def peer(self) -> PeerFacts:
@@ -238,18 +233,21 @@ class Exchange2:
         """As HttpExchange."""
         return self._owner.wire.state
 
+    @property
+    def gone(self) -> bool:
+        """As HttpExchange."""
+        return self._body.gone
+
     def trust(self) -> None:
         """As HttpExchange."""
         self._owner.wire.trust()
 
     def piece(self, data: bytes, size: int) -> None:
         """Bytes of the body have come. The window opens again when the API asks for them."""
-        self._pieces.append(data)
-        self._size += len(data)
         self._unread += size
-        if self._wants:
+        self._body.add(data)
+        if self._body.wants:
             self._acknowledge()
-        self._come.set()
 
     def _acknowledge(self) -> None:
         size, self._unread = self._unread, 0
@@ -257,13 +255,12 @@ class Exchange2:
 
     def complete(self) -> None:
         """All of the request has come."""
-        self._whole = True
-        self._come.set()
+        self._body.end(whole=True)
 
     def leave(self) -> None:
         """The client has left, or wants no answer."""
-        self.gone = self.leaving = True
-        self._come.set()
+        self.leaving = True
+        self._body.end(whole=False)
         self.room.set()
 
     def finish(self) -> None:
@@ -272,40 +269,17 @@ class Exchange2:
         if self.gone:
             return
         code = h2.errors.ErrorCodes.NO_ERROR if self._over else h2.errors.ErrorCodes.INTERNAL_ERROR
-        if not self._whole or not self._over:
+        if not self._body.whole or not self._over:
             with contextlib.suppress(h2.exceptions.ProtocolError):
                 self._owner.parser.reset_stream(self.stream, code)
 
     async def body(self, most: int) -> bytes:
         """As HttpExchange."""
-        if self.head.length is not None and self.head.length > most:
-            raise BodyTooLarge
-        loop = self._owner.wire.loop
-        began = loop.time()
-        self._wants = True
-        try:
-            while not self._whole:
-                if self.gone:
-                    raise ClientGone
-                if self._size > most:
-                    raise BodyTooLarge
-                self._acknowledge()
-                self._owner.flush()
-                self._come.clear()
-                try:
-                    async with asyncio.timeout_at(began + patience(self._size)):
-                        await self._come.wait()
-                except TimeoutError:
-                    raise BodyTooSlow from None
-        finally:
-            self._wants = False
-        if self.gone:
-            raise ClientGone
-        if self._size > most:
-            raise BodyTooLarge
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        return body
+        return await self._body.read(most, self._read_on)
+
+    def _read_on(self) -> None:
+        self._acknowledge()
+        self._owner.flush()
 
     # the answer
 
@@ -315,7 +289,7 @@ class Exchange2:
 
     def _head(self, status: int, headers: Headers, *, end: bool) -> None:
         self._check()
-        given = [(":status", str(status)), *((name.lower(), value) for name, value in headers)]
+        given = [(":status", str(status)), *safe(headers)]
         try:
             self._owner.parser.send_headers(self.stream, given, end_stream=end)
         except h2.exceptions.ProtocolError:

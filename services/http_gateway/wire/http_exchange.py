@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -33,6 +34,10 @@ class BodyTooLarge(Exception):
 
 class BodyTooSlow(Exception):
     """The body did not come in time."""
+
+
+class UnsafeHeader(ValueError):
+    """An answer has a header whose name or value would end the header, or begin another one."""
 
 
 class PeerFacts(Struct, frozen=True, kw_only=True):
@@ -139,6 +144,81 @@ class HttpExchange(Protocol):
 
 Serve = Callable[[HttpExchange], Coroutine[Any, Any, None]]
 """Answers a request; does not raise."""
+
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
+
+
+def safe(headers: Headers) -> list[tuple[str, str]]:
+    """Return headers with their names in small letters. Raises UnsafeHeader: h2 would write any bytes."""
+    found = [(name.lower(), value) for name, value in headers]
+    for name, value in found:
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise UnsafeHeader(f"{name[:60]!r}: no header can have the value {value[:60]!r}")
+    return found
+
+
+class IncomingBody:
+    """The body of a request, kept until the API has read it. `length`: that was stated."""
+
+    def __init__(self, length: int | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.wants = False
+        """The API waits for it."""
+        self.whole = False
+        """All of it has come."""
+        self.gone = False
+        """No more of it comes."""
+        self._length = length
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._come = asyncio.Event()
+
+    def add(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._pieces.append(data)
+        self._size += len(data)
+        self._come.set()
+
+    def end(self, *, whole: bool) -> None:
+        """Take no further bytes: the body is whole, or the client has left."""
+        self.whole = self.whole or whole
+        self.gone = self.gone or not whole
+        self._come.set()
+
+    def drop(self) -> None:
+        """Forget what has come."""
+        self._pieces.clear()
+
+    async def read(self, most: int, read_on: Callable[[], None]) -> bytes:
+        """Return the whole body; `read_on` lets more of it come. Raises BodyTooLarge, BodyTooSlow, ClientGone."""
+        if self._length is not None and self._length > most:
+            raise BodyTooLarge
+        began = self._loop.time()
+        self.wants = True
+        try:
+            while True:
+                if self.gone:
+                    raise ClientGone
+                if self._size > most:
+                    raise BodyTooLarge
+                if self.whole:
+                    break
+                self._come.clear()
+                read_on()
+                if self._come.is_set():
+                    continue
+                try:
+                    async with asyncio.timeout_at(began + patience(self._size)):
+                        await self._come.wait()
+                except TimeoutError:
+                    raise BodyTooSlow from None
+        finally:
+            self.wants = False
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        return body
 
 
 def patience(size: int) -> float:
