@@ -155,6 +155,10 @@ class Supervisor:
 
         return await pipeline.progress(self.data)
 
+    async def refresh(self) -> None:
+        """Have what the queries return as of a moment ago."""
+        await asyncio.gather(*(child.refresh() for child in self._children()))
+
     def components(self) -> list[dict[str, Any]]:
         """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
         found = [child.component() for child in self._children()]

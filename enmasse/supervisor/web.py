@@ -59,6 +59,7 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
     routes = _routes(suite)
 
     async def collect() -> tuple[list[Metric], list[tuple[str, str, int]]]:
+        await suite.refresh()
         return list(metrics.families(suite.status(), suite.options.metrics_addresses)), suite.scraped()
 
     def answer(request: Request) -> Response:
@@ -88,17 +89,21 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
     """Return path → method → handler; handlers run in the event loop."""
 
     async def health(_: Request) -> Response:
+        await suite.refresh()
         ready = suite.brief()["ready"]
         detail = "" if ready else "not all components and addresses are ready: see /api/status"
         return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
 
     async def status(_: Request) -> Response:
+        await suite.refresh()
         return Response(200, JSON, suite.status_text())
 
     async def brief(_: Request) -> Response:
+        await suite.refresh()
         return _json(suite.brief())  # `enmasse status --wait` requests this ten times a second
 
     async def components(_: Request) -> Response:
+        await suite.refresh()
         return _json({"schema": 1, "components": suite.components()})  # the console requests this each second
 
     async def queries(_: Request) -> Response:

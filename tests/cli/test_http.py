@@ -34,6 +34,9 @@ class Quiet:
     def __init__(self, size: int = 0) -> None:
         self.size, self.asked = size, 0
 
+    async def refresh(self) -> None:
+        """Nothing has to be asked."""
+
     def status_text(self) -> bytes:
         self.asked += 1
         return b"x" * self.size

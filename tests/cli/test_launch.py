@@ -296,6 +296,7 @@ async def test_a_process_that_was_ready_and_answers_no_longer_is_killed_and_star
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("enmasse.supervisor.children.child.HUNG", 0.1)
+    monkeypatch.setattr("enmasse.supervisor.children.child.POLL_READY", 0.05)
     started: list[Process] = []
 
     async def starting(command: Sequence[str], output: int) -> Process:
@@ -314,3 +315,28 @@ async def test_a_process_that_was_ready_and_answers_no_longer_is_killed_and_star
     child.kill()
     await child.stop(1)
     assert started[0].returncode == -signal.SIGKILL
+
+
+@asyncio_test
+async def test_a_request_for_the_status_asks_a_child_that_was_asked_some_time_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health checks of a process that is ready are rare."""
+    monkeypatch.setattr("enmasse.supervisor.children.child.POLL_READY", 600.0)
+    monkeypatch.setattr("enmasse.supervisor.children.child.FRESH", 0.0)
+    lost = ChildHealth(False, "the router is not reached")
+
+    class Program(Sleeping):
+        def probe(self, spec: Spec) -> HealthProbe:
+            return Scripted(READY, lost)
+
+    child = Child(
+        Spec("s", "s", {}), Program(), launch.execute, tmp_path, tmp_path, lambda: None, lambda: None, lambda line: None
+    )  # fmt: skip
+    child.start()
+    await until(lambda: child.ready)
+    await child.refresh()
+    assert not child.ready and child.detail == lost.detail
+    child.kill()
+    await child.stop(1)
+    await child.refresh()  # of a process that has ended nothing is asked

@@ -23,9 +23,12 @@ from enmasse.supervisor.plan.internal_ports import LOOPBACK
 
 STABLE = 10.0
 """Seconds of being ready after which the next restart is immediate again."""
-POLL_STARTING, POLL_READY = 0.05, 1.0
-"""Seconds between two health checks. (That a process has died is known without them.)"""
-LOG_CHECK = 5.0
+POLL_STARTING, POLL_READY = 0.05, 5.0
+"""Seconds between two health checks, unless its health is requested. (That a process has died is known without them.)
+"""
+FRESH = 1.0
+"""Seconds for which an answer to a health check is good enough for a request."""
+LOG_CHECK = 4.0
 HUNG = 60.0
 """Seconds after which a process that was ready, and does not answer, is killed."""
 LEAST_ASKED = 10
@@ -104,6 +107,9 @@ class Child:
         self._say = say
         self._stopping = asyncio.Event()
         self._ready_at = 0.0
+        self._known_at = 0.0
+        self._ask_now = asyncio.Event()
+        self._answered = asyncio.Event()
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -143,6 +149,13 @@ class Child:
             return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
         except OSError:
             return not Path("/proc/self").exists()
+
+    async def refresh(self) -> None:
+        """Wait until its health is known as of FRESH seconds ago at most, if the process was ready."""
+        if self.ready and asyncio.get_running_loop().time() - self._known_at > FRESH:
+            self._answered.clear()
+            self._ask_now.set()
+            await self._answered.wait()
 
     def component(self) -> dict[str, Any]:
         """Return this process as an entry of `components` in the status JSON."""
@@ -233,11 +246,14 @@ class Child:
                 ready, detail = self._judge(health)
                 self.endpoints, self.counts = health.endpoints, health.counts
                 self._set(ready, detail)
+                self._known_at = loop.time()
+                self._answered.set()
                 if loop.time() >= next_log_check:
                     logfile.bound_log(self._log_file)
                     next_log_check = loop.time() + LOG_CHECK
-                await asyncio.sleep(POLL_READY if ready else POLL_STARTING)
+                await runner.woken(self._ask_now, POLL_READY if ready else POLL_STARTING)
         finally:
+            self._answered.set()
             probe.close()
 
     def _judge(self, health: ChildHealth) -> tuple[bool, str]:

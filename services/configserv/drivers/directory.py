@@ -21,7 +21,7 @@ from enmasse.model.tenants.spaces import FOLDER, MAX_SPACES, OWN_FILES, space_fi
 from enmasse.storage.files import edit_file, locked
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
-POLL, POLL_CHANGED = 0.1, 0.05
+POLL, POLL_CHANGED = 0.4, 0.05
 """Seconds between looks, and to the next one where a change was seen: it is read then, not while it is being written.
 """
 
@@ -29,7 +29,7 @@ _NEVER_MADE = (ADDRESSES, FLAVORS, BROKERS)
 """Files that an edit does not make: without the first two nothing is in force."""
 _EDITED = "edited"
 
-PORTION = 500
+PORTION = 2000
 """Files of address spaces that are looked at each time, in turn."""
 
 Signature = tuple[int, ...] | str | None
@@ -102,9 +102,12 @@ class FilesDriver:
                 folder.rmdir()
 
     def _look_soon(self, file: str) -> None:
-        """Look at a file at the next time, whose ever turn it is."""
+        """Look at a file soon, whose ever turn it is."""
         self._paths.setdefault(file, self._directory / file)
         self._seen[file] = _EDITED
+        if self._timer is not None and self._changed is not None:
+            self._timer.cancel()
+            self._later(POLL_CHANGED)
 
     def close(self) -> None:
         self._changed = None
