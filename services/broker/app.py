@@ -19,6 +19,7 @@ from enmasse.tracing import setup as tracing
 from services.broker.core.broker import Broker
 from services.broker.core.limits.broker_limits import BrokerLimits, CapacityPolicy
 from services.broker.core.limits.settings import check
+from services.broker.kept_shares import KeptShares
 from services.broker.metrics import families
 from services.broker.server import BrokerServer, steady_clock, wall
 from services.broker.storage.paging import Pager
@@ -127,11 +128,20 @@ def recover(config: BrokerSettings, loop: asyncio.AbstractEventLoop, progress: P
             defaults=config.settings,
             progress=lambda done: progress((1 + done) / 2),
         )
+        if config.data_dir is not None:
+            keep_shares(broker, Path(config.data_dir))
         return broker, store
     finally:
         gc.freeze()
         gc.set_threshold(25_000, 20, 50)
         gc.enable()
+
+
+def keep_shares(broker: Broker, directory: Path) -> None:
+    """Put the shares of the run before in the storage of address spaces in force, and store those that come."""
+    shares = KeptShares(directory)
+    broker.catalogue.share_storage(shares.read())
+    broker.ledger.spaces.keep = shares.write
 
 
 def health_of(broker: Broker, note: str = "") -> tuple[bool, str]:

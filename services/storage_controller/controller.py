@@ -199,7 +199,7 @@ class StorageController:
         flavor = self._provisioner.manifests[name].flavor
         broker = self.placer.inventory.add(name, flavor, self._driver.engine, fresh=fresh)
         self._conversations[name] = BrokerConversation(
-            self.placer, broker, self.evaluate, self.book.lose, self._reported.producers_led_away
+            self.placer, broker, self.evaluate, self.book.lose, self._reported.producers_led_away, self.storage
         )
         if name in self._running:
             self._meet(name, self._running[name])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from enmasse.control import ControlConnection, LinkClosed
 from enmasse.control.listings import QueueRow
 from enmasse.logs import log
 from enmasse.model.addresses import Address
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, space_of
 from enmasse.reconcile import NEVER, NOW, Reconciler, Step
 from services.storage_controller import policies
 from services.storage_controller.brokers.address_metrics import by_address
@@ -21,6 +21,7 @@ from services.storage_controller.idle_check import IdleCheck
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
 from services.storage_controller.removal import BrokerWork, Removal
+from services.storage_controller.storage_limits import StorageLimits
 from services.storage_controller.topic_levels import TopicLevels
 
 READ_BY_NAME = 64
@@ -50,10 +51,14 @@ class BrokerConversation:
         changed: Callable[[Iterable[AddressName]], None],
         lost: Callable[[Iterable[AddressName]], None],
         producers_led_away: Callable[[AddressName, str], bool],
+        storage: StorageLimits,
     ) -> None:
         self._placer = placer
         self._broker = broker
         self._changed = changed
+        self._storage = storage
+        self._limited: Set[str] = frozenset()
+        """Address spaces that have a limit of storage at the broker, by the shares that it got over this connection."""
         self._connection: ControlConnection
         self._management = BrokerManagement()
         self._loop = asyncio.get_running_loop()
@@ -118,9 +123,21 @@ class BrokerConversation:
         self._to_look.update(names)
         self._reconciler.wake()
 
-    def share_storage(self, shares: Shares | None) -> Awaitable[dict[str, Held] | None]:
+    async def share_storage(self, shares: Shares | None) -> dict[str, Held] | None:
         """As `BrokerManagement.share_storage`; the broker is connected."""
-        return self._management.share_storage(shares)
+        held = await self._management.share_storage(shares)
+        if shares is not None:
+            self._limited = shares.keys()
+        return held
+
+    async def _limit(self, names: Iterable[AddressName]) -> bool:
+        """Give the broker its shares before it gets these addresses: until then it has no limit for their spaces.
+        Return whether it had none."""
+        shares = self._storage.shares_of(self._broker.name)
+        if not shares or ({space_of(name) for name in names} & shares.keys()) <= self._limited:
+            return False
+        await all_done([(NONE, self.share_storage(shares))])  # one that knows no shares has no limits
+        return True
 
     async def _look_again(self) -> None:
         names, self._to_look = self._to_look, set()
@@ -180,6 +197,7 @@ class BrokerConversation:
 
     async def open(self) -> None:
         """Open the link to the broker's management. Raises ControlError."""
+        self._limited = frozenset()
         await self._management.open(self._connection)
 
     def failed(self, error: Exception) -> None:
@@ -201,6 +219,7 @@ class BrokerConversation:
         under_way: list[tuple[AddressName, Awaitable[Any]]] = []
         # The desired state as of now; it may have changed again when the broker has answered.
         wants = self._wants(keys)
+        limited = await self._limit(name for name in wants if broker.holding(name) is None)
         for name, want in wants.items():
             if not self._placer.is_settled(broker, name):
                 # Settings first: they must apply to the first message.
@@ -211,6 +230,8 @@ class BrokerConversation:
             if broker.holding(name) is None:
                 under_way.append((name, management.create(name, want.entity)))
         refused = await all_done(under_way, EXISTS)
+        if limited:
+            self._storage.look()
         for name, want in wants.items():
             if name not in refused:
                 self._broker.settle(name, want)

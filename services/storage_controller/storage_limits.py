@@ -23,7 +23,8 @@ Ask = Callable[[Shares | None], Awaitable[dict[str, Held] | None]]
 
 
 class _Space:
-    """Storage of one space. `short`: broker → bytes of the message that did not fit there, as last reported."""
+    """Storage of one space. `short`: broker → bytes of the message that did not fit there, as last reported: since then
+    it knows for which ones there is no room anywhere."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Sharer] = {}
@@ -60,8 +61,8 @@ class _Space:
     def given(self, broker: str, limit: int) -> Given:
         """Return the share of a broker; one that has no part gets none until it needs one."""
         part, short = self.parts.get(broker), self.short.get(broker, 0)
-        free = limit - used_in_all(self.parts.values())
-        return Given(0 if part is None else part.given, limit, bool(short) and free < short)
+        free = max(0, limit - used_in_all(self.parts.values()))
+        return Given(0 if part is None else part.given, limit, free + 1 if free < short else 0)
 
 
 class StorageLimits:
@@ -78,6 +79,14 @@ class StorageLimits:
         """Brokers whose uses and shares are known."""
         self._told = False
         """A broker may have shares."""
+
+    def shares_of(self, broker: str) -> Shares:
+        """Return the shares of a broker, for one that has not been given any since it was connected."""
+        return self._shares(broker, self._storage())
+
+    def look(self) -> None:
+        """Share soon: a broker has got its first addresses of a space."""
+        self._wake.set()
 
     def uses(self) -> dict[str, Mapping[str, int]]:
         """Return what is used: name of the limit → space → bytes at all brokers."""
@@ -100,7 +109,7 @@ class StorageLimits:
     async def round(self) -> bool:
         """Ask each broker once, giving it its shares, and split the limits by the answers. Return whether a share is
         another one now."""
-        limits = {space: each.storage for space, each in self.limits.items() if each.storage is not None}
+        limits = self._storage()
         for space in self._spaces.keys() - limits.keys():
             del self._spaces[space]
         for each in self._spaces.values():
@@ -127,6 +136,9 @@ class StorageLimits:
         self._told = bool(limits) or any(isinstance(each, BaseException) for each in answers)
         changed = [space for space, each in self._spaces.items() if each.split(limits[space])]
         return bool(changed)
+
+    def _storage(self) -> dict[str, int]:
+        return {space: each.storage for space, each in self.limits.items() if each.storage is not None}
 
     def _shares(self, broker: str, limits: Mapping[str, int]) -> Shares:
         none = _Space()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.broker.app import keep_shares
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.space_storage import StorageShare
 from services.broker.core.publishing.verdict import RELEASE, WAIT
@@ -42,8 +43,8 @@ class Spaces(Core):
         for name, producer in self.producers.items():
             self.broker.catalogue.addresses[name].producers[producer] = None
 
-    def share(self, share: int, *, final: bool = False) -> None:
-        self.broker.catalogue.share_storage({"one": StorageShare(share, 10_000, final)})
+    def share(self, share: int, *, refused: int = 0) -> None:
+        self.broker.catalogue.share_storage({"one": StorageShare(share, 10_000, refused)})
 
     def put(self, to: str) -> Any:
         verdict = self.send(BODY, to, durable=True)
@@ -68,7 +69,7 @@ def test_a_share_is_a_limit_to_the_byte_over_all_addresses_of_the_space(tmp_path
     core.share(6 * SIZE)
     assert core.producers["!!one/a"].credit
     assert core.put("!!one/a") is WAIT and core.put("!!one/b") is WAIT
-    core.share(6 * SIZE, final=True)
+    core.share(6 * SIZE, refused=1)
     with pytest.raises(
         BrokerError, match="the 10000 bytes of storage that the plan of the space allows are used: receive or"
     ) as it:
@@ -80,13 +81,23 @@ def test_a_share_is_a_limit_to_the_byte_over_all_addresses_of_the_space(tmp_path
     assert core.producers["!!two/a"].credit and core.producers["a"].credit
 
 
+def test_only_messages_that_fit_nowhere_are_refused(tmp_path: Path) -> None:
+    """Another broker has room for a smaller one: it is asked for."""
+    core = Spaces(tmp_path)
+    core.share(SIZE // 2, refused=SIZE + 1)
+    assert core.put("!!one/a") is RELEASE
+    core.share(SIZE // 2, refused=SIZE)
+    with pytest.raises(BrokerError):
+        core.put("!!one/b")
+
+
 def test_with_the_policy_block_producers_wait_and_nothing_is_refused(tmp_path: Path) -> None:
     core = Spaces(tmp_path)
     core.broker.catalogue.put_settings("!!one/#", {"addressFullMessagePolicy": "BLOCK"})
-    core.share(2 * SIZE, final=True)
+    core.share(2 * SIZE, refused=1)
     assert [core.put("!!one/a") for _ in range(3)] == [WAIT, WAIT, RELEASE]
     assert not core.producers["!!one/a"].credit and core.producers["!!one/b"].credit
-    core.share(9 * SIZE, final=True)
+    core.share(9 * SIZE, refused=1)
     assert core.producers["!!one/a"].credit
 
 
@@ -95,11 +106,11 @@ def test_a_smaller_share_drops_nothing_and_messages_that_leave_make_room(tmp_pat
     core.share(4 * SIZE)
     for _ in range(4):
         core.put("!!one/a")
-    core.share(SIZE, final=True)
+    core.share(SIZE, refused=1)
     with pytest.raises(BrokerError):
         core.put("!!one/b")
     assert core.queues["!!one/a"].count == 4
-    core.share(4 * SIZE, final=True)
+    core.share(4 * SIZE, refused=1)
     core.ask(core.queues["!!one/a"], "removeMessages", "")
     assert core.looked["one"][0] == 0
     assert core.put("!!one/b") is WAIT
@@ -114,6 +125,20 @@ def test_without_a_share_there_is_no_limit_and_what_was_stored_is_counted_at_the
     core.share(SIZE)
     assert core.put("!!one/a") is RELEASE
     core.broker.catalogue.share_storage({})
+    assert core.put("!!one/a") is WAIT
+
+
+def test_a_share_holds_after_a_restart_until_the_broker_is_told_another_one(tmp_path: Path) -> None:
+    core = Spaces(tmp_path)
+    keep_shares(core.broker, tmp_path)
+    core.share(SIZE, refused=1)
+    assert core.put("!!one/a") is WAIT
+    core.restart()
+    keep_shares(core.broker, tmp_path)
+    assert core.put("!!one/a") is RELEASE, "others may have room meanwhile"
+    core.broker.catalogue.share_storage({})
+    core.restart()
+    keep_shares(core.broker, tmp_path)
     assert core.put("!!one/a") is WAIT
 
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import proton
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,14 +27,14 @@ class Broker:
     """A broker that holds bytes of the space one. `away`: it does not answer; `deaf`: its answer is lost."""
 
     def __init__(self) -> None:
-        self.used = self.wanted = self.share = 0
+        self.used = self.wanted = self.share = self.refused = 0
         self.limited = self.away = self.deaf = False
 
     async def ask(self, shares: Shares | None) -> dict[str, Held] | None:
         if self.away:
             raise ValueError("away")
         if shares is not None:
-            self.share, self.limited = shares["one"].share, True
+            self.share, self.limited, self.refused = shares["one"].share, True, shares["one"].refused
         held = Held(self.used, self.wanted, self.share, True)
         self.wanted = 0
         if self.deaf:
@@ -68,6 +69,35 @@ def test_one_broker_after_the_other_fills_what_the_plan_allows() -> None:
             brokers["c"].put(500)
             await storage.round()
         assert brokers["c"].used == 500
+
+    asyncio.run(run())
+
+
+def test_a_message_is_refused_only_if_there_is_no_room_for_it() -> None:
+    """Not one for which another broker has some, whatever had no room before."""
+    brokers = {name: Broker() for name in ("a", "b")}
+    storage = StorageLimits(lambda: {name: each.ask for name, each in brokers.items()}, lambda: {*brokers})
+
+    async def run() -> None:
+        storage.limits = {"one": SpaceLimits(storage=1000)}
+        for _ in range(3):
+            await storage.round()
+        while brokers["a"].used < 700:
+            if not brokers["a"].put(100):
+                await storage.round()
+        for _ in range(4):
+            assert not brokers["b"].put(400)  # 300 are left
+            await storage.round()
+        assert 300 < brokers["b"].refused <= 400
+        for _ in range(30):
+            while not brokers["b"].put(10):
+                assert not 0 < brokers["b"].refused <= 10, "there is room"
+                await storage.round()
+        assert brokers["b"].used == 300
+        for _ in range(4):
+            assert not brokers["b"].put(10)
+            await storage.round()
+        assert 0 < brokers["b"].refused <= 10
 
     asyncio.run(run())
 
@@ -128,6 +158,22 @@ def test_three_brokers_store_together_what_the_plan_allows(play: Play) -> None:
         _limit(world, names, None)
         await until(lambda: _sends(world, ours[0]), "without the limit it stores again")
 
+    play(scenario)
+
+
+def test_a_broker_has_a_limit_with_its_first_address_of_a_space(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its share comes late."""
+
+    async def never(limits: StorageLimits) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(world: World) -> None:
+        _limit(world, ["!!one/q", "!!two/q"], LIMIT)
+        await world.ready("!!one/q", "!!two/q")
+        assert not (await _outcome(world, "!!one/q", 10)).accepted
+        assert (await _outcome(world, "!!two/q", 10)).accepted
+
+    monkeypatch.setattr(StorageLimits, "run", never)
     play(scenario)
 
 

@@ -16,11 +16,12 @@ class Held(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Share of a broker, in bytes. `limit`: of all brokers; `final`: no other broker has room to spare."""
+    """Share of a broker, in bytes. `limit`: of all brokers; `refused`: size from which a message that does not fit has
+    no room at any broker; 0: there may be some."""
 
     share: int
     limit: int
-    final: bool
+    refused: int
 
 
 Shares = dict[str, Given]

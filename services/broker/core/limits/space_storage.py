@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from enmasse.model.names import DEFAULT_SPACE, space_of
@@ -9,13 +10,18 @@ from enmasse.model.names import DEFAULT_SPACE, space_of
 UNLIMITED: Final = 2**62
 
 
+def _nowhere(shares: object) -> None:
+    """Store nothing."""
+
+
 class StorageShare(NamedTuple):
     """Share of this broker in the storage of a space, in bytes. `limit`: of all brokers together.
-    `final`: no other broker has room to spare, so what does not fit into the share is refused."""
+    `refused`: size from which a message that does not fit into the share has no room at any broker either; 0: there may
+    be some."""
 
     share: int
     limit: int
-    final: bool
+    refused: int
 
 
 class SpaceTotals:
@@ -43,7 +49,7 @@ class SpaceTotals:
     def has_room_again(self, *, blocks: bool) -> bool:
         """Return True if producers that waited may continue: a tenth is free, or they may learn that no broker has
         room. `blocks`: they are not to learn that, but wait."""
-        return self.size <= self.most * 9 // 10 or (not blocks and self.given is not None and self.given.final)
+        return self.size <= self.most * 9 // 10 or (not blocks and self.given is not None and self.given.refused > 0)
 
 
 class SpaceStorage:
@@ -51,6 +57,8 @@ class SpaceStorage:
 
     def __init__(self) -> None:
         self.by_space: dict[str, SpaceTotals] = {}
+        self.keep: Callable[[dict[str, StorageShare]], None] = _nowhere
+        """Stores shares, when they differ: they hold after a restart until the broker gets its shares."""
 
     def of(self, name: str) -> SpaceTotals | None:
         """Return the totals of the space of an address; None: it is the default one."""
@@ -63,14 +71,19 @@ class SpaceStorage:
     def give(self, shares: dict[str, StorageShare]) -> set[str]:
         """Put these shares in force, and no others. Return the spaces that have a limit now and had none, or the other
         way round."""
-        changed = set()
+        changed, before = set(), self._limits()
         for space in {*self.by_space, *shares}:
             totals = self.by_space.setdefault(space, SpaceTotals())
             given = shares.get(space)
             if (totals.given is None) is not (given is None):
                 changed.add(space)
             totals.give(given)
+        if self._limits() != before:
+            self.keep(shares)
         return changed
+
+    def _limits(self) -> dict[str, tuple[int, int]]:
+        return {name: each.given[:2] for name, each in self.by_space.items() if each.given is not None}
 
     def looked(self) -> dict[str, tuple[int, int, int, bool]]:
         """Return what each space holds, wanted since the last look, and may hold, and whether it is present."""

@@ -71,7 +71,7 @@ class Admission:
         broker may have room to spare. Raises BrokerError if none has, unless producers of the address wait for room."""
         space.want(size)
         given = space.given
-        if given is not None and given.final and owner.settings.full_policy != "BLOCK":
+        if given is not None and 0 < given.refused <= size and owner.settings.full_policy != "BLOCK":
             raise errors.space_full(given.limit)
         self.block(owner)
         return RELEASE
