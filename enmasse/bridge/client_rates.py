@@ -1,8 +1,8 @@
 """Limits of what clients of an address space send, by the plan of the space: rates, and the size of a message.
 
 Messages are counted here, where it is known whose they are: at the router they come over the connections that the
-gateway has for all clients. A client that has sent more than the rate of its space is not read until time has paid for
-it.
+gateway has for all clients. A client of a protocol without refusals that has sent more than the rate of its space is
+not read until time has paid for it (`count`); where each message has an answer it is refused meanwhile (`admits`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,17 @@ class ClientRates:
         if account.in_debt:
             self._waiting.setdefault(client.space, {})[client] = None
             client.throttle(True)
+
+    def admits(self, space: str, size: int) -> bool:
+        """Count a message of this size, whichever client it comes from; return False, and count nothing, while the
+        space is in debt: it is refused."""
+        account = self._rates.spaces.get(space)
+        if account is None:
+            return True
+        if account.in_debt:
+            return False
+        account.count(1, size)
+        return True
 
     def forget(self, client: Metered) -> None:
         """Forget a client that has left."""

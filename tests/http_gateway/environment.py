@@ -53,6 +53,19 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
     configserv.start()
     router = Router(folder)
     router.start()
+    try:
+        with beside(folder, configserv, router, tls, **more) as found:
+            yield found
+    finally:
+        router.kill()
+        configserv.stop()
+
+
+@contextmanager
+def beside(
+    folder: Path, configserv: Configserv, router: Router, tls: tuple[str, str] | None = None, **more: Any
+) -> Iterator[Running]:
+    """Run a gateway beside a configuration service and a router that run."""
     port, secure, health = free_port(), free_port() if tls else 0, free_port()
     listeners = [{"kind": "http", "host": "127.0.0.1", "port": port}]
     if tls:
@@ -86,5 +99,3 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
     finally:
         process.terminate()
         process.wait()
-        router.kill()
-        configserv.stop()

@@ -204,6 +204,44 @@ def test_a_message_whose_reader_has_left_goes_to_the_next(suite: Suite) -> None:
     assert request(suite, "DELETE", again.headers["location"]).status == 204
 
 
+def test_requests_that_wait_count_as_locks(suite: Suite) -> None:
+    """1,000 locks a user: what its requests may still get is reserved."""
+    waiting = []
+    for _ in range(10):
+        connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+        connection.request("POST", NEXT + "?wait=300&count=100", headers=ALICE)
+        waiting.append(connection)
+    wait_for(lambda: request(suite, "POST", NEXT).status == 429, "all of them wait")
+    for connection in waiting:
+        connection.close()
+    wait_for(lambda: request(suite, "POST", NEXT).status == 204, "their room is given back")
+
+
+def test_a_user_that_may_no_longer_receive_settles_nothing(suite: Suite) -> None:
+    for body in (b"one", b"two"):
+        assert ask(suite, "/v1/jobs/messages", body, ALICE)[0] == 201
+    place, renewed = (request(suite, "POST", NEXT + "?lock=3600").headers["location"] for _ in range(2))
+    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
+    connection.request("POST", NEXT + "?wait=300", headers=ALICE)
+    write_users(suite, {"alice": entry(PASSWORD, allow("jobs", operations=("send",)))})
+    assert connection.getresponse().status == 403, "one that waits"
+    connection.close()
+    assert request(suite, "DELETE", place).status == 403
+    assert request(suite, "PUT", renewed).status == 403
+    write_users(suite, {"alice": entry(PASSWORD, allow("jobs", "events/#"))})
+    bodies = set()
+
+    def taken() -> bool:
+        got = request(suite, "POST", NEXT + "?count=100")
+        for line in map(json.loads, got.body.splitlines() if got.status == 200 else ()):
+            assert request(suite, "DELETE", line["location"]).status == 204
+            bodies.add(line["body"])
+        return bodies == {"one", "two"}
+
+    wait_for(taken, "both go to a receiver again")
+    assert request(suite, "DELETE", place).status == 410
+
+
 MESSAGES, POSTERS = 10_000, 8
 
 

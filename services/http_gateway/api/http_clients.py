@@ -42,7 +42,6 @@ class HttpClient(Publisher):
         self.lanes = lanes
         self.rights = rights
         self.space = login.principal.space
-        self.throttled = False
         self.ended = ""
         """Why its login no longer holds."""
         self._room = asyncio.Event()
@@ -81,10 +80,6 @@ class HttpClient(Publisher):
     def failed(self, error: Exception) -> None:
         """As Publisher."""
         log.error("http-gateway.connection.failed", peer=self.name, exc_info=error)
-
-    def throttle(self, throttled: bool) -> None:
-        """As client_rates.Metered."""
-        self.throttled = throttled
 
 
 class Visitors:
@@ -197,7 +192,6 @@ class HttpClients:
         client.left = True
         if self.clients.pop(client.name, None) is not None:
             self.bridge.access.enforcer.leave(client.name, client.login)
-            self.bridge.rates.forget(client)
 
     def check_origin(self, exchange: HttpExchange) -> str | None:
         """Return the origin of the web page that has made a request; None: it is no page of another site. Raises

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Modified
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified
 from enmasse.amqp.link import Link, Receiver
 from enmasse.bridge.uplink import LinkUser
 
@@ -144,17 +145,38 @@ class Locks:
         self.name = name
         self.tokens: dict[str, LockedDelivery] = {}
         self.of_owner: Counter[str] = Counter()
+        """User → locks that it has, or may get by requests that are under way."""
         self.ended: Counter[str] = Counter()
         """Outcome, `expired` or `lost` → deliveries."""
 
+    def reserve(self, owner: str, count: int) -> contextlib.ExitStack | None:
+        """Keep room for locks of a user, until what is returned is closed; None: the user has too many."""
+        if self.of_owner[owner] + count > MOST_OF_CLIENT:
+            return None
+        self._count(owner, count)
+        room = contextlib.ExitStack()
+        room.callback(self._count, owner, -count)
+        return room
+
+    def _count(self, owner: str, count: int) -> None:
+        self.of_owner[owner] += count
+        if not self.of_owner[owner]:
+            del self.of_owner[owner]
+
     def lock(self, delivery: LockedDelivery, owner: str, address: str, seconds: float) -> str:
-        """Lock a delivery for a user; return its token."""
+        """Lock a delivery for a user, return its token. The user has room for it."""
         delivery.owner, delivery.address, delivery.seconds = owner, address, seconds
         delivery.token = token = f"{self.name}.{secrets.token_urlsafe(16)}"
         self.tokens[token] = delivery
-        self.of_owner[owner] += 1
+        self._count(owner, 1)
         self.renew(delivery)
         return token
+
+    def give_back(self, delivery: LockedDelivery) -> None:
+        """End a lock whose user may no longer receive: the message goes to another receiver."""
+        if self.take(delivery):
+            self.ended["released"] += 1
+            delivery.fetch.settle(delivery, RELEASED)
 
     def renew(self, delivery: LockedDelivery) -> None:
         """Begin the time of a lock again."""
@@ -182,7 +204,5 @@ class Locks:
             delivery.timer = None
         if self.tokens.pop(delivery.token, None) is None:
             return False
-        self.of_owner[delivery.owner] -= 1
-        if not self.of_owner[delivery.owner]:
-            del self.of_owner[delivery.owner]
+        self._count(delivery.owner, -1)
         return True

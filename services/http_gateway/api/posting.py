@@ -67,7 +67,7 @@ class Posting:
                 await self._post_batch(exchange, client, route, lane, body)
                 return
             payload = to_amqp(headers, body, route.to, key if route.traits.stored else "")
-            self._count(client, len(body))
+            self.admit(client, len(body))
             presettled = _PRESETTLED in headers.get("prefer", "")
             if presettled:
                 lane.send(client, None, 0, payload)
@@ -100,8 +100,6 @@ class Posting:
         way = client.lanes.publishing.way(address)
         if way is None:
             raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
-        if client.throttled:
-            raise Answered(429, "the address space sends more than its plan allows", retry=SOON)
         return way.route, way.lane
 
     async def outcome(self, client: HttpClient, lane: Lane, payload: bytes) -> Result:
@@ -139,8 +137,16 @@ class Posting:
         except BodyTooSlow:
             raise Answered(408, "the body did not come in time") from None
 
-    def _count(self, client: HttpClient, size: int) -> None:
-        self._clients.bridge.rates.count(client, size)
+    def admit(self, client: HttpClient, size: int) -> None:
+        """Count a message of this size for the address space, whichever connection it comes by. Raises Answered."""
+        if not self._clients.bridge.rates.admits(client.space, size):
+            raise Answered(
+                429,
+                "the address space sends more than its plan allows: send it again later",
+                outcome="rejected",
+                condition="amqp:resource-limit-exceeded",
+                retry=SOON,
+            )
 
     def _note(self, status: int) -> None:
         self.answered[status] = self.answered.get(status, 0) + 1
@@ -160,12 +166,12 @@ class Posting:
         for line in lines:
             try:
                 payload = self._of_line(client, route, line)
+                self.admit(client, len(payload))
             except Answered as wrong:
                 waiting.append(wrong)
                 continue
             found: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             lane.send(client, found, 1, payload)
-            self._count(client, len(payload))
             waiting.append(found)
         answers: list[dict[str, Any]] = []
         for each in waiting:

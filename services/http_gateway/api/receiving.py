@@ -61,34 +61,40 @@ class Receiving:
         if not count or not lock:
             raise Answered(400, "count and lock are at least 1")
         owner = client.login.principal.full_name
-        if self.locks.of_owner[owner] + count > MOST_OF_CLIENT:
-            raise Answered(429, f"{owner} has {MOST_OF_CLIENT} locked messages: settle some first", retry=SOON)
-        fetch = self._fetch(client, address, count)
-        self.waiting += 1
-        try:
-            await self._come(exchange, fetch, wait)
-            found = self._readable(fetch)
-            if not found:
-                if fetch.error is not None and fetch.error.condition != "amqp:not-found":
-                    raise Answered(503, fetch.error.description, condition=fetch.error.condition, retry=SOON)
-                await exchange.answer(204, ())
-                return
-            locations = [self._location(each, client, address, lock) for each, _ in found]
-            if several:
-                await self._answer_many(exchange, found, locations, lock)
-            else:
-                await self._answer_one(exchange, found[0][0], locations[0], lock)
-        except BaseException:
-            for each in list(fetch.got.values()):
-                self.locks.take(each)
-            fetch.give_back(RELEASED)
-            raise
-        finally:
-            self.waiting -= 1
-            if not fetch.got:
+        room = self.locks.reserve(owner, count)
+        if room is None:
+            text = f"{owner} may lock {MOST_OF_CLIENT} messages, those included that its requests wait for"
+            raise Answered(429, f"{text}: settle some first", retry=SOON)
+        with room:
+            fetch = self._fetch(client, address, count)
+            self.waiting += 1
+            try:
+                await self._come(exchange, client, address, fetch, wait)
+                found = self._readable(fetch)
+                if not found:
+                    if fetch.error is not None and fetch.error.condition != "amqp:not-found":
+                        raise Answered(503, fetch.error.description, condition=fetch.error.condition, retry=SOON)
+                    await exchange.answer(204, ())
+                    return
+                room.close()
+                locations = [self._location(each, client, address, lock) for each, _ in found]
+                if several:
+                    await self._answer_many(exchange, found, locations, lock)
+                else:
+                    await self._answer_one(exchange, found[0][0], locations[0], lock)
+            except BaseException:
+                for each in list(fetch.got.values()):
+                    self.locks.take(each)
                 fetch.give_back(RELEASED)
+                raise
+            finally:
+                self.waiting -= 1
+                if not fetch.got:
+                    fetch.give_back(RELEASED)
 
     def _check(self, client: HttpClient, address: str) -> None:
+        if client.ended:
+            raise Answered(401, client.ended)
         if not client.allowed("recv", address):
             self._clients.bridge.access.refused["recv"] += 1
             raise Answered(
@@ -116,13 +122,15 @@ class Receiving:
             raise Answered(503, error.description, retry=LATER) from None
         return fetch
 
-    async def _come(self, exchange: HttpExchange, fetch: Fetch, wait: float) -> None:
-        """Wait for the first message; then have those that are there. Raises ClientGone."""
+    async def _come(self, exchange: HttpExchange, client: HttpClient, address: str, fetch: Fetch, wait: float) -> None:
+        """Wait for the first message; then have those that are there. Raises ClientGone, and Answered once the client
+        may no longer receive."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while wait and not fetch.got and not fetch.over:
                     fetch.changed.clear()
                     await _either(fetch.changed, exchange)
+                    self._check(client, address)
         fetch.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ROUND_TRIP):
@@ -132,6 +140,7 @@ class Receiving:
         fetch.over = True
         if exchange.leaving:
             raise ClientGone
+        self._check(client, address)
 
     def _readable(self, fetch: Fetch) -> list[tuple[LockedDelivery, Message]]:
         """Return the deliveries with their messages; those that are no messages are rejected."""
@@ -187,6 +196,9 @@ class Receiving:
         if method == "POST":
             name, state = await _stated(exchange)
         delivery = self._owned(client, resource)
+        if not client.allowed("recv", resource.address):
+            self.locks.give_back(delivery)
+            self._check(client, resource.address)
         if method == "PUT":
             self.locks.renew(delivery)
             await exchange.answer(204, (("enmasse-lock", f"{delivery.seconds:g}"),))
