@@ -47,3 +47,11 @@ SERVICES = {
     "authserv": Service(ends=6),
     "console": Service(ends=1),
 }
+
+
+def client_paths(scheme: str, *, relays: bool) -> list[str]:
+    """Return the paths of a listener for clients. `relays`: routers are embedded ones, to which it passes AMQP on."""
+    found = [service.schemes[scheme] for service in SERVICES.values() if scheme in service.schemes]
+    if relays:
+        found += [service.relays[scheme] for service in SERVICES.values() if scheme in service.relays]
+    return found

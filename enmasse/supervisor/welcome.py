@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from enmasse.engines import EMBEDDED
+from enmasse.process.service_table import client_paths
 from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
@@ -27,11 +28,11 @@ def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
 
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
-    paths = dict.fromkeys(("ws", "wss"), ("/mqtt", "/amqp") if options.router == EMBEDDED else ("/mqtt",))
+    relays = options.router == EMBEDDED
     facts: list[tuple[str, object]] = [
         (each.protocol.upper(), f"{each.protocol}://{each.at}{path}")
         for each in options.listeners()
-        for path in paths.get(each.protocol, ("",))
+        for path in client_paths(each.protocol, relays=relays)
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
