@@ -21,7 +21,7 @@ from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model import feeds
-from enmasse.model.names import DEFAULT_SPACE, WireName, address_name, split_name
+from enmasse.model.names import DEFAULT_SPACE, SPACE, WireName, address_name, space_of
 from enmasse.model.sessions import Subscription, is_address
 from enmasse.mqtt.topics import parse_share
 from enmasse.storage.decoding import unpack
@@ -270,7 +270,7 @@ class SubscriptionService:
     def _on_placements(self, body: feeds.Placements) -> None:
         was_complete = self.complete
         self.desired.set_placements(body)
-        carried = {split_name(name).space for name, places in body.addresses.items() if places}
+        carried = {space_of(name) for name, places in body.addresses.items() if places and name.startswith(SPACE)}
         if any(map(self.permits.terminating, self.permits.carried - carried)):
             self._looked = set()  # what the space kept ends now
         self.permits.carried = carried
