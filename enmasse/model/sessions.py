@@ -122,7 +122,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Literal[4, 5]
     peer: str = ""
     will: bool = False
-    groups: list[str] | None = None
+    groups: tuple[str, ...] | None = None
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True):
@@ -440,7 +440,7 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     client: ClientId
     protocol: Literal[4, 5]
     expiry: Seconds
-    groups: list[str] | None = None
+    groups: tuple[str, ...] | None = None
     subscriptions: list[Subscription] = []
     queue: str = ""
     shares: dict[str, str] = {}
@@ -472,7 +472,7 @@ class KeptRetained(msgspec.Struct, frozen=True, kw_only=True):
     expires: int
     message: bytes
     user: str | None = None
-    groups: list[str] | None = None
+    groups: tuple[str, ...] | None = None
 
 
 class KeptWill(msgspec.Struct, frozen=True, kw_only=True):
@@ -486,7 +486,7 @@ class KeptWill(msgspec.Struct, frozen=True, kw_only=True):
     delay: int
     message: bytes
     user: str
-    groups: list[str] | None = None
+    groups: tuple[str, ...] | None = None
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -127,7 +127,7 @@ def _restored(body: object) -> Request:
         message = Message.decode(kept.message)
     except (ValueError, AmqpError) as error:
         raise ControlError(DECODE_ERROR, f"not a will: {error}"[:200]) from None
-    by = author(kept.user, None if kept.groups is None else tuple(kept.groups))
+    by = author(kept.user, kept.groups)
     return Request("will", _key(kept.client, "", gateway=True), kept.to, kept.qos, kept.delay, message, by)
 
 

@@ -229,7 +229,7 @@ class SubscriptionControl:
 
     async def _restore_retained(self, kept: wire.KeptRetained) -> wire.Done:
         """Store a retained message of a backup; subscribers do not get it. Raises StoreError."""
-        of = None if kept.user is None else author(kept.user, None if kept.groups is None else tuple(kept.groups))
+        of = None if kept.user is None else author(kept.user, kept.groups)
         broker = next(iter(self._service.desired.active_of_wire(kept.name)), "")
         rest = kept.since, kept.expires, kept.qos, kept.message, of
         await self._service.retained.restore(kept.name, records.RetainedRecord(broker, 0, *rest))
@@ -241,7 +241,7 @@ class SubscriptionControl:
         message = Message.decode(kept.message)
         sealed = message.annotations.pop(Symbol(RETAINED_BY), None) is not None
         if sealed and self._service.retained.key and isinstance(message.body, bytes):
-            of = author(kept.user, None if kept.groups is None else tuple(kept.groups))
+            of = author(kept.user, kept.groups)
             seal = Seal(self._service.retained.key)
             message.annotations[Symbol(RETAINED_BY)] = seal.make(of, kept.to, message.body)
         return msgspec.structs.replace(kept, message=message.encode())

@@ -11,21 +11,23 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import cast
-
-import msgspec
 
 from enmasse.model import sessions as wire
 from enmasse.model.names import space_of
 from enmasse.storage.decoding import unpack
-from enmasse.stores import SqliteSettings, make_store
+from enmasse.stores import Store
+from enmasse.stores.copied_store import print_rows
 from services.subserv import records
 from services.subserv.service import SubscriptionService
 from services.subserv.sessions.sessions import Session
 
 
-async def kept(service: SubscriptionService, space: str, now: float) -> AsyncIterator[wire.Kept]:
-    """Yield what a service that has read its store keeps of an address space. Raises StoreError."""
+async def kept(store: Store, space: str) -> AsyncIterator[wire.Kept]:
+    """Yield what a service with this store keeps of an address space. Raises StoreError."""
+    service, now = SubscriptionService(store), time.time()
+    await service.load()
     for session in service.sessions.by_client.values():
         ends = session.record.ends
         if session.space == space and session.record.expiry and (ends is None or ends > now):
@@ -38,7 +40,7 @@ async def kept(service: SubscriptionService, space: str, now: float) -> AsyncIte
             )
     for entry in sorted(service.retained.index.match("#"), key=lambda entry: entry.number):
         if space_of(entry.name) == space and (not entry.expires or entry.expires > now * 1000):
-            value = await service.store.get(records.RETAINED, entry.name)
+            value = await store.get(records.RETAINED, entry.name)
             if value is not None:
                 found = unpack(value, records.RetainedRecord)
                 author = found.author
@@ -46,7 +48,7 @@ async def kept(service: SubscriptionService, space: str, now: float) -> AsyncIte
                     retained=wire.KeptRetained(
                         name=entry.name, qos=cast(wire.Qos, found.qos), since=found.since, expires=found.expires,
                         message=found.message, user=None if author is None else author.full_name,
-                        groups=None if author is None or author.groups is None else list(author.groups),
+                        groups=None if author is None else author.groups,
                     )
                 )  # fmt: skip
 
@@ -60,22 +62,11 @@ def _session(service: SubscriptionService, session: Session) -> wire.KeptSession
             shares[filter] = share.id
     return wire.KeptSession(
         client=record.client, protocol=4 if record.protocol == 4 else 5, expiry=record.expiry,
-        groups=None if record.groups is None else list(record.groups),
+        groups=record.groups,
         subscriptions=list(session.subscriptions.values()), queue=session.id, shares=shares,
     )  # fmt: skip
 
 
-async def _write(store: str, space: str) -> None:
-    service = SubscriptionService(make_store(SqliteSettings(store)))
-    service.store.start()
-    await service.store.ready()
-    try:
-        await service.load()
-        async for each in kept(service, space, time.time()):
-            sys.stdout.buffer.write(msgspec.json.encode(each) + b"\n")
-    finally:
-        await service.store.close()
-
-
 if __name__ == "__main__":
-    asyncio.run(_write(*sys.argv[1:3]))
+    _path, _space = sys.argv[1:3]
+    asyncio.run(print_rows(_path, partial(kept, space=_space)))

@@ -400,7 +400,6 @@ class AmqpBackend:
         return "" if route is None else route.to
 
     async def _opened(self, request: Request, login: Login) -> OpenReply:
-        groups = authors.of_login(login).groups
         body = Open(
             client=request.client_id,
             gateway=self.name,
@@ -409,7 +408,7 @@ class AmqpBackend:
             protocol=5 if request.version == 5 else 4,
             peer=request.peer,
             will=request.will is not None,
-            groups=None if groups is None else list(groups),
+            groups=authors.of_login(login).groups,
         )
         try:
             return await self.control.request("open", body, OpenReply, OPENING)

@@ -169,7 +169,7 @@ class Clients:
             will=request.will,
             since=now,
             round=old.record.round if old is not None and present else 0,
-            groups=None if request.groups is None else tuple(request.groups),
+            groups=request.groups,
         )
         changes = [records.put(records.SESSIONS, request.client, fresh), sessions.identity.used(epoch)]
         undo: list[Undo] = []
