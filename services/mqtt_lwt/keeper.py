@@ -193,9 +193,8 @@ class Keeper:
         wills = [will for will in self.book if will.author.space in ending and will.state is not State.DUE]
         for will in wills:
             self.book.remove(will)
-        if wills:
-            for space, count in Counter(will.author.space for will in wills).items():
-                log.get(space=space).info("mqtt-lwt.space.removed", wills=count)
+        for space, count in Counter(will.author.space for will in wills).items():
+            log.get(space=space).info("mqtt-lwt.space.removed", wills=count)
         self._then(self._records.remove(wills), partial(self._purge, ending))
 
     def _purge(self, ending: Mapping[str, str]) -> None:

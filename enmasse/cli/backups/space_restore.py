@@ -79,7 +79,7 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
         mark.unlink()
 
     try:
-        return asyncio.run(_all(brokers, made, kept, folder, space, offset, let_in))
+        return asyncio.run(_all(brokers, made, ours, kept, folder, space, offset, let_in))
     except (AmqpError, TimeoutError, EOFError, ValueError) as error:
         raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
 
@@ -87,16 +87,17 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
 async def _all(
     brokers: dict[AddressName, str],
     made: dict[str, Any],
+    ours: list[dict[str, Any]],
     kept: list[Kept],
     folder: Path,
     space: str,
     offset: int,
     let_in: Callable[[], None],
 ) -> int:
-    """Restore messages and what services keep, then let clients in; return the number of messages."""
+    """Restore messages and what services keep, then let clients in; return the number of messages. `ours`: the queues
+    that no service keeps."""
     names = made["space"], space
     credential = await asyncio.to_thread(operator_credential, offset)
-    ours = [each for each in made["queues"] if "kept" not in each]
     count = await _send(brokers, ours, folder, names, credential)
     if not kept:
         let_in()

@@ -67,10 +67,10 @@ def reached(state: AppliedState, domain: str = "") -> feeds.Spaces | UnsetType:
     shared = (state.issuers or {}).values()
     named = {issuer.space for issuer in shared}
     any_named = any(issuer.space_claim is not None for issuer in shared)
-    taken = {host for each in spaces(state).values() for host in each.space.hosts}
+    taken = {host for each in spaces(state).values() for host in each.space.hosts} if domain else ()
     return {
         name: feeds.ReachedSpace(
-            hosts=(*each.space.hosts, *({f"{name}.{domain}"} - taken if domain else ())),
+            hosts=(*each.space.hosts, *([host] if domain and (host := f"{name}.{domain}") not in taken else ())),
             tokens=bool(each.issuers) or any_named or name in named,
             plan=each.space.plan or "",
             limits=_limits(state, each.space.plan),

@@ -277,12 +277,14 @@ class Traffic:
         name, traits = owner[0], TYPES[owner[1]]
         counters, gauges, oldest = [0] * len(FIELDS), {}, None
         if kind != "broker":
-            columns: tuple[str | None, ...] = STORED_AT_ROUTER if traits.stored else AT_ROUTER
             gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
+            columns: tuple[str | None, ...]
             if kind in GATEWAYS:
                 columns = TOPIC_AT_GATEWAY if traits.levels else (None,) * len(FIELDS)
-            elif traits.levels:  # brokers state its consumers, also those at their own ports
-                gauges.pop("consumers", None)
+            else:
+                columns = STORED_AT_ROUTER if traits.stored else AT_ROUTER
+                if traits.levels:  # brokers state its consumers, also those at their own ports
+                    gauges.pop("consumers", None)
         elif group == "queues":
             columns = OF_QUEUE
             gauges = {each: int(row[each] or 0) for each in ("messages", "bytes") if each in row}

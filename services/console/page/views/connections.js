@@ -84,7 +84,8 @@ export function Connection({ name, me }) {
       Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`,
       Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out`,
     }} />
-    <section><h2>${it.mqtt ? "Subscriptions and addresses" : "Links"}</h2><${Links} where=${path("connections", name, "links")} /></section>
+    <section><h2>${it.mqtt ? "Subscriptions and addresses" : "Links"}</h2>
+      <${Links} where=${path("connections", name, "links")} /></section>
     ${
       closing &&
       html`<${Confirm} title="Close"
@@ -130,8 +131,8 @@ export function Links({ where, address = null }) {
             ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>`
             : "–"
       }</td>
-      <td class="wide">${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td><td class="right">${count(it.credit)}</td><td class="right">
-      ${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
+      <td class="wide">${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td>
+      <td class="right">${count(it.credit)}</td><td class="right">${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
     )}</tbody></table></div>`
   }
     <button type="button" onClick=${links.again}>Refresh</button><//>`;
