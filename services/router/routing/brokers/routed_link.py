@@ -25,6 +25,9 @@ from services.router.routing.links.annotations import LocalNames, Stripper, comp
 from services.router.routing.links.size_limit import limited
 from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
 
+Kept = tuple[Any, int, bool, bytes, int, TransactionalState | None]
+"""A delivery to be passed on: payload, delivery-id, whether it came settled, tag, message format, transaction."""
+
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 
 
@@ -203,7 +206,7 @@ class RoutedLink:
         self.settle: Any = None
         self.accept: Any = None
         self.update_all: Any = None
-        self.queue: deque[tuple[Any, int, bool, bytes, int, TransactionalState | None]] = deque()
+        self.queue: deque[Kept] = deque()
         self.coordinator: ClientCoordinator | None = None  # of the transactions that the client may use here
         self.second: dict[int, Token] | None = None
         self.stream: Stream | None = None
@@ -254,7 +257,7 @@ class RoutedLink:
             payload = stripper.strip(payload)
         at_once = not (self.queue or settled or message_format or self.stream is not None)
         if not (at_once and self.egress.pass_on(payload, (self, delivery_id), tag)):
-            self._put_or_keep(payload, delivery_id, settled, tag, message_format)
+            self._put_or_keep(payload, delivery_id, settled, tag, message_format, None)
 
     def deliver_exact(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -327,30 +330,15 @@ class RoutedLink:
             return
         self.outcomes(tokens, state, settled)
 
-    def _put_or_keep(
-        self,
-        payload: Any,
-        delivery_id: int,
-        settled: bool,
-        tag: bytes,
-        message_format: int,
-        state: TransactionalState | None = None,
-    ) -> None:
+    def _put_or_keep(self, *delivery: *Kept) -> None:
         if not self.queue and self.stream is None and self.egress.credit > 0:
-            self._put(payload, delivery_id, settled, tag, message_format, state)
+            self._put(*delivery)
             return
-        self.queue.append((payload, delivery_id, settled, tag, message_format, state))
+        self.queue.append(delivery)
         self.peer_of(self.ingress).connection.waiting.add(self)
 
-    def _put(
-        self,
-        payload: Any,
-        delivery_id: int,
-        settled: bool,
-        tag: bytes,
-        message_format: int,
-        state: TransactionalState | None,
-    ) -> None:
+    def _put(self, *delivery: *Kept) -> None:
+        payload, delivery_id, settled, tag, message_format, state = delivery
         if not is_whole(payload):
             payload.start(self, None if settled else (self, delivery_id))
         elif settled:
@@ -381,7 +369,7 @@ class RoutedLink:
             payload.log.append(head)
             payload.held = len(head)
         payload.add(self, None)
-        self._put_or_keep(payload, partial.delivery_id, partial.settled, partial.tag, partial.message_format)
+        self._put_or_keep(payload, partial.delivery_id, partial.settled, partial.tag, partial.message_format, None)
 
     def _head(self, partial: Partial, stripper: Stripper) -> bytes | None:
         """Return the beginning of a client's delivery, without what a client may not state. None: more is needed, or
