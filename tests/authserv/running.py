@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Coroutine
 from typing import Any, Self
 
@@ -32,6 +31,7 @@ from enmasse.process.settings import host_port
 from services.authserv import app
 from services.authserv.app import AuthService, AuthservSettings
 from tests.kit.hashes import hashes
+from tests.kit.loop_thread import LoopThread
 from tests.kit.waiting import DEADLINE
 
 
@@ -49,24 +49,20 @@ class Running:
         self._settings = AuthservSettings(
             name="authserv", health="127.0.0.1:0", listen="127.0.0.1:0", configserv="127.0.0.1:1", **settings
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
         self.service: AuthService
         self.port = self.logins = 0
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop = LoopThread()
         self._run(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.stop()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
+        self._loop.call(work)
 
     async def _replace(self, body: feeds.Users) -> None:
         self.service.logins.replace(body)

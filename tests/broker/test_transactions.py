@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from proton import Delivery, Message
-from proton.utils import BlockingConnection, LinkDetached
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, take
 from tests.kit.transactions import Refused, Transacted
@@ -29,6 +29,21 @@ def fill(c: BlockingConnection, q: str, count: int, **facts: Any) -> None:
     for n in range(count):
         sender.send(Message(body=n, durable=True, **facts))
     sender.close()
+
+
+def taken(
+    c: BlockingConnection, t: Transacted, q: str, count: int, *, settled: bool = True
+) -> tuple[BlockingReceiver, list[Delivery]]:
+    """Take this many messages in a transaction; return their receiver, and their deliveries."""
+    fill(c, q, count)
+    receiver = attach(c, q, count)
+    t.begin()
+    deliveries = []
+    for _ in range(count):
+        take(receiver)
+        deliveries.append(t.settle(receiver, settled=settled))
+    flush(receiver)
+    return receiver, deliveries
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -76,14 +91,7 @@ def test_transactions_of_one_coordinator_are_apart(c: BlockingConnection, t: Tra
 def test_what_is_accepted_goes_with_the_commit(
     c: BlockingConnection, t: Transacted, q: str, m: Management, settled: bool
 ) -> None:
-    fill(c, q, 3)
-    receiver = attach(c, q, 3)
-    t.begin()
-    deliveries = []
-    for _ in range(3):
-        take(receiver)
-        deliveries.append(t.settle(receiver, settled=settled))
-    flush(receiver)
+    _, deliveries = taken(c, t, q, 3, settled=settled)
     assert m.count(q) == 3
     t.commit()
     if not settled:
@@ -94,13 +102,7 @@ def test_what_is_accepted_goes_with_the_commit(
 def test_what_was_settled_comes_again_after_a_rollback(
     broker: BrokerProcess, c: BlockingConnection, t: Transacted, q: str
 ) -> None:
-    fill(c, q, 2)
-    receiver = attach(c, q, 2)
-    t.begin()
-    for _ in range(2):
-        take(receiver)
-        t.settle(receiver)
-    flush(receiver)
+    taken(c, t, q, 2)
     with broker.connect() as other:
         rival = attach(other, q, 5)
         nothing(rival)
@@ -114,12 +116,7 @@ def test_what_was_not_settled_stays_the_consumers_after_a_rollback(
     broker: BrokerProcess, c: BlockingConnection, t: Transacted, q: str, m: Management
 ) -> None:
     """4.4.2: no one else gets it, and its consumer states another outcome."""
-    fill(c, q, 1)
-    receiver = attach(c, q, 1)
-    t.begin()
-    take(receiver)
-    delivery = t.settle(receiver, settled=False)
-    flush(receiver)
+    receiver, (delivery,) = taken(c, t, q, 1, settled=False)
     t.roll_back()
     with broker.connect() as other:
         rival = attach(other, q, 1)

@@ -7,11 +7,11 @@ import contextlib
 import os
 import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import aiohttp
 
+from tests.kit.loop_thread import LoopThread
 from tests.kit.waiting import DEADLINE
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
@@ -118,23 +118,8 @@ class Tunnel:
         """HTTP statuses of handshakes that failed."""
         self.chosen: list[str | None] = []
         """Subprotocols that were chosen."""
-        self._loop = asyncio.new_event_loop()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._up.wait(DEADLINE)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._listen())
-        self._up.set()
-        self._loop.run_forever()
-        self._server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
+        self._loop = LoopThread()
+        self._loop.call(self._listen())
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -166,8 +151,8 @@ class Tunnel:
         await socket.close()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(DEADLINE)
+        self._loop.loop.call_soon_threadsafe(self._server.close)
+        self._loop.stop()
 
 
 @contextlib.contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -17,6 +15,7 @@ from enmasse.mqtt.packets import V5, ConnAck, Connect, Packet
 from enmasse.mqtt.reader import Reader
 from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.network.listeners import ListenerSettings
+from tests.kit.loop_thread import LoopThread
 from tests.kit.waiting import DEADLINE
 from tests.mqtt_gateway.toy import ToyBackend
 
@@ -42,17 +41,8 @@ class Live:
         self._tls = (cert, key)
         self._allowed_origins = allowed_origins
         self._host = host
-        self._loop = uvloop.new_event_loop()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        assert self._up.wait(DEADLINE)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._open())
-        self._up.set()
-        self._loop.run_forever()
+        self._loop = LoopThread(uvloop.new_event_loop())
+        self._loop.call(self._open())
 
     async def _open(self) -> None:
         self.gateway = Gateway(self._limits, self.backend, self._allowed_origins)
@@ -71,7 +61,7 @@ class Live:
         async def call() -> T:
             return what()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(DEADLINE)
+        return self._loop.call(call())
 
     @property
     def clients(self) -> int:
@@ -79,15 +69,13 @@ class Live:
 
     def end(self) -> None:
         """As at SIGTERM."""
-        asyncio.run_coroutine_threadsafe(self.gateway.close(), self._loop).result(DEADLINE)
+        self._loop.call(self.gateway.close())
 
     def stop(self) -> None:
-        if self._loop.is_running():
+        if self._loop.runs:
             with contextlib.suppress(Exception):
                 self.end()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(DEADLINE)
-            self._loop.close()
+            self._loop.stop()
 
 
 @contextlib.contextmanager

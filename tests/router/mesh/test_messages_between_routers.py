@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
 from proton import Delivery, Endpoint, Message
-from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
+from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached
 
 from tests.router.harness import LINK_ROUTE, Broker, Management, post, pump, pump_until, rush, wait_for
 from tests.router.mesh.network import Routers
@@ -142,10 +142,10 @@ def test_settled_messages_and_large_ones_arrive_whole(line: Line) -> None:
     receiver.close()
 
 
-def test_multicast_reaches_each_receiver_once(line: Line) -> None:
-    receivers = {name: line.clients[name].create_receiver("all/each", credit=20) for name in "abc"}
-    wait_for(lambda: all(line.remotes(name, "all/each") == 2 for name in "abc"), "the receivers are known")
-    sender = line.clients["b"].create_sender("all/each")
+def posted_to_all(
+    line: Line, sender: BlockingSender, receivers: Mapping[str, BlockingReceiver]
+) -> dict[str, list[Any]]:
+    """Send ten messages, and wait for their outcomes; return what each receiver got."""
     deliveries = [post(sender, Message(body=n)) for n in range(10)]
     got: dict[str, list[Any]] = {name: [] for name in receivers}
 
@@ -155,6 +155,14 @@ def test_multicast_reaches_each_receiver_once(line: Line) -> None:
         return all(delivery.settled for delivery in deliveries)
 
     line.until(all_settled, "the outcomes")
+    return got
+
+
+def test_multicast_reaches_each_receiver_once(line: Line) -> None:
+    receivers = {name: line.clients[name].create_receiver("all/each", credit=20) for name in "abc"}
+    wait_for(lambda: all(line.remotes(name, "all/each") == 2 for name in "abc"), "the receivers are known")
+    sender = line.clients["b"].create_sender("all/each")
+    got = posted_to_all(line, sender, receivers)
     assert got == {name: list(range(10)) for name in receivers}
     for each in (sender, *receivers.values()):
         each.close()
@@ -274,15 +282,7 @@ def test_multicast_in_a_ring_comes_once(kinds: tuple[str, ...]) -> None:
         receivers = {name: ring.clients[name].create_receiver("all/ring", credit=50) for name in NAMES[1:]}
         wait_for(lambda: all(ring.remotes(name, "all/ring") >= 2 for name in NAMES), "the receivers are known")
         sender = ring.clients["a"].create_sender("all/ring")
-        deliveries = [post(sender, Message(body=n)) for n in range(10)]
-        got: dict[str, list[Any]] = {name: [] for name in receivers}
-
-        def all_settled() -> bool:
-            for name, receiver in receivers.items():
-                got[name] += bodies(receiver)
-            return all(delivery.settled for delivery in deliveries)
-
-        ring.until(all_settled, "the outcomes")
+        got = posted_to_all(ring, sender, receivers)
         assert {name: got[name] for name in ours} == {name: list(range(10)) for name in ours}
         assert all(set(each) == set(range(10)) for each in got.values())
 
