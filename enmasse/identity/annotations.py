@@ -58,6 +58,9 @@ class Statement(NamedTuple):
     set_by: str
     read_by: str
     fate: Fate
+    mqtt_property: str = ""
+    """Property of MQTT 5 (a field of `enmasse.mqtt.packets.Properties`) that this stands for: AMQP has no other form
+    of it, so that gateways copy it in both directions."""
 
     @property
     def is_prefix(self) -> bool:
@@ -84,7 +87,7 @@ TABLE: Final = (
     Statement(CORRELATION_DATA, _MAPPED, "gateways", Fate.KEPT),
     Statement(CONTENT_TYPE, _MAPPED, "gateways", Fate.KEPT),
     Statement(USER_PROPERTIES, _MAPPED, "gateways", Fate.KEPT),
-    Statement(PAYLOAD_FORMAT, _MAPPED, "gateways", Fate.KEPT),
+    Statement(PAYLOAD_FORMAT, _MAPPED, "gateways", Fate.KEPT, "payload_format"),
     Statement(CLIENT_ID, "clients, to `$lwt`: one of those that their link speaks for; gateways, to `$mqtt/wills`: an "
               "MQTT client", "mqtt_lwt", Fate.KEPT),
     Statement(WILL_DELAY, "clients, to `$lwt`; gateways, to `$mqtt/wills`", "mqtt_lwt", Fate.KEPT),

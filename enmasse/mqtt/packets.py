@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Struct
+
+from enmasse.mqtt.on_wire import BINARY, FLAG, PAIR, TEXT, TOPIC, U16, U32, VARINT, In, OnWire
 
 V311: Final = 4  # the protocol level is the name of the version everywhere (v3.1.1 3.1.2.2)
 V31: Final = 3
@@ -20,35 +22,57 @@ UserProperties: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Properties(Struct, frozen=True, kw_only=True, gc=False, repr_omit_defaults=True):
-    """The properties of a packet or of a will; None, or an empty tuple, is absent. Intervals in seconds."""
+    """The properties of a packet or of a will, and what each is on the wire; None, or an empty tuple, is absent.
+    Intervals in seconds. They are sent in the order of these fields. A subscription identifier stands in no PUBLISH of
+    a client (v5 MQTT-3.3.4-6), a session expiry interval in no DISCONNECT of a server (v5 MQTT-3.14.2-2)."""
 
-    payload_format: int | None = None  # 1: the payload is UTF-8
-    message_expiry: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    subscription_ids: tuple[int, ...] = ()
-    session_expiry: int | None = None
-    assigned_client_id: str | None = None
-    server_keep_alive: int | None = None
-    auth_method: str | None = None
-    auth_data: bytes | None = None
-    request_problem_info: int | None = None
-    will_delay: int | None = None
-    request_response_info: int | None = None
-    response_info: str | None = None
-    server_reference: str | None = None
-    reason_string: str | None = None
-    receive_maximum: int | None = None
-    topic_alias_maximum: int | None = None
-    topic_alias: int | None = None
-    maximum_qos: int | None = None
-    retain_available: int | None = None
-    user_properties: UserProperties = ()  # in the order they came
-    maximum_packet_size: int | None = None
-    wildcard_available: int | None = None
-    subscription_ids_available: int | None = None
-    shared_available: int | None = None
+    # 1: the payload is UTF-8
+    payload_format: Annotated[int | None, OnWire(1, FLAG, "payload format indicator", In.MESSAGE)] = None
+    message_expiry: Annotated[int | None, OnWire(2, U32, "message expiry interval", In.MESSAGE)] = None
+    content_type: Annotated[str | None, OnWire(3, TEXT, "content type", In.MESSAGE, "v5 MQTT-3.3.2-19")] = None
+    response_topic: Annotated[str | None, OnWire(8, TOPIC, "response topic", In.MESSAGE, "v5 MQTT-3.3.2-14")] = None
+    correlation_data: Annotated[bytes | None, OnWire(9, BINARY, "correlation data", In.MESSAGE)] = None
+    subscription_ids: Annotated[
+        tuple[int, ...],
+        OnWire(11, VARINT, "subscription identifier", In.PUBLISH_OF_SERVER | In.SUBSCRIBE, "v5 3.8.2.1.2", zero=False),
+    ] = ()
+    session_expiry: Annotated[
+        int | None, OnWire(17, U32, "session expiry interval", In.CONNECT | In.CONNACK | In.DISCONNECT_OF_CLIENT)
+    ] = None
+    assigned_client_id: Annotated[str | None, OnWire(18, TEXT, "assigned client identifier", In.CONNACK)] = None
+    server_keep_alive: Annotated[int | None, OnWire(19, U16, "server keep alive", In.CONNACK)] = None
+    auth_method: Annotated[str | None, OnWire(21, TEXT, "authentication method", In.CONNECT | In.CONNACK | In.AUTH)] = (
+        None
+    )
+    auth_data: Annotated[bytes | None, OnWire(22, BINARY, "authentication data", In.CONNECT | In.CONNACK | In.AUTH)] = (
+        None
+    )
+    request_problem_info: Annotated[int | None, OnWire(23, FLAG, "request problem information", In.CONNECT)] = None
+    will_delay: Annotated[int | None, OnWire(24, U32, "will delay interval", In.WILL)] = None
+    request_response_info: Annotated[int | None, OnWire(25, FLAG, "request response information", In.CONNECT)] = None
+    response_info: Annotated[str | None, OnWire(26, TEXT, "response information", In.CONNACK)] = None
+    server_reference: Annotated[
+        str | None, OnWire(28, TEXT, "server reference", In.CONNACK | In.DISCONNECT_OF_SERVER)
+    ] = None
+    reason_string: Annotated[
+        str | None, OnWire(31, TEXT, "reason string", In.CONNACK | In.ACK | In.DISCONNECT | In.AUTH)
+    ] = None
+    receive_maximum: Annotated[
+        int | None, OnWire(33, U16, "receive maximum", In.CONNECT | In.CONNACK, "v5 3.1.2.11.3", zero=False)
+    ] = None
+    topic_alias_maximum: Annotated[int | None, OnWire(34, U16, "topic alias maximum", In.CONNECT | In.CONNACK)] = None
+    topic_alias: Annotated[int | None, OnWire(35, U16, "topic alias", In.PUBLISH, "v5 MQTT-3.3.2-8", zero=False)] = None
+    maximum_qos: Annotated[int | None, OnWire(36, FLAG, "maximum QoS", In.CONNACK)] = None
+    retain_available: Annotated[int | None, OnWire(37, FLAG, "retain available", In.CONNACK)] = None
+    user_properties: Annotated[UserProperties, OnWire(38, PAIR, "user property", ~In(0))] = ()  # in the order they came
+    maximum_packet_size: Annotated[
+        int | None, OnWire(39, U32, "maximum packet size", In.CONNECT | In.CONNACK, "v5 3.1.2.11.4", zero=False)
+    ] = None
+    wildcard_available: Annotated[int | None, OnWire(40, FLAG, "wildcard subscription available", In.CONNACK)] = None
+    subscription_ids_available: Annotated[
+        int | None, OnWire(41, FLAG, "subscription identifiers available", In.CONNACK)
+    ] = None
+    shared_available: Annotated[int | None, OnWire(42, FLAG, "shared subscription available", In.CONNACK)] = None
 
 
 NONE: Final = Properties()

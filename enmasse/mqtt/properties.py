@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_type_hints
 
 from enmasse.mqtt import reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError
 from enmasse.mqtt.fields import FieldCursor, cut_short, text_of, topic_of
+from enmasse.mqtt.on_wire import BINARY, FLAG, PAIR, TEXT, TOPIC, U16, U32, VARINT, In
 from enmasse.mqtt.packets import NONE, Properties
 from enmasse.mqtt.topics import fault_of_text, fault_of_topic
 
@@ -21,76 +22,47 @@ BIGGEST_VARINT: Final = 268_435_455
 _u16 = Struct(">H")
 _u32 = Struct(">I")
 
-# types
-FLAG = 0  # one byte, 0 or 1
-U16 = 1
-U32 = 2
-VARINT = 3
-TEXT = 4
-BINARY = 5
-PAIR = 6
-TOPIC = 7
-
 
 class Property(NamedTuple):
-    """A property of MQTT 5: its identifier, its type and the packets that may have it."""
+    """A field of `Properties`, and what its type states there."""
 
     code: int
     kind: int
-    field: str  # of Properties
+    field: str
     title: str
-    clause: str = ""  # for a value that must not be 0
-    zero: bool = True  # may be 0
+    clause: str
+    zero: bool
+    packets: In
 
 
-TABLE: Final = (
-    Property(1, FLAG, "payload_format", "payload format indicator"),
-    Property(2, U32, "message_expiry", "message expiry interval"),
-    Property(3, TEXT, "content_type", "content type", "v5 MQTT-3.3.2-19"),
-    Property(8, TOPIC, "response_topic", "response topic", "v5 MQTT-3.3.2-14"),
-    Property(9, BINARY, "correlation_data", "correlation data"),
-    Property(11, VARINT, "subscription_ids", "subscription identifier", "v5 3.8.2.1.2", zero=False),
-    Property(17, U32, "session_expiry", "session expiry interval"),
-    Property(18, TEXT, "assigned_client_id", "assigned client identifier"),
-    Property(19, U16, "server_keep_alive", "server keep alive"),
-    Property(21, TEXT, "auth_method", "authentication method"),
-    Property(22, BINARY, "auth_data", "authentication data"),
-    Property(23, FLAG, "request_problem_info", "request problem information"),
-    Property(24, U32, "will_delay", "will delay interval"),
-    Property(25, FLAG, "request_response_info", "request response information"),
-    Property(26, TEXT, "response_info", "response information"),
-    Property(28, TEXT, "server_reference", "server reference"),
-    Property(31, TEXT, "reason_string", "reason string"),
-    Property(33, U16, "receive_maximum", "receive maximum", "v5 3.1.2.11.3", zero=False),
-    Property(34, U16, "topic_alias_maximum", "topic alias maximum"),
-    Property(35, U16, "topic_alias", "topic alias", "v5 MQTT-3.3.2-8", zero=False),
-    Property(36, FLAG, "maximum_qos", "maximum QoS"),
-    Property(37, FLAG, "retain_available", "retain available"),
-    Property(38, PAIR, "user_properties", "user property"),
-    Property(39, U32, "maximum_packet_size", "maximum packet size", "v5 3.1.2.11.4", zero=False),
-    Property(40, FLAG, "wildcard_available", "wildcard subscription available"),
-    Property(41, FLAG, "subscription_ids_available", "subscription identifiers available"),
-    Property(42, FLAG, "shared_available", "shared subscription available"),
-)
+def _table() -> tuple[Property, ...]:
+    found = []
+    for field, hint in get_type_hints(Properties, include_extras=True).items():
+        code, kind, title, packets, clause, zero = hint.__metadata__[0]
+        found.append(Property(code, kind, field, title, clause, zero, packets))
+    return tuple(found)
+
+
+TABLE: Final = _table()
 _OF_CODE: Final = {p.code: p for p in TABLE}
 
 
-def _allowed(*codes: int) -> Mapping[int, Property]:
-    return {code: _OF_CODE[code] for code in codes}
+def _allowed(packet: In) -> Mapping[int, Property]:
+    return {each.code: each for each in TABLE if packet in each.packets}
 
 
 # which packet may carry which (v5 2.2.2.2, table 2-4)
-WILL: Final = _allowed(1, 2, 3, 8, 9, 24, 38)
-PUBLISH_OF_CLIENT: Final = _allowed(1, 2, 3, 8, 9, 35, 38)  # no subscription identifier: v5 MQTT-3.3.4-6
-PUBLISH_OF_SERVER: Final = _allowed(1, 2, 3, 8, 9, 11, 35, 38)
-CONNECT: Final = _allowed(17, 21, 22, 23, 25, 33, 34, 38, 39)
-CONNACK: Final = _allowed(17, 18, 19, 21, 22, 26, 28, 31, 33, 34, 36, 37, 38, 39, 40, 41, 42)
-ACK: Final = _allowed(31, 38)  # PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK
-SUBSCRIBE: Final = _allowed(11, 38)
-UNSUBSCRIBE: Final = _allowed(38)
-DISCONNECT_OF_CLIENT: Final = _allowed(17, 31, 38)
-DISCONNECT_OF_SERVER: Final = _allowed(28, 31, 38)  # no session expiry interval: v5 MQTT-3.14.2-2
-AUTH: Final = _allowed(21, 22, 31, 38)
+WILL: Final = _allowed(In.WILL)
+PUBLISH_OF_CLIENT: Final = _allowed(In.PUBLISH_OF_CLIENT)
+PUBLISH_OF_SERVER: Final = _allowed(In.PUBLISH_OF_SERVER)
+CONNECT: Final = _allowed(In.CONNECT)
+CONNACK: Final = _allowed(In.CONNACK)
+ACK: Final = _allowed(In.ACK)
+SUBSCRIBE: Final = _allowed(In.SUBSCRIBE)
+UNSUBSCRIBE: Final = _allowed(In.UNSUBSCRIBE)
+DISCONNECT_OF_CLIENT: Final = _allowed(In.DISCONNECT_OF_CLIENT)
+DISCONNECT_OF_SERVER: Final = _allowed(In.DISCONNECT_OF_SERVER)
+AUTH: Final = _allowed(In.AUTH)
 
 
 _MOST_BLOCKS: Final = 1024
@@ -153,7 +125,7 @@ def _read(cursor: FieldCursor, allowed: Mapping[int, Property]) -> Properties:
         found = allowed.get(code)
         if found is None:
             raise _not_allowed(code, packet)
-        _, kind, field, title, _, zero = found
+        _, kind, field, title, _, zero, _ = found
         value: Any
         if kind == FLAG:
             if pos + 1 > stop:
@@ -243,7 +215,7 @@ def write(properties: Properties, allowed: Mapping[int, Property]) -> bytes:
         wrong = [p.title for p in TABLE if p.code not in allowed and getattr(properties, p.field)]
         raise ValueError(f"{wrong[0]} does not belong in this packet")
     parts: list[bytes] = []
-    for (code, kind, _, title, _, zero), value in zip(allowed.values(), mine(properties), strict=True):
+    for (code, kind, _, title, _, zero, _), value in zip(allowed.values(), mine(properties), strict=True):
         if value is None or value == ():
             continue
         if not zero and (value == 0 or (code == 11 and 0 in value)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from enmasse.mqtt import properties, reasons
+from enmasse.mqtt import on_wire, properties, reasons
 from enmasse.mqtt.packets import (
     NONE,
     V5,
@@ -51,14 +51,14 @@ packet_id = st.integers(1, 0xFFFF)
 qos = st.integers(0, 2)
 
 _KINDS: dict[int, st.SearchStrategy[Any]] = {
-    properties.FLAG: st.integers(0, 1),
-    properties.U16: u16,
-    properties.U32: st.integers(0, 0xFFFF_FFFF),
-    properties.TEXT: text,
-    properties.BINARY: binary,
-    properties.TOPIC: topic,
-    properties.PAIR: st.lists(st.tuples(text, text), min_size=1, max_size=4).map(tuple),
-    properties.VARINT: st.integers(1, properties.BIGGEST_VARINT),
+    on_wire.FLAG: st.integers(0, 1),
+    on_wire.U16: u16,
+    on_wire.U32: st.integers(0, 0xFFFF_FFFF),
+    on_wire.TEXT: text,
+    on_wire.BINARY: binary,
+    on_wire.TOPIC: topic,
+    on_wire.PAIR: st.lists(st.tuples(text, text), min_size=1, max_size=4).map(tuple),
+    on_wire.VARINT: st.integers(1, properties.BIGGEST_VARINT),
 }
 
 
@@ -66,7 +66,7 @@ _KINDS: dict[int, st.SearchStrategy[Any]] = {
 def some_properties(draw: st.DrawFn, allowed: Any) -> Properties:
     values: dict[str, Any] = {}
     for found in draw(st.lists(st.sampled_from(list(allowed.values())), unique=True, max_size=6)):
-        if found.kind == properties.VARINT:
+        if found.kind == on_wire.VARINT:
             most = 4 if allowed is properties.PUBLISH_OF_SERVER else 1
             values[found.field] = tuple(draw(st.lists(_KINDS[found.kind], min_size=1, max_size=most)))
         else:

@@ -33,7 +33,9 @@ from enmasse.identity.senders import shown
 from enmasse.model.address_types import AddressType
 from enmasse.model.names import SPACE, plain_name
 from enmasse.model.topic_map import TopicMap, escape, unescape
+from enmasse.mqtt.on_wire import BINARY, FLAG, U16, U32
 from enmasse.mqtt.packets import NONE, Properties, Publish
+from enmasse.mqtt.properties import TABLE as PROPERTIES
 from enmasse.tracing.propagation import TRACEPARENT, context_of
 from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
 from services.mqtt_gateway.interfaces import is_system
@@ -45,8 +47,18 @@ RESPONSE_TOPIC: Final = Symbol(stated.RESPONSE_TOPIC)
 CORRELATION_DATA: Final = Symbol(stated.CORRELATION_DATA)
 CONTENT_TYPE: Final = Symbol(stated.CONTENT_TYPE)
 USER_PROPERTIES: Final = Symbol(stated.USER_PROPERTIES)
-PAYLOAD_FORMAT: Final = Symbol(stated.PAYLOAD_FORMAT)
 RETAINED_BY: Final = Symbol(stated.RETAINED_BY)
+NUMBERS: Final = {FLAG: 1, U16: 0xFFFF, U32: 0xFFFF_FFFF}
+"""Type of a property that is a number → the greatest."""
+COPIED: Final = {
+    each.mqtt_property: (
+        Symbol(each.name),
+        next(known.kind for known in PROPERTIES if known.field == each.mqtt_property),
+    )
+    for each in stated.TABLE
+    if each.mqtt_property
+}
+"""Property that messages have in an annotation only → that, and the property's type."""
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 REPLY: Final = "$reply/"
 """Topics below it are addresses of AMQP, escaped: a response topic of an AMQP client's own reply address."""
@@ -145,8 +157,9 @@ class TopicRoute(Route):
                     content_type = Symbol(given.content_type)
                 else:
                     annotations[CONTENT_TYPE] = given.content_type
-            if given.payload_format:
-                annotations[PAYLOAD_FORMAT] = Int(1)
+            for field, (annotation, kind) in COPIED.items():
+                if value := getattr(given, field):
+                    annotations[annotation] = Int(value) if kind in (FLAG, U16) else value
             if given.user_properties:
                 application = _joined(given.user_properties)
                 if len(application) < len(given.user_properties) or DUPLICATE_ID in application:
@@ -318,8 +331,9 @@ class MessageReader:
         content_type = _text(annotations.get(CONTENT_TYPE)) or found.content_type
         if content_type and legal(content_type):
             values["content_type"] = str(content_type)
-        if annotations.get(PAYLOAD_FORMAT) == 1:
-            values["payload_format"] = 1
+        for field, (annotation, kind) in COPIED.items():
+            if value := _of_kind(kind, annotations.get(annotation)):
+                values[field] = value
         pairs: tuple[tuple[str, str], ...] = ()
         if application:
             pairs = _pairs(annotations.get(USER_PROPERTIES)) or _texts(application)
@@ -361,6 +375,16 @@ def _with(front: MessageFields, **values: Any) -> MessageFields:
     given = {field: getattr(front.properties, field) for field in front.properties.__struct_fields__}
     found.properties = Properties(**{**given, **values})
     return found
+
+
+def _of_kind(kind: int, value: Any) -> Any:
+    """Return the value of an annotation as that of a property of this type; None: it is absent, or MQTT cannot hold
+    it."""
+    if kind in NUMBERS:
+        return int(value) if isinstance(value, int) and 0 <= value <= NUMBERS[kind] else None
+    if kind == BINARY:
+        return bytes(value) if isinstance(value, bytes) and len(value) <= MAX_TEXT else None
+    return _text(value)
 
 
 def _text(value: Any) -> str | None:
