@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -138,8 +139,11 @@ def _equals(found: Callable[..., set[str]], at: tuple[str, ...], expected: set[s
     return found(*at) == expected
 
 
+@pytest.mark.parametrize("as_tenant", [False, True], ids=["--space", "a context of the tenant"])
 @pytest.mark.usefixtures("as_user")
-def test_mqtt_clients_are_listed_and_disconnected_in_the_space(suite: Suite) -> None:
+def test_mqtt_clients_are_listed_and_disconnected_in_the_space(
+    suite: Suite, as_tenant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[str] = []
     subscribing = ("subscribe", "news/#", "-i", "device", "--timeout", "60", "--no-retained", "--count", "1")
     thread = threading.Thread(target=lambda: ended.append(done(suite, *subscribing, "--space", "one", status=4)))
@@ -153,7 +157,20 @@ def test_mqtt_clients_are_listed_and_disconnected_in_the_space(suite: Suite) -> 
     assert row["client"] == "~alice@one/device" and "!!" not in json.dumps(row)
     assert clients("two") == []
     done(suite, "mqtt", "disconnect", row["client"], "--space", "two", status=1)
-    done(suite, "mqtt", "disconnect", "device", "--owner", "alice", "--space", "one")
+
+    def there(*command: str) -> str:
+        if not as_tenant:
+            return done(suite, *command, "--space", "one")
+        outcome = suite.command(*command, "--context", "team")
+        assert outcome.returncode == 0, outcome
+        return outcome.stdout
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    here = (f"http://127.0.0.1:{8080 + suite.offset}", "--password-file", str(tmp_path / "alice.pw"))
+    assert suite.command("context", "add", "team", *here, "--user", NAMED).returncode == 0
+    assert re.search(r"^~alice@one/device +alice +yes", there("mqtt", "clients"), re.MULTILINE)
+    assert re.search(r"mqtt +~alice@one/device +alice +yes", there("subscription", "list"), re.MULTILINE)
+    there("mqtt", "disconnect", "device", "--owner", "alice")
     thread.join()
     assert "administrative action" in ended[0]
 

@@ -179,11 +179,11 @@ def wrapped(text: str) -> str:
 
 
 def user_of(client: str) -> str:
-    """Return the user of a client with this name; empty for the anonymous user."""
+    """Return the user of a client with this name, in its address space; empty for the anonymous user."""
     from enmasse.identity.owned import owner
     from enmasse.identity.principal import ANONYMOUS
 
-    user = owner(client).principal.full_name
+    user = owner(client).user
     return "" if user == ANONYMOUS else user
 
 

@@ -50,13 +50,11 @@ def disconnect(client: str, user: str | None, offset: int) -> None:
     """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client
     may connect again."""
     from enmasse.cli.commands.live import subscribers
-    from enmasse.cli.contexts.contexts import space
     from enmasse.identity.owned import owned
     from enmasse.identity.principal import Principal
-    from enmasse.model.names import DEFAULT_SPACE
 
     if user is not None:
-        client = owned(Principal(user, space=space() or DEFAULT_SPACE), client)
+        client = owned(Principal(user, space=subscribers.space_worked_in(offset)), client)
     if not subscribers.disconnect(offset, client):
         end("mqtt.client.unknown", f"{client}: no such client is connected")
     say(f"disconnected {client}")

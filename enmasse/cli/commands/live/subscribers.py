@@ -11,7 +11,7 @@ from enmasse.cli.contexts.api_problems import refused
 from enmasse.cli.contexts.console import api, ask, console, items, path
 from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.identity.owned import owned, owner, space_of_subscription
-from enmasse.identity.principal import ANONYMOUS, named
+from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     ByClient,
@@ -37,7 +37,9 @@ def subscriptions(offset: int) -> list[SubscriptionRow]:
     if in_force() is None and space() is None:
         found = _here(offset, "subscriptions", None, SubscriptionsReply).subscriptions
         return [row for row in found if space_of_subscription(row.kind, row.client, row.names) == DEFAULT_SPACE]
-    return [_subscription(row) for row in items(offset, "subscriptions")]
+    rows = items(offset, "subscriptions")
+    within = space_worked_in(offset)
+    return [_subscription(row, within) for row in rows]
 
 
 def subscription(offset: int, id: str) -> SubscriptionRow:
@@ -49,7 +51,7 @@ def subscription(offset: int, id: str) -> SubscriptionRow:
         end("subscription.name.unknown", f"there is no subscription {id}")
     if status >= 400:
         refused(status, found)
-    return _subscription(found)
+    return _subscription(found, space_worked_in(offset))
 
 
 def delete(offset: int, id: str) -> None:
@@ -58,6 +60,14 @@ def delete(offset: int, id: str) -> None:
         _here(offset, "delete", ById(id=id), Done, "subscription.name.unknown")
     else:
         ask(offset, "DELETE", path("subscriptions", id))
+
+
+def space_worked_in(offset: int) -> str:
+    """Return the address space that the running command works in."""
+    if (named := space()) is not None:
+        return named
+    found: str = DEFAULT_SPACE if in_force() is None else ask(offset, "GET", "me").get("space", DEFAULT_SPACE)
+    return found
 
 
 def sessions(offset: int) -> list[SessionRow]:
@@ -138,10 +148,10 @@ def _matching(offset: int, filter: str) -> list[RetainedRow]:
     ]  # fmt: skip
 
 
-def _subscription(row: dict[str, Any]) -> SubscriptionRow:
+def _subscription(row: dict[str, Any], within: str) -> SubscriptionRow:
     client = row["client"]
     if row["kind"] in ("mqtt", "amqp"):
-        client = owned(named(row["user"] or ANONYMOUS), client)
+        client = owned(Principal(row["user"] or ANONYMOUS, space=within), client)
     return SubscriptionRow(
         id=row["id"], kind=row["kind"], client=client, filters=row["filters"], depth=row["depth"],
         since=row["since"] or "", brokers=row["brokers"], connected=row["connected"], names=row.get("names", []),
