@@ -22,6 +22,9 @@ the default one. Messages of such an anonymous link state names of that space, a
 NAMED_TRANSACTIONS = "named-transactions"
 """Capability of a link to a broker's coordinator, which routers desire and the broker offers them: the global id of a
 declare is the id of the transaction."""
+FOR_OWNER = "x-opt-enmasse-for-owner"
+"""Property of a link of a process that acts for clients, true: its name is a `passed_on_name`, which says whose the
+subscription is. Routers never pass it on."""
 CONSUMER = "x-opt-consumer"
 """Key in the info of a rejection's error, which routers set for brokers: the consumer behind the router."""
 
@@ -46,7 +49,7 @@ def passed_on_parts(name: str) -> tuple[str, str] | None:
 def stated(properties: Mapping[Any, Any], sender: bytes, space: str) -> dict[Any, Any]:
     """Return the properties of a link to a broker: what a client states of the facts that routers set is replaced by
     what is true. `sender` empty: none; `space` empty: the default one."""
-    found = {name: value for name, value in properties.items() if name not in (SENDER, SPACE)}
+    found = {name: value for name, value in properties.items() if name not in (SENDER, SPACE, FOR_OWNER)}
     if sender:
         found[Symbol(SENDER)] = sender
     if space:

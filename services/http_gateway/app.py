@@ -19,6 +19,7 @@ from enmasse.process import runner
 from enmasse.process.settings import host_port
 from enmasse.tracing import setup as tracing
 from services.http_gateway import metrics
+from services.http_gateway.api.event_requests import Streaming
 from services.http_gateway.api.http_clients import HttpClients
 from services.http_gateway.api.locked_deliveries import Locks
 from services.http_gateway.api.posting import Posting
@@ -60,7 +61,8 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     clients.bridge = bridge
     posting = Posting(clients, settings.max_body, settings.max_memory)
     receiving = Receiving(clients, Locks(settings.name))
-    door = HttpDoor(HttpRequests(clients, posting, receiving), settings.max_connections)
+    streaming = Streaming(clients)
+    door = HttpDoor(HttpRequests(clients, posting, receiving, streaming), settings.max_connections)
 
     def families() -> Iterator[Metric]:
         yield from metrics.families(door, bridge, counters)
@@ -92,6 +94,7 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     await stop.wait()
     health.check = None
     health.set(False, "stopping")
+    streaming.stop()
     await door.close()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSING):

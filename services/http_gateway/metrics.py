@@ -43,6 +43,11 @@ def families(door: HttpDoor, bridge: Bridge[SpaceLanes], counters: Counters) -> 
     yield gauge("http_locked_messages", "Messages that clients have and have not settled.", single(len(locks.tokens)))
     ended = [({"outcome": outcome}, count) for outcome, count in sorted(locks.ended.items())]
     yield counter("http_deliveries_total", "Messages to clients, by what became of them.", ended)
+    streaming = requests.streaming
+    yield gauge("http_streams", "Streams of events that are open now.", single(len(streaming.streams)))
+    yield gauge("http_streams_kept_bytes", "Bytes of messages that wait for clients.", single(streaming.kept))
+    events = [({"outcome": outcome}, count) for outcome, count in sorted(streaming.counts.items())]
+    yield counter("http_events_total", "Events of streams, by what became of them.", events)
     yield gauge("http_kept_bytes", "Bytes of bodies without an outcome.", single(requests.posting.kept))
     yield gauge(
         "http_waiting_messages",

@@ -144,6 +144,7 @@ def test_values_that_no_message_has_are_refused(headers: dict[str, str]) -> None
         ("/v1/a/b%2Fc/messages?batch", "messages", "a/b/c"),
         ("/v1/messages/messages/next?wait=3", "messages/next", "messages"),
         ("/v1/a/deliveries/t1", "deliveries", "a"),
+        ("/v1/a/+/%23/events?name=n", "events", "a/+/#"),
         ("/v1/openapi.json", "openapi", ""),
     ],
 )
@@ -152,7 +153,21 @@ def test_paths(target: str, kind: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["/", "/v2/a/messages", "/v1//messages", "/v1/a/%00/messages", "/v1/a%2A/messages", "/v1/a/else", "*"]
+    "target",
+    [
+        "/",
+        "/v2/a/messages",
+        "/v1//messages",
+        "/v1/a/%00/messages",
+        "/v1/a%2A/messages",
+        "/v1/a/%23/messages",
+        "/v1/+/events",
+        "/v1/%23/events",
+        "/v1/a/%23/b/events",
+        "/v1/a%23/events",
+        "/v1/a/else",
+        "*",
+    ],
 )
 def test_paths_of_nothing(target: str) -> None:
     with pytest.raises(Answered) as refused:

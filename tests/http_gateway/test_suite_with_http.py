@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import subprocess
@@ -11,12 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from enmasse.aio.client import connect
 from enmasse.testing import Suite, running
+from tests.http_gateway.requests_to_suite import Answer, basic
+from tests.http_gateway.requests_to_suite import request as asked
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.users import allow, entry, write_users
@@ -38,37 +39,16 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         assert found.down() == 0
 
 
-def basic(user: str, password: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
-
-
 ALICE = basic("alice", PASSWORD)
 
 
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
 def request(suite: Suite, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
-    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
-    try:
-        connection.request(method, path, body, ALICE if headers is None else headers)
-        answer = connection.getresponse()
-        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
-    finally:
-        connection.close()
+    return asked(suite, method, path, body, ALICE if headers is None else headers)
 
 
 def ask(suite: Suite, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
-    connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
-    try:
-        connection.request("POST", path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+    answer = asked(suite, "POST", path, body, headers)
+    return answer.status, json.loads(answer.body)
 
 
 async def drained(suite: Suite, address: str) -> list[str]:

@@ -10,6 +10,8 @@ Rights, meaning on AMQP, and answers:
     posting                     messages from clients
     locked_deliveries           messages that clients have and have not settled
     receiving                   messages to clients, and their outcomes
+    event_stream                the link of a stream of events: what waits, what is settled
+    event_requests              streams of events
     http_openapi                the description of all of this
     requests_of_clients         from a request to what answers it
 """

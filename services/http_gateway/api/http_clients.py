@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from enmasse.bridge.bridge import Bridge
@@ -44,6 +44,8 @@ class HttpClient(Publisher):
         self.space = login.principal.space
         self.ended = ""
         """Why its login no longer holds."""
+        self.watchers: set[Callable[[], None]] = set()
+        """Called when its login or its rights may be others, and when it has left."""
         self._room = asyncio.Event()
         self._room.set()
 
@@ -76,6 +78,11 @@ class HttpClient(Publisher):
         """As Publisher."""
         if not key.done():
             key.set_result((outcome, condition, text))
+
+    def look(self) -> None:
+        """Let those look who watch it."""
+        for watcher in list(self.watchers):
+            watcher()
 
     def failed(self, error: Exception) -> None:
         """As Publisher."""
@@ -154,6 +161,7 @@ class HttpClients:
         if client is not None:
             client.ended = self.bridge.access.users.loss(client.login)
             client.rights = self.bridge.access.rights(client.login)
+            client.look()
 
     def in_use(self) -> set[str]:
         """Return the address spaces that have clients."""
@@ -190,6 +198,7 @@ class HttpClients:
     def leave(self, client: HttpClient) -> None:
         """Forget a client whose connection has ended."""
         client.left = True
+        client.look()
         if self.clients.pop(client.name, None) is not None:
             self.bridge.access.enforcer.leave(client.name, client.login)
 

@@ -7,12 +7,19 @@ from typing import Any
 import msgspec
 
 from enmasse import __version__
+from services.http_gateway.api.event_requests import EVENTS
 from services.http_gateway.api.header_mapping import IDEMPOTENCY, PROPERTIES, TABLE
 from services.http_gateway.api.http_problems import PROBLEM
 from services.http_gateway.api.posting import BATCH
 
 _BYTES = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 _KINDS = {"number": "integer", "time": "integer", "flag": "boolean"}
+_NAME: dict[str, Any] = {
+    "name": "name",
+    "in": "query",
+    "description": "of the user's subscription, which also gets what is sent while no client reads",
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,100}$"},
+}
 _REFUSED = {
     "400": "a header or the path is wrong",
     "401": "user name, password or token are missing or wrong",
@@ -87,6 +94,28 @@ def document() -> bytes:
             _422={"description": "its properties are too large for headers: use `count`", "content": problem},
         ),
     }
+    stream = {
+        "operationId": "events",
+        "summary": "Read the messages of a topic or multicast address as Server-Sent Events",
+        "parameters": [
+            _NAME,
+            {
+                "name": "last-event-id",
+                "in": "header",
+                "description": "id of the last event that the client had",
+                "schema": {"type": "string"},
+            },
+        ],
+        "responses": answers(
+            _200={"description": "events", "content": {EVENTS: {"schema": {"type": "string"}}}},
+        ),
+    }
+    unsubscribe = {
+        "operationId": "unsubscribe",
+        "summary": "End a subscription, with what it holds",
+        "parameters": [{**_NAME, "required": True}],
+        "responses": answers(_204={"description": "it has ended"}),
+    }
     names = {"enum": ["released", "modified", "rejected", "accepted"]}
     outcome = {"application/json": {"schema": {"type": "object", "properties": {"outcome": names}}}}
 
@@ -110,6 +139,7 @@ def document() -> bytes:
         "paths": {
             "/v1/{address}/messages": {"parameters": [address], "post": post},
             "/v1/{address}/messages/next": {"parameters": [address], "post": take},
+            "/v1/{address}/events": {"parameters": [address], "get": stream, "delete": unsubscribe},
             "/v1/{address}/deliveries/{token}": {
                 "parameters": [address, {**address, "name": "token"}],
                 "delete": settle("accept", "Accept the message"),

@@ -13,6 +13,8 @@ OPENAPI: Final = "openapi.json"
 _ENDS: Final = (("messages", "next"), ("messages",), ("events",), ("requests",))
 _PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NO_NAME: Final = re.compile(r"[\x00-\x20\x7f*#+]|::")
+_WILD: Final = ("+", "#")
+"""Levels of a filter, which events may be of: any one level, and all further ones."""
 MAX_NAME: Final = 1024
 
 
@@ -44,8 +46,17 @@ def parsed(target: str) -> Resource:
         return Resource("deliveries", _name(levels[:-2]), levels[-1], query)
     for end in _ENDS:
         if len(levels) > len(end) and tuple(levels[-len(end) :]) == end:
-            return Resource("/".join(end), _name(levels[: -len(end)]), query=query)
+            name, kind = levels[: -len(end)], "/".join(end)
+            return Resource(kind, _filter(name) if kind == "events" else _name(name), query=query)
     raise Answered(404, "a path ends with /messages, /messages/next, /deliveries/TOKEN, /events or /requests")
+
+
+def _filter(levels: list[str]) -> str:
+    """Return the filter that these levels are. Raises Answered."""
+    _name([level for level in levels if level not in _WILD] or [""])
+    if "#" in levels[:-1] or levels[0] in _WILD:
+        raise Answered(404, "a filter begins with the name of an address, and # is its last level")
+    return "/".join(levels)
 
 
 def _name(levels: list[str]) -> str:

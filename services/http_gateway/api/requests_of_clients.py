@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from enmasse.logs import log as logs
+from services.http_gateway.api.event_requests import Streaming
 from services.http_gateway.api.header_mapping import IDEMPOTENCY, PROPERTIES, TABLE
 from services.http_gateway.api.http_clients import HttpClients, Visitors
 from services.http_gateway.api.http_openapi import document
@@ -22,25 +23,27 @@ METHODS: Final = {
     "messages": ("POST",),
     "messages/next": ("POST",),
     "deliveries": ("DELETE", "POST", "PUT"),
+    "events": ("GET", "DELETE"),
     "openapi": ("GET", "HEAD"),
 }
 """Resource → methods."""
 NOT_BUILT: Final = {
-    "events": "there are no Server-Sent Events yet: use AMQP or MQTT",
     "requests": "requests with a reply are not there yet: use AMQP or MQTT",
 }
-_SENT: Final = ", ".join(("authorization", "prefer", IDEMPOTENCY, PROPERTIES, *(each.header for each in TABLE)))
-_SHOWN: Final = ", ".join(("location", "retry-after", "enmasse-lock", PROPERTIES, *(each.header for each in TABLE)))
+_OWN: Final = (PROPERTIES, *(each.header for each in TABLE))
+_SENT: Final = ", ".join(("authorization", "prefer", "last-event-id", IDEMPOTENCY, *_OWN))
+_SHOWN: Final = ", ".join(("location", "retry-after", "enmasse-lock", *_OWN))
 _AGE: Final = "600"
 
 
 class HttpRequests:
     """Answers requests of clients."""
 
-    def __init__(self, clients: HttpClients, posting: Posting, receiving: Receiving) -> None:
+    def __init__(self, clients: HttpClients, posting: Posting, receiving: Receiving, streaming: Streaming) -> None:
         self.clients = clients
         self.posting = posting
         self.receiving = receiving
+        self.streaming = streaming
         self.stopping = False
         self.statuses: dict[int, int] = {}
         """Status → answers."""
@@ -91,6 +94,9 @@ class HttpRequests:
         client = await visitors.of(exchange)
         if resource.kind == "messages/next":
             await self.receiving.next(exchange, client, resource)
+        elif resource.kind == "events":
+            answer = self.streaming.unsubscribe if head.method == "DELETE" else self.streaming.events
+            await answer(exchange, client, resource)
         elif resource.kind == "deliveries":
             await self.receiving.outcome(exchange, client, resource)
         else:
@@ -130,6 +136,14 @@ class _Seen:
     @property
     def leaving(self) -> bool:
         return self._inner.leaving
+
+    @property
+    def position(self) -> int:
+        return self._inner.position
+
+    @property
+    def confirmed(self) -> int:
+        return self._inner.confirmed
 
     async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
         with self._noted(status):

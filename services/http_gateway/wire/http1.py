@@ -223,6 +223,16 @@ class Exchange1:
         """The connection may be used for another request."""
         return self.keep and self.whole and not self._broken and self._parser.our_state is h11.DONE
 
+    @property
+    def position(self) -> int:
+        """As HttpExchange."""
+        return self._owner.wire.written
+
+    @property
+    def confirmed(self) -> int:
+        """As HttpExchange."""
+        return self._owner.wire.confirmed
+
     def trust(self) -> None:
         """As HttpExchange."""
         self._owner.wire.trust()

@@ -238,6 +238,16 @@ class Exchange2:
         """As HttpExchange."""
         return self._body.gone
 
+    @property
+    def position(self) -> int:
+        """As HttpExchange."""
+        return self._owner.wire.written
+
+    @property
+    def confirmed(self) -> int:
+        """As HttpExchange."""
+        return self._owner.wire.confirmed
+
     def trust(self) -> None:
         """As HttpExchange."""
         self._owner.wire.trust()

@@ -103,6 +103,14 @@ class Wire(Protocol):
     def close(self) -> None:
         """Close; what was written is sent."""
 
+    @property
+    def written(self) -> int:
+        """Bytes that were written."""
+
+    @property
+    def confirmed(self) -> int:
+        """Bytes of them that the client's host has acknowledged, at least."""
+
 
 class HttpExchange(Protocol):
     """One request. Every coroutine raises ClientGone."""
@@ -122,6 +130,15 @@ class HttpExchange(Protocol):
     @property
     def leaving(self) -> bool:
         """True once the client sends nothing more: it has probably left, but may still read."""
+
+    @property
+    def position(self) -> int:
+        """Bytes that were written on the connection."""
+
+    @property
+    def confirmed(self) -> int:
+        """Bytes of them that the client's host has acknowledged, at least. That is TCP: the client, or a proxy before
+        it, may not have read them."""
 
     def trust(self) -> None:
         """The client has logged in: it may cost more from now on."""

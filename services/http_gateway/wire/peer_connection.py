@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any, Final, cast
 
 from enmasse.identity.proofs.certificates import certified
@@ -84,6 +87,7 @@ class PeerConnection(asyncio.Protocol):
         self.facts = PeerFacts(name="?", number=number, space=space)
         self.state: ConnectionState
         self.pieces: ReadBuffer | None = None
+        self.written = 0
         self._serve = serve
         self._make = make
         self._ended = ended
@@ -184,7 +188,21 @@ class PeerConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Write bytes."""
         if self._transport is not None and not self._transport.is_closing():
+            self.written += len(data)
             self._transport.write(data)
+
+    @property
+    def confirmed(self) -> int:
+        """Bytes written that the client's host has acknowledged, at least: of TLS fewer are counted than there are."""
+        transport = self._transport
+        sock = None if transport is None else transport.get_extra_info("socket")
+        if transport is None or sock is None or sock.fileno() < 0:
+            return 0
+        try:
+            waiting = ioctl(sock.fileno(), TIOCOUTQ, bytes(4))
+        except OSError:  # no Linux
+            waiting = bytes(4)
+        return self.written - transport.get_write_buffer_size() - int.from_bytes(waiting, sys.byteorder)
 
     async def drained(self) -> None:
         """Wait until the client has read enough. Raises ClientGone."""

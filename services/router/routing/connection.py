@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Protocol
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError, no_transactions
 from enmasse.amqp.codec.performatives import Error, Rejected, TransactionalState
 from enmasse.amqp.connection import Connection
-from enmasse.amqp.link import Receiver, Sender
+from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.session import Session
+from enmasse.amqp.termini import FOR_OWNER, passed_on_name, passed_on_parts
 from enmasse.amqp.termini import SPACE as SPACE_OF_LINK
 from enmasse.clock import Clock
 from enmasse.engines import EMBEDDED
@@ -357,6 +358,16 @@ class RouterConnection:
     def known_as(self) -> str:
         """The name under which brokers and services know what this client owns: its user and container-id."""
         return owned(self.principal, self.container)
+
+    def name_for_broker(self, link: Link) -> str:
+        """Return the name under which a broker knows a link of this peer. A process that acts for clients may say whose
+        it is: a subscription has one owner, through whichever gateway it is used."""
+        asked = link.remote_attach
+        acts = self.rights is None or self.rights.for_clients
+        stated = asked.properties if acts and asked is not None else None
+        if stated and stated.get(FOR_OWNER) is True and passed_on_parts(link.name):
+            return link.name
+        return passed_on_name(link.name, self.known_as)
 
     @property
     def space(self) -> str:
