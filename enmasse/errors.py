@@ -185,6 +185,7 @@ ERRORS = (
     Error("suite.logs.missing", "There is no log of this component.", "Name one of those listed, or none for all."),
     Error("suite.logs.not-readable", "The folder with the logs cannot be read.", "Run the command as the user of `enmasse up`, or name the data folder with --data."),
     Error("suite.scale.refused", "The number of processes is not possible.", "See the reason."),
+    Error("suite.scale.unfinished", "Processes have not come, or not left, within 200 s. The order stays in force.", "See `enmasse status`, and the logs of those that it names."),
     Error("suite.status.not-ready", "The suite was not ready in the time of --wait.", "See the reasons above it; `enmasse status` shows all."),
     Error("suite.stop.denied", "The suite runs as another user.", "Run the command as the user of `enmasse up`."),
     Error("suite.stop.incomplete", "The suite has not ended in time.", "`enmasse logs` shows what it waits for; a second `enmasse down` ends its processes at once."),

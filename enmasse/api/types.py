@@ -355,11 +355,12 @@ class Will(Resource, frozen=True, kw_only=True):
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
 class Component(Resource, frozen=True, kw_only=True):
-    """A process of the suite."""
+    """A process of the suite. `leaving`: it hands its clients on, and ends then."""
 
     name: str
     kind: str
     ready: bool
+    leaving: bool = False
     detail: str = ""
     engine: str = ""
     pid: int | None = None

@@ -29,6 +29,11 @@ class Spec:
         """Return the port of the service's health endpoint."""
         return int(self.settings["health"].rpartition(":")[2])
 
+    @property
+    def leave_within(self) -> float:
+        """Return the seconds that the process may take to hand its clients on before it ends; 0: it does not."""
+        return float(self.settings.get("leave_within", 0))
+
 
 @dataclass(frozen=True, slots=True)
 class ChildHealth:

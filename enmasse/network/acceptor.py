@@ -141,6 +141,15 @@ class Acceptor:
             sock.close()
         self._sockets = []
 
+    def finish(self) -> None:
+        """Accept those that have connected already, as far as there is room, and stop listening."""
+        before = -1
+        while self._sockets and len(self._under_way) > before:
+            before = len(self._under_way)
+            for sock in self._sockets:
+                self._readable(sock)
+        self.close()
+
     def _resume(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

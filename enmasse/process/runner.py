@@ -1,9 +1,10 @@
 """Running a Python program as a process of the suite: settings, logs, signals, and an end with its parent.
 
     if __name__ == "__main__":
-        process.start(Settings, serve)          # async def serve(settings: Settings, stop: asyncio.Event) -> None
+        process.start(Settings, serve)          # async def serve(settings: Settings, stop: Stop) -> None
 
-`serve` returns soon after `stop` is set; what it raises ends the process with status 1 (`Fatal`: with one line).
+`serve` returns soon after `stop` is set, or within `stop.patience`; what it raises ends the process with status 1
+(`Fatal`: with one line).
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ async def woken(wake: asyncio.Event, seconds: float | None) -> None:
     wake.clear()
 
 
+class Stop(asyncio.Event):
+    """Set by the order to end. `patience`: seconds beside GRACE that the process takes for it, if it hands its clients
+    on first; `hurry` is set by SIGINT, and by a second order: it ends at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patience = 0.0
+        self.hurry = asyncio.Event()
+
+
 S = TypeVar("S", bound=settings.ServiceSettings)
 
 
@@ -75,7 +86,7 @@ class TurnGuard(selectors.DefaultSelector):
 
 def start(
     kind: type[S],
-    run: Callable[[S, asyncio.Event], Awaitable[None]],
+    run: Callable[[S, Stop], Awaitable[None]],
     *,
     use_uvloop: bool = False,
     guarded: bool = False,
@@ -90,9 +101,7 @@ def start(
     main(lambda stop: run(config, stop), use_uvloop=use_uvloop, guarded=guarded)
 
 
-def main(
-    run: Callable[[asyncio.Event], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False
-) -> NoReturn:
+def main(run: Callable[[Stop], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False) -> NoReturn:
     """Run `run(stop)`; SIGTERM and SIGINT set `stop`. Ends the process: status 0, or 1 after an exception.
 
     `use_uvloop`: for a process that carries messages, which also keeps memory that it has freed for the next ones.
@@ -131,21 +140,25 @@ def _guarded_loop() -> asyncio.AbstractEventLoop:
     return asyncio.SelectorEventLoop(TurnGuard())
 
 
-async def _until_stopped(run: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+async def _until_stopped(run: Callable[[Stop], Awaitable[None]]) -> None:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop = Stop()
     me = asyncio.current_task()
     assert me is not None
     gc.freeze()  # what has been imported stays
     gc.enable()
 
-    def asked_to_stop() -> None:
+    def asked_to_stop(number: int) -> None:
+        hurries = number == signal.SIGINT or stop.is_set() or not stop.patience
         if not stop.is_set():
             stop.set()
+            loop.call_later(stop.patience + GRACE, me.cancel)
+        if hurries and not stop.hurry.is_set():
+            stop.hurry.set()
             loop.call_later(GRACE, me.cancel)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop)
+        loop.add_signal_handler(number, asked_to_stop, number)
     await run(stop)
 
 

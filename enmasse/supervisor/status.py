@@ -34,13 +34,13 @@ def merge(
 def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
     """Return `schema`, `ready` and `config` of the status JSON. `feed` may have `unready`: its addresses that are not.
 
-    ready = the feed, every component and every address is ready. `errors` do not matter: a broken edit keeps the last
-    good version, and an entry that never had one is not an address that could be ready.
+    ready = the feed, every component, those that leave aside, and every address is ready. `errors` do not matter: a
+    broken edit keeps the last good version, and an entry that never had one is not an address that could be ready.
     """
     wrong = {_full_name(error) for error in feed.get("errors", ())} if feed else set()
     ready = (
         feed is not None
-        and all(c["ready"] for c in components)
+        and all(c["ready"] or c["leaving"] for c in components)
         and all(
             a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong)
             for a in feed.get("unready", feed.get("addresses", ()))
@@ -60,7 +60,7 @@ def started(components: list[dict[str, Any]], unready: Iterable[Mapping[str, Any
     the addresses that are not ready."""
     return (
         bool(components)
-        and all(c["ready"] for c in components)
+        and all(c["ready"] or c["leaving"] for c in components)
         and all(a.get("phase") in ("Failed", "Terminating") for a in unready)
     )
 
@@ -68,7 +68,7 @@ def started(components: list[dict[str, Any]], unready: Iterable[Mapping[str, Any
 def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[bool, str]:
     """Return whether `service` can have `count` processes now, and why not: (accepted, sentence)."""
     kinds: dict[str, int] = {}
-    for component in components:
+    for component in (each for each in components if not each["leaving"]):
         kinds[component["kind"]] = kinds.get(component["kind"], 0) + 1
     kinds.setdefault("broker", 0)
     if service not in kinds:

@@ -160,8 +160,10 @@ class Supervisor:
         await asyncio.gather(*(child.refresh() for child in self._children()))
 
     def components(self) -> list[dict[str, Any]]:
-        """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name."""
-        found = [child.component() for child in self._children()]
+        """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name, and last
+        those that leave."""
+        leaving = [child for child in self._leaving() if child.leaving]
+        found = [child.component() for child in (*self._children(), *leaving)]
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
                 entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
@@ -474,7 +476,7 @@ class Supervisor:
 
     def _write_facts(self) -> None:
         """Write the changed files. Raises OSError; the next call repeats the rest."""
-        pids = sorted(child.pid for child in self._children() if child.pid is not None)
+        pids = sorted(child.pid for child in (*self._children(), *self._leaving()) if child.pid is not None)
         actual = self._brokers.actual()
         children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
         if actual != self._written_actual or not actual_file.exists():

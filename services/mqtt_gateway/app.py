@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing
 
 
-async def serve(settings: MqttGatewaySettings, stop: asyncio.Event) -> None:
+async def serve(settings: MqttGatewaySettings, stop: runner.Stop) -> None:
     """Run a gateway. Raises process.Fatal."""
     credential = own(settings)
     refusals = Refusals(time.monotonic)
@@ -58,7 +58,7 @@ async def serve(settings: MqttGatewaySettings, stop: asyncio.Event) -> None:
 async def run(
     settings: MqttGatewaySettings,
     backend: Backend,
-    stop: asyncio.Event,
+    stop: runner.Stop,
     refusals: Refusals | None = None,
     followers: set[LiveLink] | None = None,
     traces: Tracing | None = None,
@@ -67,6 +67,7 @@ async def run(
     """Run until `stop` is set. The ports are open from the beginning; clients are refused, and try again, until the
     backend is ready. Raises process.Fatal for a port that cannot be opened."""
     gateway = Gateway(settings.limits, backend, settings.allowed_origins, refusals, relay)
+    stop.patience = settings.leave_within
 
     def families() -> Iterator[Metric]:
         yield from metrics.families(gateway.front, 0 if relay is None else relay.clients)
@@ -105,6 +106,9 @@ async def run(
     gc.set_threshold(100_000, 50, 100)
     reporting = runner.spawn(gateway.report(), "reports of counters")
     await stop.wait()
+    if settings.leave_within and not stop.hurry.is_set():
+        health.check = lambda: (False, gateway.leaving)
+        await gateway.leave(settings.leave_within, stop.hurry)
     reporting.cancel()
     health.check = None
     health.set(False, "stopping")

@@ -13,9 +13,11 @@ from enmasse.logs import log as logs
 from enmasse.model.mqtt_limits import Limits
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
+from enmasse.network import trickle
 from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
+from services.mqtt_gateway.moving import MovingClients
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
@@ -39,16 +41,38 @@ class Gateway:
         relay: AmqpRelay | None = None,
     ) -> None:
         self._backend = backend
+        self._relay = relay
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
         turns = Turns(self._loop.call_soon, time.monotonic)
         self.front = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
         self.listeners = Listeners(self.front, allowed_origins, relay)
+        self._left_of = 0
+        """Clients when it began to leave; 0: it does not."""
 
     async def listen(self, listeners: Iterable[ListenerSettings]) -> None:
         """Listen with these settings. Raises ListenerError."""
         for listener in listeners:
             await self.listeners.open(listener)
+
+    async def leave(self, within: float, hurry: asyncio.Event) -> None:
+        """Stop listening, and hand all clients on, a few at a time. Returns after `within` seconds at the latest, and
+        once `hurry` is set."""
+        self.listeners.stop_listening()
+        moving = MovingClients(self.front, self._relay, self._loop.time, also_later=True)
+        self._left_of, began = max(1, moving.number), self._loop.time()
+        log.info("mqtt.leave.began", clients=moving.number)
+        left = await trickle.empty(moving, within, hurry, self._loop.time)
+        seconds = round(self._loop.time() - began, 1)
+        log.info("mqtt.leave.ended", moved=moving.moved, left=left, seconds=seconds)
+
+    @property
+    def leaving(self) -> str:
+        """Return how far it is with leaving, for people; empty: it does not leave."""
+        if not self._left_of:
+            return ""
+        number = len(self.front.clients) + (0 if self._relay is None else len(self._relay.wires))
+        return f"leaving, {number} of {max(number, self._left_of)} connections"
 
     async def close(self) -> None:
         """Disconnect all clients, with a reason for MQTT 5; wills wait for clients to connect elsewhere."""

@@ -108,6 +108,8 @@ class Ending(Enum):
     """The session called `disconnect` with 0x8E: the client is connected elsewhere, which decides about its will."""
     STOPPED = "stopped"
     """The gateway ends: the client may connect elsewhere within the grace time of the last-will service."""
+    MOVED = "moved"
+    """The gateway has closed the connection for the client to connect elsewhere, within the same grace time."""
 
 
 class Delivery(Struct, eq=False):

@@ -126,6 +126,10 @@ class Keeper:
             will = self.book.clear(request.key, link, request.epoch)
             done = self._records.remove([] if will is None else [will])
             answer = partial(self._returned, request.key, answer)
+        elif request.operation == "client-moved":
+            self.book.moved(request.key, link, self._clock.time(), request.epoch)
+            self._set_timer()
+            done = self._records.remove([])
         elif request.operation == "session-ended":
             done = self._turned(self.book.session_ended(request.key, link, self._clock.time(), request.epoch))
         elif request.operation == "session-deleted":

@@ -24,10 +24,11 @@ MAX_EPOCH = 2**53
 RESTORED = "restore-will"
 _OWN = (CLIENT_ID, WILL_DELAY, EPOCH, USER, GROUPS)
 
-Operation = Literal["will", "will-clear", "will-publish", "session-ended", "session-deleted"]
+Operation = Literal["will", "will-clear", "will-publish", "client-moved", "session-ended", "session-deleted"]
 _OTHERS: dict[object, Operation] = {
     "will-clear": "will-clear",
     "will-publish": "will-publish",
+    "client-moved": "client-moved",
     "session-ended": "session-ended",
     "session-deleted": "session-deleted",
 }

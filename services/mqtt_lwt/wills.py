@@ -3,7 +3,7 @@
 A will is in one of four states:
 
     held      the link that brought it is attached
-    orphaned  its link is lost: a grace time runs in which the client may reconnect
+    orphaned  its link is lost, or its client is to connect elsewhere: a grace time runs in which it may do so
     delayed   its client is lost, and its will delay runs (MQTT 5, 3.1.3.2.2)
     due       it will be published; this cannot be undone
 
@@ -184,6 +184,13 @@ class WillBook:
                 will.delay = delay
             self._turn(will, now, now, turned)
         return turned
+
+    def moved(self, key: str, link: Link, now: float, epoch: int = 0) -> None:
+        """Record that the client was closed for it to connect elsewhere: its grace time starts, as if the link that
+        holds its will were lost."""
+        will = self._said_of(key, link, epoch)
+        if will is not None and will.state is State.HELD:
+            self._orphan(will, now)
 
     def session_ended(self, key: str, link: Link, now: float, epoch: int = 0) -> Turned:
         """Record that the client's session ended because another begins: a delayed will becomes due at once (MQTT 5,

@@ -39,6 +39,7 @@ def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
         "name": name,
         "kind": kind,
         "ready": ready,
+        "leaving": False,
         "pid": os.getpid(),
         "restarts": 0,
         "since": "",

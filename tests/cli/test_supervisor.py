@@ -84,8 +84,8 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         assert list(status) == ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
-            fields = ["name", "kind", "engine", "pid", "ready", "restarts", "since", "endpoints", "counts", "detail"]
-            assert list(component) == fields
+            fields = ["name", "kind", "engine", "pid", "ready", "leaving", "restarts", "since", "endpoints", "counts"]
+            assert list(component) == [*fields, "detail"]
             assert str(up.data / "run" / f"{component['name']}.json") in Path(
                 f"/proc/{component['pid']}/cmdline"
             ).read_text().split("\0")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -54,6 +56,10 @@ class Live:
         )
         for kind, endpoint in self.gateway.listeners.endpoints.items():
             self.ports[kind] = int(endpoint.rpartition(":")[2])
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs it in the gateway's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop.loop)
 
     def inside(self, what: Callable[[], T]) -> T:
         """Calls it in the gateway's loop."""

@@ -130,7 +130,7 @@ class Peer:
     def unsent(self) -> int:
         return len(self.output)
 
-    def end(self) -> None:
+    def end(self, *, going_away: bool = False) -> None:
         self._ending = True
 
     def abort(self) -> None:

@@ -105,6 +105,20 @@ def test_the_delay_ends_with_the_session() -> None:
     assert wills.put(will("orphan"), 2) is orphan
 
 
+def test_one_that_is_to_connect_elsewhere_has_the_grace_time_for_it() -> None:
+    wills = book()
+    back, gone, stays = will("back"), will("gone"), will("stays")
+    for one in (back, gone, stays):
+        wills.put(one, 1)
+    for key in ("back", "gone"):
+        wills.moved(key, 1, 100)
+    assert due(wills.session_ended("back", 2, 101)) == [], "it begins another session, and was not lost"
+    assert wills.put(will("back"), 2) is back
+    assert due(wills.pass_time(104.9, 100)) == []
+    assert due(wills.pass_time(105, 100)) == [gone.id]
+    assert stays.state is State.HELD
+
+
 def test_the_end_of_the_session_may_move_and_it_may_be_deleted() -> None:
     wills = book()
     sooner, later, waits, orphan, back = (will(key, 60) for key in ("sooner", "later", "waits", "orphan", "back"))

@@ -97,7 +97,8 @@ readinessProbe:
 {{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
 component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
 Secret), users (it has users.json), redis (it has the password of Redis), environmentSecret (Secret whose keys are
-variables of its environment), drain (seconds between its removal from Services and its end), files (name → text, beside the settings),
+variables of its environment), drain (seconds between its removal from Services and its end), leave
+(seconds that it may take to hand its clients on), files (name → text, beside the settings),
 initContainers, command, probes (default: those of a service). */}}
 {{- define "enmasse.pod" -}}
 {{- $name := include "enmasse.name" . -}}
@@ -112,7 +113,7 @@ spec:
   serviceAccountName: {{ $name }}
   automountServiceAccountToken: {{ .token | default false }}
   enableServiceLinks: false
-  terminationGracePeriodSeconds: 30
+  terminationGracePeriodSeconds: {{ add 30 (.leave | default 0) }}
   {{- with .root.Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}

@@ -80,6 +80,7 @@ def _verdict(status: dict[str, Any], missing: Sequence[str]) -> tuple[str, str]:
 def summary(status: dict[str, Any]) -> str:
     """Return how many components and addresses are ready, and what these hold."""
     components, addresses = status["components"], status["addresses"]
+    components = [each for each in components if not each.get("leaving")]
     ready = [sum(1 for each in found if each["ready"]) for found in (components, addresses)]
     held = [a["messages"] for a in addresses if a["messages"] is not None]
     consumers = [a["consumers"] for a in addresses if a["consumers"] is not None]

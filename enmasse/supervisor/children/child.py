@@ -26,6 +26,7 @@ STABLE = 10.0
 POLL_STARTING, POLL_READY = 0.05, 5.0
 """Seconds between two health checks, unless its health is requested. (That a process has died is known without them.)
 """
+POLL_LEAVING = 1.0
 FRESH = 1.0
 """Seconds for which an answer to a health check is good enough for a request."""
 LOG_CHECK = 4.0
@@ -92,6 +93,8 @@ class Child:
         self.spec = spec
         self.pid: int | None = None
         self.ready = False
+        self.leaving = False
+        """True while the process hands its clients on, before it ends."""
         self.restarts = 0
         self.since = now()
         self.endpoints: dict[str, str] = {}
@@ -117,10 +120,22 @@ class Child:
         """Begin to run it; returns at once."""
         self._task = asyncio.create_task(self._run(), name=f"child {self.spec.name}")
 
+    async def leave(self, patience: float) -> None:
+        """As `stop`, but the process hands its clients on first, if it has any."""
+        self._log.info("component.process.leaving", pid=self.pid, counts=self.counts)
+        await self._stop(signal.SIGTERM, patience + self.spec.leave_within)
+
+    def hurry(self) -> None:
+        """Have a process that leaves end at once."""
+        self._signal(signal.SIGINT)
+
     async def stop(self, patience: float) -> None:
-        """Send SIGTERM, and SIGKILL after `patience` seconds. Returns when the process has ended."""
+        """Have the process end, and send SIGKILL after `patience` seconds. Returns when it has ended."""
+        await self._stop(signal.SIGINT if self.spec.leave_within else signal.SIGTERM, patience)
+
+    async def _stop(self, order: int, patience: float) -> None:
         self._stopping.set()
-        self._signal(signal.SIGTERM)
+        self._signal(order)
         if self._task is None:
             return
         done, _ = await asyncio.wait([self._task], timeout=patience)
@@ -166,11 +181,12 @@ class Child:
             "engine": self.spec.engine,
             "pid": self.pid,
             "ready": ready,
+            "leaving": self.leaving,
             "restarts": self.restarts,
             "since": self.since,
             # The agent's listener `ragent-listener/amqp` is shown as `amqp`.
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
-            "counts": self.counts if ready else {},
+            "counts": self.counts if ready or self.leaving else {},
             "detail": "the process has died" if self.ready and not ready else self.detail,
         }
 
@@ -251,7 +267,8 @@ class Child:
                 if loop.time() >= next_log_check:
                     logfile.bound_log(self._log_file)
                     next_log_check = loop.time() + LOG_CHECK
-                await runner.woken(self._ask_now, POLL_READY if ready else POLL_STARTING)
+                pause = POLL_LEAVING if self.leaving else POLL_READY if ready else POLL_STARTING
+                await runner.woken(self._ask_now, pause)
         finally:
             self._answered.set()
             probe.close()

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from enmasse.supervisor.children.child import Child
 
 STOP_WITHIN = 12.0
-"""Seconds from SIGTERM to SIGKILL."""
+"""Seconds from the order to end to SIGKILL; one that hands its clients on first has those more that this may take."""
 K = TypeVar("K", str, int)
 
 
@@ -31,15 +31,19 @@ class ChildGroup(Generic[K]):
         return [child for child, _ in self._leaving.values()]
 
     async def all_left(self) -> None:
-        """Wait for the children that are being ended."""
+        """Wait for the children that are being ended, which hurry: the suite ends."""
+        for child in self.leaving:
+            if child.leaving:
+                child.hurry()
         await asyncio.gather(*(task for _, task in self._leaving.values()), return_exceptions=True)
 
     def _leave(self, key: K, ended: Callable[[Child], None]) -> None:
         """End a child; `ended(child)` is called afterwards."""
         child = self._children.pop(key)
+        child.leaving = child.spec.leave_within > 0
 
         async def leave() -> None:
-            await child.stop(STOP_WITHIN)
+            await (child.leave(STOP_WITHIN) if child.leaving else child.stop(STOP_WITHIN))
             del self._leaving[key]
             ended(child)
 

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from enmasse.engines.program import Spec
+from enmasse.network.trickle import LEAVING
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import AUTHSERV, GATEWAY, LWT, SUBSERV, Options, SettingsMaker, tls_files
@@ -73,6 +74,7 @@ def _gateway(settings: SettingsMaker, name: str, listeners: list[dict[str, Any]]
         listeners=listeners,
         allowed_origins=list(settings.options.allowed_origins),
         limits=to_builtins(settings.options.mqtt_limits),
+        leave_within=LEAVING,
         authserv=settings.address(f"{AUTHSERV}/amqp"),
         logins=settings.address(f"{AUTHSERV}/logins"),
         **settings.options.traced,

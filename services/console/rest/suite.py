@@ -83,7 +83,7 @@ def operations(parts: Components) -> list[Operation]:
         return Answer(
             Overview(
                 version=enmasse.__version__,
-                ready=all(row.ready for row in visible) and all(each.ready for each in components),
+                ready=all(row.ready for row in visible) and all(each.ready or each.leaving for each in components),
                 phases=phases,
                 not_ready=list(itertools.islice(not_ready, SHOWN)),
                 components=components,

@@ -432,6 +432,8 @@ class AmqpBackend:
             # The delay ends with the session, at once or when DISCONNECT says (v5 3.1.3.2.2, 3.14.2.2.2).
             end = 0 if session.deleted else expiry
             self.wills.publish(client, session.epoch, delay=None if end is None else min(session.will_delay, end))
+        elif session.has_will and ending is Ending.MOVED:
+            self.wills.moved(client, session.epoch)
         self.control.close(body)
 
     def _taken(self, session: MqttSession, body: Close) -> None:

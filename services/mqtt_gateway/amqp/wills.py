@@ -184,6 +184,12 @@ class Wills(LinkUser):
         self._drop(client)
         self._tell(_Op(client, "will-publish", _about(client, epoch, "will-publish", delay), done))
 
+    def moved(self, client: str, epoch: int) -> None:
+        """Report that the client was closed for it to connect elsewhere, which it has the grace time for."""
+        if client in self._held:
+            self._drop(client)
+            self._tell(_Op(client, "client-moved", _about(client, epoch, "client-moved"), _nothing))
+
     def forget(self, client: str) -> None:
         """Drop the will here: another gateway decides about it."""
         self._drop(client)

@@ -8,7 +8,7 @@ are those of the router.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, Protocol
 
 from enmasse.aio.transport import Hub, dial
 from enmasse.amqp.codec.errors import AmqpError
@@ -27,6 +27,13 @@ class NotRelayed(Exception):
     """The router does not take the client: why."""
 
 
+class GoesAway(Protocol):
+    """A client that is passed on."""
+
+    def go_away(self) -> None:
+        """Close the client's WebSocket: it may connect again at once."""
+
+
 class AmqpRelay:
     """Passes clients on to the router at host and port. `container`: the name of the gateway; `credential`: of it."""
 
@@ -37,7 +44,8 @@ class AmqpRelay:
         self._credential = credential
         self._hub: Hub | None = None
         self.clients = 0
-        """Clients that are passed on now."""
+        """Clients that are passed on now, or about to be."""
+        self.wires: set[GoesAway] = set()
 
     async def dial(self, client: ConnectedClient) -> asyncio.Transport:
         """Return a connection on which the router expects the bytes of this client. Raises NotRelayed."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 
 from services.mqtt_gateway.network.websocket_stream import HttpProtocol, WebSocketStream
 from services.mqtt_gateway.network.wire import LINGER
@@ -45,6 +45,11 @@ class AmqpWire(WebSocketStream, asyncio.Protocol):
 
     def lost(self) -> None:
         super().lost()
+        self._router.close()
+
+    def go_away(self) -> None:
+        """As amqp_relay.GoesAway."""
+        self.code = WSCloseCode.GOING_AWAY
         self._router.close()
 
     # the connection to the router

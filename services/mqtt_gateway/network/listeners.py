@@ -102,14 +102,16 @@ class Listeners:
         return f"{listener.kind}-{earlier + 1}" if listener.shared else "own"
 
     def stop_listening(self) -> None:
-        """Accept no further connections; those that are open stay."""
+        """Accept no further connections but those that wait for it; those that are open stay."""
         for acceptor in self._acceptors:
-            acceptor.close()
+            acceptor.finish()
         self._acceptors.clear()
 
     async def close(self) -> None:
         """Close the listeners; connections were closed before."""
-        self.stop_listening()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._acceptors.clear()
         self._timer.cancel()
         for task in list(self._connecting):
             task.cancel()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse.identity.processes.relayed_client import ConnectedClient
@@ -168,7 +168,12 @@ class WebSocketServer:
                 self._front.times.forget(guest)
                 guest.done()
 
-            await self._served(AmqpWire(self._flusher.loop, socket, _own(request), known, router))
+            wire = AmqpWire(self._flusher.loop, socket, _own(request), known, router)
+            relay.wires.add(wire)
+            try:
+                await self._served(wire)
+            finally:
+                relay.wires.discard(wire)
         finally:
             relay.clients -= 1
         return socket
@@ -253,7 +258,9 @@ class MqttWire(WebSocketStream):
     def call_soon(self) -> None:
         self._turns.wait(self)
 
-    def end(self) -> None:
+    def end(self, *, going_away: bool = False) -> None:
+        if going_away:
+            self.code = WSCloseCode.GOING_AWAY
         self._ending = True
         self._readable.set()
         self._flusher.mark(self)

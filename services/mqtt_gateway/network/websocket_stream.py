@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.logs import log as logs
@@ -103,6 +103,8 @@ class WebSocketStream:
         protocol: HttpProtocol,
         done: Callable[[], None],
     ) -> None:
+        self.code = WSCloseCode.OK
+        """Code of the close frame at the end."""
         self._loop = loop
         self._socket = socket
         self._protocol = protocol
@@ -209,4 +211,4 @@ class WebSocketStream:
         finally:
             self._writing = None
         if self._ending and not self._lost:
-            await self._socket.close()
+            await self._socket.close(code=self.code)

@@ -156,7 +156,7 @@ class TcpWire(asyncio.Protocol):
     def unsent(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def end(self) -> None:
+    def end(self, *, going_away: bool = False) -> None:
         self._ending = True
         self._flusher.mark(self)
 

@@ -72,6 +72,7 @@ class Connection:
         "_front",
         "_inbound",
         "_keep_alive",
+        "_moves",
         "_outbound",
         "_session",
         "_since",
@@ -118,6 +119,7 @@ class Connection:
         self._subscribing: Subscribing | None = None
         self._ending = Ending.LOST
         self._since = front.times.now
+        self._moves = False  # it is about to be closed, for the client to connect elsewhere
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
         self._unread = 0.0  # since when the client does not read; 0: it does
         self._unsent = 0  # bytes of output that it does not read
@@ -137,7 +139,7 @@ class Connection:
             self.intake.hold(intake.UNREAD)
             self._front.times.plan(self, self._unread + self._front.limits.stall_seconds)
         if self._session is not None:
-            self._outbound.blocked = blocked
+            self._outbound.blocked = blocked or self._moves
             if not blocked:
                 self._outbound.go_on()
         if not blocked:
@@ -384,6 +386,15 @@ class Connection:
         """As interfaces.Client."""
         self._end(_ENDINGS.get(reason, Ending.LOST), reason, text)
 
+    def begin_to_move(self) -> None:
+        """As server_state.Connected: answers of the client are processed, its next PUBLISH is not."""
+        if self._session is not None and not self.intake.closed and not self._moves:
+            self._moves = self._outbound.blocked = True
+            self.intake.handlers = _MOVING
+
+    def _hold_back(self, packet: Publish) -> None:
+        self.intake.hold_back(packet, intake.MOVING)
+
     # --- for its parts ------------------------------------------------------------------------------------------------
 
     def fail(self, reason: int, text: str) -> None:
@@ -422,6 +433,11 @@ class Connection:
     def bytes_out(self) -> int:
         """Return the bytes that were written."""
         return self.output.bytes
+
+    @property
+    def may_move(self) -> bool:
+        """As server_state.Connected."""
+        return self._session is not None and self.in_flight == (0, 0)
 
     @property
     def in_flight(self) -> tuple[int, int]:
@@ -516,7 +532,7 @@ class Connection:
             code = reason if reason in reasons.DISCONNECT_OF_SERVER else reasons.UNSPECIFIED_ERROR
             self.output.explain(14, lambda values: Disconnect(code, values), text)
         self._close(ending, reason)
-        self._wire.end()
+        self._wire.end(going_away=ending in (Ending.MOVED, Ending.STOPPED))
 
     def _close(self, ending: Ending, reason: int, expiry: int | None = None) -> None:
         """Stop reading and processing, and close the session."""
@@ -551,6 +567,7 @@ class Connection:
 _ENDINGS: Final = {
     reasons.SESSION_TAKEN_OVER: Ending.TAKEN,
     reasons.SERVER_SHUTTING_DOWN: Ending.STOPPED,
+    reasons.SERVER_MOVED: Ending.MOVED,
 }
 _USUAL: Final = frozenset((reasons.SUCCESS, reasons.KEEP_ALIVE_TIMEOUT, *_ENDINGS))
 """Reasons to close a connection that are no refusals."""
@@ -572,3 +589,5 @@ _AUTHENTICATING: Final[Handlers] = {
     kind: (number, intake.CONNECTION, Connection._too_early) for kind, (number, _, _) in _HANDLERS.items()
 } | {kind: _HANDLERS[kind] for kind in (Auth, Disconnect)}
 """While the client is to answer a challenge."""
+_MOVING: Final[Handlers] = {**_HANDLERS, Publish: (3, intake.CONNECTION, Connection._hold_back)}
+"""Until the connection is closed, for the client to connect elsewhere."""

@@ -32,9 +32,11 @@ ORDER: Final = 32
 """A SUBSCRIBE of another client came before."""
 RATE: Final = 64
 """Clients of the space have sent more than its plan allows in this time."""
-_TURN: Final = 128
+MOVING: Final = 128
+"""The client is about to be closed, to connect elsewhere."""
+_TURN: Final = 256
 """The connection, or its tenant, has used up its share of this turn of the loop."""
-_CLOSED: Final = 256
+_CLOSED: Final = 512
 
 SLICE: Final = 16 * 1024
 """Bytes that are read at once, so that what was read and cannot go on is little."""

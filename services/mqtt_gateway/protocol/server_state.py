@@ -43,8 +43,8 @@ class Wire(Protocol):
     def unsent(self) -> int:
         """Return bytes of output that the operating system has not taken."""
 
-    def end(self) -> None:
-        """Send the remaining output, then close."""
+    def end(self, *, going_away: bool = False) -> None:
+        """Send the remaining output, then close. `going_away`: the client may connect again at once."""
 
     def abort(self) -> None:
         """Close now."""
@@ -75,6 +75,13 @@ class Connected(Client, Protocol):
 
     def attached(self) -> Iterator[Attached]:
         """Return its subscriptions, and the addresses that it has sent to."""
+
+    def begin_to_move(self) -> None:
+        """Begin no further exchange, in either direction: the client is about to be closed, to connect elsewhere."""
+
+    @property
+    def may_move(self) -> bool:
+        """Return whether the session is open and no exchange has begun that has not ended."""
 
     def challenge(self, data: bytes, answered: Callable[[bytes], None]) -> None:
         """Ask the client for more before CONNACK (v5 4.12); its response goes to `answered`."""

@@ -67,8 +67,10 @@ if "die" in order():
     sys.exit(int(str(order()["die"])))
 if order().get("deaf"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 else:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
 host, _, port = settings["health"].rpartition(":")
 server = socket.create_server((host, int(port)), backlog=20)
 server.settimeout(0.02)

@@ -1,44 +1,103 @@
-"""`enmasse scale SERVICE=N`: the number of processes of a service."""
+"""`enmasse scale SERVICE N`: the number of processes of a service."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 import click
 
 from enmasse.cli.common import UNREACHABLE, end, port_offset, say
 from enmasse.cli.contexts.contexts import in_force
+from enmasse.text import printable
+
+NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
+"""Word for a service on the command line → its name."""
+WAIT: Final = 200.0
+"""Seconds for the processes to come and to go."""
+LOOK: Final = 0.5
+SAY: Final = 2.0
+"""Seconds between two lines about the progress."""
 
 
 @click.command(name="scale", short_help="Set the number of processes of a service.")
-@click.argument("service_count", metavar="SERVICE=N")
+@click.argument("service")
+@click.argument("count", required=False, metavar="N")
 @port_offset
-def command(service_count: str, offset: int) -> None:
-    """Set the number of processes of a service of the running suite.
+def command(service: str, count: str | None, offset: int) -> None:
+    """Set the number of processes of a service of the running suite: gateways (of MQTT), http-gateways, routers.
 
-    Exit status 0: the service has that many. 1: refused, with the reason on stderr. 4: no suite is running.
+    Also in the form SERVICE=N. Waits until all are ready, and those that are too many have handed their clients on and
+    ended. Ctrl-C ends the wait, not what it waits for.
+
+    Exit status 0: the service has that many. 1: refused, with the reason on stderr, or not within 200 s. 4: no suite is
+    running.
     """
-    service, equals, count = service_count.partition("=")
-    if not equals or not service or not (count.isascii() and count.isdigit()):
-        raise click.BadParameter(f"expected SERVICE=N such as router=1, got {service_count!r}")
-    accepted, message = _order(offset, {"service": service, "count": int(count)})
+    if count is None:
+        service, _, count = service.partition("=")
+    if not service or not (count.isascii() and count.isdigit()):
+        raise click.BadParameter(f"expected a service and a number, such as gateways 2, got {service!r} {count!r}")
+    kind = NAMES.get(service, service)
+    accepted, message = _order(offset, {"service": kind, "count": int(count)})
     if not accepted:
-        end("suite.scale.refused", f"{service_count}: {message}")
-    say(f"{service_count}: {message}")
+        end("suite.scale.refused", f"{service}={count}: {message}")
+    say(f"{service}={count}: {message}")
+    _wait(offset, kind, int(count))
+
+
+def _wait(offset: int, kind: str, count: int) -> None:
+    """Wait until the processes are there, and those that leave have ended; show the progress."""
+    ends, says = time.monotonic() + WAIT, 0.0
+    shown = ""
+    while True:
+        found = [each for each in _components(offset) if _is_of(each, kind)]
+        waits = [each for each in found if each.get("leaving") or not each.get("ready")]
+        ready = len(found) - len(waits)
+        if not waits and ready >= count:
+            return
+        line = "; ".join(f"{each['name']} {each['detail'] or 'is not ready'}" for each in waits)
+        if line and line != shown and time.monotonic() >= says:
+            say(printable(line))
+            shown, says = line, time.monotonic() + SAY
+        if time.monotonic() >= ends:
+            end("suite.scale.unfinished", f"{ready} of {count} processes of {kind} are ready: {line or 'others start'}")
+        time.sleep(LOOK)
+
+
+def _is_of(component: dict[str, Any], kind: str) -> bool:
+    """Return whether a process is of those that the number counts: address spaces may have some of their own."""
+    return component.get("name") == kind or (
+        component.get("kind") == kind and str(component.get("name")).removeprefix(f"{kind}-").isdigit()
+    )
+
+
+def _components(offset: int) -> list[dict[str, Any]]:
+    if in_force() is not None:
+        from enmasse.cli.contexts.console import API, console
+
+        _, answer = console(offset).request("GET", f"{API}components?limit=1000")
+        return list(answer["items"]) if isinstance(answer, dict) else []
+    _, answer = _asked(offset, "GET", "/api/components")
+    return list(answer.get("components", ())) if isinstance(answer, dict) else []
 
 
 def _order(offset: int, body: dict[str, Any]) -> tuple[bool, str]:
     """Return whether the order is accepted, and the message. Ends the command with status 4 if no suite runs."""
-    from enmasse.cli.contexts.console import console
-    from enmasse.cli.contexts.http import NotRunning, request
+    if in_force() is not None:
+        from enmasse.cli.contexts.console import console
 
-    try:
-        if in_force() is not None:
-            _, answer = console(offset).request("POST", "/api/scale", body)
-        else:  # the supervisor answers without the console, too
-            _, answer = request(offset, "POST", "/api/scale", body)
-    except NotRunning as error:
-        end("suite.http.unreachable", str(error), UNREACHABLE)
+        _, answer = console(offset).request("POST", "/api/scale", body)
+    else:  # the supervisor answers without the console, too
+        _, answer = _asked(offset, "POST", "/api/scale", body)
     if not isinstance(answer, dict):
         end("suite.http.unexpected", "unexpected answer to the order", UNREACHABLE)
     return bool(answer.get("accepted")), str(answer.get("message") or answer.get("detail") or "")
+
+
+def _asked(offset: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    from enmasse.cli.contexts.http import NotRunning, request
+
+    try:
+        return request(offset, method, path, body)
+    except NotRunning as error:
+        end("suite.http.unreachable", str(error), UNREACHABLE)
