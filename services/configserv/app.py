@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Sequence
 
 from enmasse.api.types import Change
@@ -33,8 +34,13 @@ MAX_REPORT = 32 * 1024 * 1024
 """Bytes of a report at most; 10,000 addresses take one or two million."""
 
 
+SWITCH = 0.0005
+"""Seconds after which threads give way to each other: a check of many entries in one must not hold up the others."""
+
+
 async def serve(config: ConfigservSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if its port or its data cannot be used."""
+    sys.setswitchinterval(SWITCH)
     health = Health(config.health, metrics_secret=config.metrics_secret)
     await health.start()
     try:
@@ -95,7 +101,8 @@ async def _change(driver: Driver, service: ConfigService, change: Change, space:
         found.update(etags)
         return {} if change.check else texts
 
-    await driver.edit(editing.file_of(change.kind, space, service.applied), edit)
+    change_file = driver.check if change.check else driver.edit
+    await change_file(editing.file_of(change.kind, space, service.applied), edit)
     if change.kind == "spaces" and not change.check:
         for name in change.remove:
             await driver.remove_files(name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -60,14 +61,52 @@ class _Peer(LinkPair):
             request.accept()
 
 
+class SpaceTurns:
+    """One at a time. Those that wait have their turns by address space, so that many of one do not keep out others."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def of(self, space: str) -> AsyncIterator[None]:
+        """Wait for a turn of the space, and keep it as long as the block."""
+        if self._taken:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(space, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._next()
+                raise
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._next()
+
+    def _next(self) -> None:
+        self._taken = False
+        while self._waiting and not self._taken:
+            space = next(iter(self._waiting))
+            waiting = self._waiting.pop(space)
+            turn = waiting.popleft()
+            if waiting:
+                self._waiting[space] = waiting  # behind the other spaces
+            if not turn.done():
+                self._taken = True
+                turn.set_result(None)
+
+
 class Configuring:
-    """Carries out requests in their order. `change`: makes a change of an address space, in force soon after; raises
-    Refused, NotWritable, OSError."""
+    """Carries out changes one after another, and checks likewise beside them. `change`: makes a change of an address
+    space, in force soon after, or checks it; raises Refused, NotWritable, OSError."""
 
     def __init__(self) -> None:
         self.change: Callable[[Change, str], Awaitable[dict[str, str]]] | None = None
         self._peers: dict[ControlConnection, _Peer] = {}
-        self._turn = asyncio.Lock()
+        self._changes, self._checks = SpaceTurns(), SpaceTurns()
 
     def attach(self, link: ControlLink) -> None:
         """Serve a link that has been admitted."""
@@ -93,7 +132,7 @@ class Configuring:
         runner.spawn(self._work(peer, request, role, delivery), "change of the configuration")
 
     async def _work(self, peer: _Peer, request: Request, role: str | None, delivery: Delivery) -> None:
-        async with self._turn:
+        async with (self._checks if request.check else self._changes).of(request.space):
             result = await self._result(request)
         if not request.check:
             outcome = "done" if result.accepted else "; ".join(error.reason for error in result.errors)[:500]

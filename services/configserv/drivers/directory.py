@@ -18,7 +18,7 @@ from enmasse.model.jsonfile import MAX_BYTES
 from enmasse.model.merged import Content, FilePart, content_by
 from enmasse.model.names import space_error
 from enmasse.model.tenants.spaces import FOLDER, MAX_SPACES, OWN_FILES, space_file
-from enmasse.storage.files import edit_file, locked
+from enmasse.storage.files import edit_file, locked, read_file
 from services.configserv.drivers.driver import Contents, Edit, NotWritable
 
 POLL, POLL_CHANGED = 0.4, 0.05
@@ -72,16 +72,28 @@ class FilesDriver:
         await asyncio.to_thread(self._edit, file, edit)
         self._look_soon(file)
 
+    async def check(self, file: str, edit: Edit) -> None:
+        await asyncio.to_thread(self._check, file, edit)
+
+    def _check(self, file: str, edit: Edit) -> None:
+        try:
+            before: bytes | None = read_file(self._directory / file)
+        except FileNotFoundError:
+            before = None
+        self._edited(file, edit, before)
+
+    def _edited(self, file: str, edit: Edit, before: bytes | None) -> dict[str, bytes]:
+        if before is None and file in _NEVER_MADE:
+            raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
+        return edit([FilePart(file, b"{}\n" if before is None else before)], file)
+
     def _edit(self, file: str, edit: Edit) -> None:
         path = self._directory / file
 
         def change(before: bytes | None) -> bytes:
-            if before is None and file in _NEVER_MADE:
-                raise NotWritable(f"{file} is missing: put it back first, or what it held would be removed")
-            sources = [FilePart(file, b"{}\n" if before is None else before)]
-            texts = edit(sources, file)
+            texts = self._edited(file, edit, before)
             if file not in texts:
-                raise _Unchanged  # a check makes no users.json: with that file everyone needs a login
+                raise _Unchanged  # nothing differs, and no users.json is made: with that file everyone needs a login
             path.parent.mkdir(parents=True, exist_ok=True)
             return texts[file]
 

@@ -34,6 +34,10 @@ class Driver(Protocol):
         """Change a file durably, so that changes that others make at the same time stay. `changed` is called later.
         Raises NotWritable, OSError, and what `edit` raises."""
 
+    async def check(self, file: str, edit: Edit) -> None:
+        """Call `edit` with the sources of a file, and change nothing: changes do not wait for that. Raises NotWritable,
+        OSError, and what `edit` raises."""
+
     async def remove_files(self, space: str) -> None:
         """Remove the files of an address space that no longer has an entry, where they are this service's to remove.
         Raises OSError."""
