@@ -45,6 +45,7 @@ from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.rotation import SHORT_TURN
 from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.subscription import identity, queue_name
+from services.broker.core.transactions import TransactionUser
 from services.broker.filter_conditions import Filters, long_selectors, stated
 from services.broker.moves import LinkMover, MovedProducer, agree, order_in, read, refuse_router
 from services.broker.nodes import Nodes
@@ -358,8 +359,9 @@ class BrokerConnection(Handler):
 
     def _coordinate(self, link: Receiver) -> None:
         """Attach a link to the coordinator of the connection's transactions."""
-        tenant = self._prefix_of(link)
-        coordinator = link.context = Coordinator(self._transactions, link, tenant, names=self.client.router)
+        sender = self._sender_of(link) or b"" if self.client.router else self.client.user.encode()
+        user = TransactionUser(self._prefix_of(link), sender)
+        coordinator = link.context = Coordinator(self._transactions, link, user, names=self.client.router)
         link.accept(
             link.remote_source,
             performatives.Coordinator(capabilities=CAPABILITIES),

@@ -13,7 +13,7 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.coordination import read_request
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
-from services.broker.core.transactions import Transaction
+from services.broker.core.transactions import Transaction, TransactionUser
 
 CREDIT: Final = 200
 OPEN: Final = 100
@@ -49,11 +49,11 @@ class OwnTransactions:
             )
         return found
 
-    def declare(self, id: bytes, tenant: str) -> Transaction:
+    def declare(self, id: bytes, user: TransactionUser) -> Transaction:
         """Begin a transaction. Raises BrokerError."""
         if id in self._open:
             raise BrokerError(f"transaction {id.hex()} is open already", "amqp:not-allowed")
-        transaction = self.broker.transactions.declare(id, tenant, partial(self.ended, id))
+        transaction = self.broker.transactions.declare(id, user, partial(self.ended, id))
         self._open[id] = transaction
         return transaction
 
@@ -69,10 +69,10 @@ class OwnTransactions:
 class Coordinator:
     """A link to the coordinator. Transactions that it has declared end with it."""
 
-    def __init__(self, own: OwnTransactions, link: Receiver, tenant: str, *, names: bool) -> None:
+    def __init__(self, own: OwnTransactions, link: Receiver, user: TransactionUser, *, names: bool) -> None:
         """`names`: the peer is a router, which names transactions itself, by the global id of their declares."""
         self._own = own
-        self._tenant = tenant
+        self._user = user
         self._names = names
         self._declared: dict[bytes, Transaction] = {}
         self.link = link
@@ -109,7 +109,7 @@ class Coordinator:
                 "amqp:resource-limit-exceeded",
             )
         id = bytes(request.global_id) if request.global_id else secrets.token_bytes(8)
-        self._declared[id] = self._own.declare(id, self._tenant)
+        self._declared[id] = self._own.declare(id, self._user)
         return Declared(txn_id=id)
 
     def _is_open(self, transaction: Transaction) -> bool:

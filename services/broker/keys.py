@@ -52,6 +52,9 @@ class Keys(Generic[V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._values
+
     def get(self, key: bytes) -> V | None:
         """Return the value of a key, None if it is not kept."""
         return self._values.get(key)

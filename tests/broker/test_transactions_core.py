@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.broker.core import transactions
 from services.broker.core.errors import BrokerError
 from services.broker.core.publisher import Posted
-from services.broker.core.transactions import LIFE, Retirement, Transaction
+from services.broker.core.queues.outcomes import Outcomes
+from services.broker.core.transactions import LIFE, OPEN_OF_SPACE, Retirement, Transaction, TransactionUser
 from services.broker.storage.journal import file_operations
 from tests.broker.disks import FailingDisk
 from tests.broker.sansio import Core, QueueConsumer, encoded, outlet, taken
+
+ALICE, BOB = (TransactionUser("!!one/", name) for name in (b"alice", b"bob"))
 
 
 class Work:
     """One transaction of a core; `answers` has what ended it, None for a commit."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, user: TransactionUser = ALICE) -> None:
         self.core = core
         self.answers: list[BrokerError | None] = []
         self.expired: list[str] = []
         self.it: Transaction = core.broker.transactions.declare(
-            b"t", "", lambda error: self.expired.append(error.condition)
+            b"t", user, lambda error: self.expired.append(error.condition)
         )
 
     def post(self, body: str, to: str = "q", **fields: Any) -> None:
@@ -139,3 +144,114 @@ def test_nothing_is_held_after_the_end(how: str) -> None:
     assert (len(core.broker.transactions), core.broker.transactions._shares, q.held) == (0, {}, {})
     assert taken(core.consumer(q, 5)) == ["out" if how == "commit" else "in"]
     assert core.broker.ledger.size == len(encoded("out" if how == "commit" else "in"))
+
+
+class Injected(Exception):
+    pass
+
+
+@pytest.mark.parametrize("failure", [Injected(), OSError(28, "No space left on device"), BrokerError("no", "x:y")])
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_error_while_messages_enter_undoes_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, stored: bool
+) -> None:
+    core = Core(tmp_path) if stored else Core()
+    q, other = core.queue(), core.queue("other")
+    core.send("in", durable=True)
+    core.commit()
+    ids = {"properties": {"_AMQ_DUPL_ID": "once"}}
+    size = core.broker.ledger.size
+    enter = Posted.enter
+    work = Work(core)
+    work.accept(core.consumer(q, 1))
+    for n, durable in enumerate((True, False, True)):
+        work.post(f"{n}", "other", durable=durable, **(ids if n < 2 else {}))
+    calls = []
+
+    def failing(post: Posted) -> None:
+        calls.append(post)
+        if len(calls) == 3:
+            raise failure
+        enter(post)
+
+    monkeypatch.setattr(Posted, "enter", failing)
+    work.commit()
+    monkeypatch.undo()
+    core.commit()
+    assert [error.condition for error in work.answers if error is not None] == ["amqp:transaction:rollback"]
+    assert (other.count, core.broker.ledger.size, q.held, q.waiting()) == (0, size, {}, 1)
+    assert (len(core.broker.transactions), core.broker.transactions._shares) == (0, {})
+    again = Work(core)
+    again.post("again", "other", durable=True, **ids)
+    again.commit()
+    core.commit()
+    assert again.answers == [None], "its duplicate id was not used up"
+    assert taken(core.consumer(other, 5)) == ["again"]
+    if stored:
+        core.restart()
+        queues = core.broker.catalogue.queues
+        assert (taken(core.consumer(queues["other"], 5)), queues["q"].waiting()) == (["again"], 1)
+
+
+def test_an_outcome_that_fails_has_its_message_delivered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then the rest of the transaction is done."""
+    core = Core(tmp_path)
+    q, other = core.queue(), core.queue("other")
+    core.send("in", durable=True)
+    core.commit()
+    consumer = core.consumer(q, 1)
+    work = Work(core)
+    work.accept(consumer)
+    work.post("out", "other", durable=True)
+
+    def failing(*rest: object) -> None:
+        raise Injected
+
+    monkeypatch.setattr(Outcomes, "accept", failing)
+    work.commit()
+    core.commit()
+    assert (work.answers, other.count, q.held, consumer.unsettled) == ([None], 1, {}, {})
+    core.restart()
+    queues = core.broker.catalogue.queues
+    assert (queues["q"].waiting(), queues["other"].waiting()) == (1, 1)
+
+
+@pytest.mark.parametrize("what", ["removed", "full"])
+def test_a_queue_that_is_gone_or_full_by_the_commit_takes_nothing(tmp_path: Path, what: str) -> None:
+    core = Core(tmp_path)
+    q, first = core.queue(), core.queue("first")
+    last = core.queue("last")
+    core.send("in", durable=True)
+    core.commit()
+    work = Work(core)
+    work.accept(core.consumer(q, 1))
+    work.post("1", "first", durable=True)
+    work.post("2", "last", durable=True)
+    if what == "removed":
+        core.broker.catalogue.delete_address("last", force=True)
+    else:
+        last.address.apply(dataclasses.replace(last.address.settings, max_size_bytes=1, full_policy="FAIL"))
+    work.commit()
+    core.commit()
+    assert [error is None for error in work.answers] == [False]
+    assert (first.count, q.waiting()) == (0, 1)
+
+
+def test_a_user_leaves_half_to_the_others_of_its_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = Core()
+    core.queue()
+    works = [Work(core) for _ in range(OPEN_OF_SPACE // 2)]
+    with pytest.raises(BrokerError, match="a user gets at most as many as are left"):
+        Work(core)
+    works += [Work(core, BOB) for _ in range(OPEN_OF_SPACE // 4)]
+    with pytest.raises(BrokerError):
+        Work(core, BOB)
+    Work(core, TransactionUser("!!two/", b"alice"))
+    for work in works:
+        core.broker.transactions.roll_back(work.it)
+    monkeypatch.setattr(transactions, "BYTES_OF_SPACE", 1000)
+    Work(core).post("x" * 300)
+    work = Work(core)
+    with pytest.raises(BrokerError, match="bytes in open transactions"):
+        work.post("x" * 300)
+    Work(core, BOB).post("x" * 300)

@@ -102,7 +102,8 @@ class Broker:
         self.sorting = Sorting(self)
         self.transactions = Transactions(self)
         self._unacknowledged: list[Committed] = []
-        self._in_group = False
+        self._group: list[tuple[BrokerAddress, bytes]] | None = None
+        """Duplicate ids that are remembered in memory with the group that is open."""
         self._committing = 0
         """Commits that have begun and have not ended."""
         self.on_pending: Callable[[], None] = _nothing
@@ -287,7 +288,7 @@ class Broker:
             return RELEASE
         owner = message.owner
         verdict = ACCEPT
-        if self._in_group:
+        if self._group is not None:
             waiting = GROUPED
         if self.store is not None and message.flags & DURABLE and stored:
             if len(stored) > MAX_HOLDERS:
@@ -303,14 +304,16 @@ class Broker:
             message.flags |= STORED if len(stored) == len(targets) else STORED | PARTLY
             verdict = WAIT
         else:
-            if not self._in_group:
+            if self._group is None:
                 waiting = None
             message.id = self.next_id()
             if key is not None:
                 self.duplicates.add(owner, key)
+                if self._group is not None:
+                    self._group.append((owner, key))
         message.refs = len(targets)
         self.ledger.add(owner, 1, message.size)
-        if message.flags & STORED or self._in_group or any(queue.arriving for queue in targets):
+        if message.flags & STORED or self._group is not None or any(queue.arriving for queue in targets):
             self.arrivals.add((message,), targets, (payload,), message.size, waiting, delivery_id, due)
             return verdict
         for queue in targets:
@@ -350,13 +353,23 @@ class Broker:
     @contextlib.contextmanager
     def group(self, size: int) -> Iterator[None]:
         """Make what is entered and removed inside, some `size` bytes, one step on disk; consumers get what is entered
-        with that commit. Raises OSError before anything is done."""
+        with that commit. An exception inside undoes what was entered; nothing may have been removed by then. Raises
+        OSError before anything is done."""
+        entered = len(self.arrivals)
+        keys: list[tuple[BrokerAddress, bytes]] = []
         with contextlib.nullcontext() if self.store is None else self.store.group(size):
-            self._in_group = self.store is not None
+            self._group = keys
             try:
                 yield
+            except BaseException:
+                self.arrivals.withdraw(entered)
+                for owner, key in keys:
+                    self.duplicates.remove(owner, key)
+                raise
             finally:
-                self._in_group = False
+                self._group = None
+        if self.store is None:
+            self.arrivals.committed(self.arrivals.take(), None)
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def ask_commit(self, urgent: bool) -> None:

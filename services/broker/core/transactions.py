@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.logs import log
 from services.broker.core.errors import BrokerError, address_full
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.messages.stored_message import StoredMessage
@@ -27,11 +28,13 @@ OPERATIONS: Final = 10_000
 BYTES: Final = 16 << 20
 """Most bytes of the messages that one transaction sends."""
 OPEN_OF_SPACE: Final = 1000
+"""Open transactions of one address space. A user has at most as many as are left, so half; so with the bytes."""
 BYTES_OF_SPACE: Final = 64 << 20
 """Most bytes of the messages that the open transactions of one address space send."""
 _RECORD = 96  # bytes of a record in the journal beside a payload, about
 ROLLBACK: Final = "amqp:transaction:rollback"
 TIMEOUT: Final = "amqp:transaction:timeout"
+_log = log.get()
 _STRICT = frozenset(("BLOCK", "FAIL"))
 
 Done = Callable[[BrokerError | None], None]
@@ -98,15 +101,22 @@ class Retirement:
             self.queue.outcomes.modify(self.consumer, settled, failed=True, elsewhere=False)
 
 
+class TransactionUser(NamedTuple):
+    """A user of transactions. `sender`: see enmasse/identity/senders.py; empty: all unknown users together."""
+
+    tenant: str
+    sender: bytes
+
+
 class Transaction:
     """One transaction, from declare to discharge."""
 
-    __slots__ = ("deadline", "error", "expired", "id", "operations", "posted", "posts", "retirements", "tenant")
+    __slots__ = ("deadline", "error", "expired", "id", "operations", "posted", "posts", "retirements", "user")
 
-    def __init__(self, id: bytes, tenant: str, deadline: int, expired: Callable[[BrokerError], None]) -> None:
+    def __init__(self, id: bytes, user: TransactionUser, deadline: int, expired: Callable[[BrokerError], None]) -> None:
         """`expired` is called when the broker has rolled it back."""
         self.id = id
-        self.tenant = tenant
+        self.user = user
         self.deadline = deadline
         self.expired = expired
         self.posts: list[Post] = []
@@ -144,7 +154,7 @@ class TransactionsHost(Protocol):
 
 
 class _Share:
-    """Open transactions of one address space."""
+    """Open transactions of one address space, or of one user."""
 
     __slots__ = ("open", "posted")
 
@@ -158,7 +168,7 @@ class Transactions:
     def __init__(self, broker: TransactionsHost) -> None:
         self._broker = broker
         self._open: dict[Transaction, None] = {}  # the oldest first
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str | TransactionUser, _Share] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -170,15 +180,14 @@ class Transactions:
             return transaction.deadline
         return 0
 
-    def declare(self, id: bytes, tenant: str, expired: Callable[[BrokerError], None]) -> Transaction:
-        """Begin a transaction. Raises BrokerError if its space has too many."""
-        share = self._shares.setdefault(tenant, _Share())
-        if share.open >= OPEN_OF_SPACE:
-            raise BrokerError(
-                f"there are {share.open} open transactions: end some, or wait", "amqp:resource-limit-exceeded"
-            )
-        transaction = Transaction(id, tenant, self._broker.now + LIFE, expired)
-        share.open += 1
+    def declare(self, id: bytes, user: TransactionUser, expired: Callable[[BrokerError], None]) -> Transaction:
+        """Begin a transaction. Raises BrokerError if its user, or its space, has too many."""
+        all_open, own = (share.open if (share := self._shares.get(key)) else 0 for key in (user.tenant, user))
+        if own >= OPEN_OF_SPACE - all_open:
+            raise BrokerError(_used("open transactions", own, all_open, OPEN_OF_SPACE), "amqp:resource-limit-exceeded")
+        transaction = Transaction(id, user, self._broker.now + LIFE, expired)
+        for key in (user.tenant, user):
+            self._shares.setdefault(key, _Share()).open += 1
         self._open[transaction] = None
         self._broker.on_deadline(transaction.deadline)
         return transaction
@@ -207,18 +216,17 @@ class Transactions:
             transaction.fail(error)
 
     def _count(self, transaction: Transaction, operations: int, size: int) -> None:
-        share = self._shares[transaction.tenant]
+        space, own = (self._shares[key] for key in (transaction.user.tenant, transaction.user))
         transaction.operations += operations
         if transaction.operations > OPERATIONS:
             raise BrokerError(f"a transaction has at most {OPERATIONS} messages", "amqp:resource-limit-exceeded")
         if transaction.posted + size > BYTES:
             raise BrokerError(f"a transaction sends at most {BYTES} bytes", "amqp:resource-limit-exceeded")
-        if share.posted + size > BYTES_OF_SPACE:
-            raise BrokerError(
-                f"open transactions hold {share.posted} bytes: end some, or wait", "amqp:resource-limit-exceeded"
-            )
-        transaction.posted += size
-        share.posted += size
+        if size and own.posted + size > BYTES_OF_SPACE - space.posted - size:
+            text = _used("bytes in open transactions", own.posted, space.posted, BYTES_OF_SPACE)
+            raise BrokerError(text, "amqp:resource-limit-exceeded")
+        for each in (transaction, space, own):
+            each.posted += size
 
     # -- the end -------------------------------------------------------------------------------------------------------
     def commit(self, transaction: Transaction, done: Done) -> None:
@@ -230,17 +238,19 @@ class Transactions:
                 raise transaction.error
             size = self._check(transaction)
             with self._broker.group(size):
-                self._close(transaction)
                 for post in transaction.posts:
-                    post.enter()
+                    post.enter()  # an error undoes the group
+                self._close(transaction)
                 for retirement in transaction.retirements:
-                    retirement.give_back()
-                    retirement.apply(retirement.messages)
-        except (BrokerError, AmqpError, OSError) as error:
-            if not isinstance(error, OSError):
+                    _retire(retirement)
+        except Exception as error:
+            if isinstance(error, BrokerError | AmqpError):
                 transaction.fail(error)
-            else:
+            elif isinstance(error, OSError):
                 transaction.fail(BrokerError(f"it cannot be stored: {error}"))
+            else:
+                _log.exception("broker.transaction.failed", space=transaction.user.tenant)
+                transaction.fail(BrokerError("an unexpected error of the broker, which is in its log"))
             self.roll_back(transaction)
             done(transaction.error)
             return
@@ -280,11 +290,12 @@ class Transactions:
 
     def _close(self, transaction: Transaction) -> None:
         del self._open[transaction]
-        share = self._shares[transaction.tenant]
-        share.open -= 1
-        share.posted -= transaction.posted
-        if not share.open:
-            del self._shares[transaction.tenant]
+        for key in (transaction.user.tenant, transaction.user):
+            share = self._shares[key]
+            share.open -= 1
+            share.posted -= transaction.posted
+            if not share.open:
+                del self._shares[key]
 
     def expire(self, now: int) -> None:
         """Roll back the transactions that were not discharged in time."""
@@ -295,6 +306,25 @@ class Transactions:
             transaction.expired(
                 BrokerError(f"the transaction was not discharged within {LIFE // 1000} seconds", TIMEOUT)
             )
+
+
+def _used(what: str, own: int, used: int, most: int) -> str:
+    return (
+        f"the user has {own} {what}, its address space {used} of {most}, and a user gets at most as many as are left: "
+        "discharge some, or wait"
+    )
+
+
+def _retire(retirement: Retirement) -> None:
+    """Apply outcomes, of which none is refused: by now the transaction is committed. A message whose outcome fails is
+    delivered again."""
+    retirement.give_back()
+    try:
+        retirement.apply(retirement.messages)
+    except Exception:
+        queue = retirement.queue
+        _log.exception("broker.transaction.outcome-failed", queue=queue.name, space=queue.address.tenant)
+        queue.outcomes.release(retirement.consumer, retirement.messages)
 
 
 def _retired_size(retirement: Retirement) -> int:

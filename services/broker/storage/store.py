@@ -37,6 +37,10 @@ def _nothing() -> None:
     pass
 
 
+_Added = tuple[int, Sequence[int], tuple[int, bytes] | None]
+"""Id of a message, its queues, cache and key of its duplicate id."""
+
+
 class Store:
     """The store (see the module). `Store.open` replays the directory; `take_recovered` returns what it found."""
 
@@ -50,6 +54,7 @@ class Store:
         self.journal = opened.journal
         self.closed = False
         self._format = opened.format
+        self._added: list[_Added] | None = None  # in the group that is open
         self.on_space: Callable[[], None] = _nothing  # called when `full` has changed
         self._files = files
         self._lock = opened.lock
@@ -189,6 +194,8 @@ class Store:
             live.put_again(message, location, size, queues)
         if duplicate:
             live.remember(duplicate[0], duplicate[1], message, location)
+        if self._added is not None:
+            self._added.append((message, queues, duplicate))
         return message
 
     def add_run(self, payloads: Sequence[bytes], queue: int, priority: int) -> int:
@@ -309,13 +316,29 @@ class Store:
     @contextlib.contextmanager
     def group(self, size: int) -> Iterator[None]:
         """Make all changes inside atomic: after a crash all are there, or none. `size`: bytes that they take on disk,
-        about. A commit that fails keeps the group, its messages too, and the next one writes it. Raises OSError before
-        anything is changed."""
+        about. A commit that fails keeps the group, its messages too, and the next one writes it. An exception inside
+        undoes what was added; nothing else may have been done by then. Raises OSError before anything is changed."""
         if self._format != GROUPS:  # earlier versions must not read past such records
             write_format(self.directory, self._files, GROUPS)
             self._format = GROUPS
-        with self.journal.group(size):
-            yield
+        added: list[_Added] = []
+        self._added = added
+        try:
+            with self.journal.group(size):
+                yield
+        except BaseException:
+            self._undo(added)
+            raise
+        finally:
+            self._added = None
+
+    def _undo(self, added: list[_Added]) -> None:
+        """Forget messages of which no record stays."""
+        for message, queues, duplicate in added:
+            for queue in queues:
+                self.live.forget(message, queue)
+            if duplicate is not None and (self.live.key(*duplicate) or (0,))[0] == message:
+                self.live.forget_key(*duplicate)
 
     # -- durability ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:

@@ -115,6 +115,14 @@ class Arrivals:
         if self._broker.commit_asked != 2:
             self._broker.ask_commit(True)
 
+    def withdraw(self, kept: int) -> None:
+        """Forget those that came after the first `kept` ones: their group of the store was undone."""
+        taken, self._coming = self._coming[kept:], self._coming[:kept]
+        self._broker.ledger.committed(sum(arrival[7] for arrival in taken))
+        for arrival in taken:
+            self._forget(arrival)
+        self._broker.admission.check_blocked()
+
     def add_copy(self, waiting: Waiting, first: int) -> None:
         """Add a delivery whose message is stored already, or will be with the next commit."""
         self._coming.append((waiting, first, 1, (), (), (), 0, 0))

@@ -27,6 +27,12 @@ class DuplicateIds:
             keys.set_limit(limit)
         keys.add(key, None)
 
+    def remove(self, address: BrokerAddress, key: bytes) -> None:
+        """Forget one key."""
+        keys = self._seen.get(address.name)
+        if keys is not None and key in keys:
+            keys.remove(key)
+
     def forget(self, address: BrokerAddress) -> None:
         """Remove all keys of an address."""
         self._seen.pop(address.name, None)

@@ -132,6 +132,13 @@ class Gathering:
         if self.segment.file is None:  # it is made with that size
             self.segment.size = max(self.segment.size, self._at + 2 * HEAD_SIZE)
 
+    def drop_group(self) -> None:
+        """End the group without its records."""
+        del self._parts[self._group :]
+        self._at, self._limit, self._group = self._group_at, self._group_limit, -1
+        while self._kept and self._kept[-1][0] >= self._at:
+            self._kept.pop()
+
     # -- segments ------------------------------------------------------------------------------------------------------
     def roll(self, size: int) -> None:
         """Begin a new segment with room for a record of this payload size; its file is created by the write."""

@@ -197,12 +197,15 @@ class Journal:
 
     @contextlib.contextmanager
     def group(self, size: int) -> Iterator[None]:
-        """Make one record of those that are appended inside, of some `size` bytes: a crash leaves all or none."""
+        """Make one record of those that are appended inside, of some `size` bytes: a crash leaves all or none, an
+        exception inside leaves none."""
         self.gathering.begin_group(size)
         try:
             yield
-        finally:
-            self.gathering.end_group()
+        except BaseException:
+            self.gathering.drop_group()
+            raise
+        self.gathering.end_group()
 
     # -- committing ----------------------------------------------------------------------------------------------------
     def commit(self, done: Done | None = None) -> None:

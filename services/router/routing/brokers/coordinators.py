@@ -207,7 +207,7 @@ class BrokerCoordinator(_CoordinatorLink):
             None,
             Coordinator(capabilities=CAPABILITIES),
             desired_capabilities=(Symbol(NAMED_TRANSACTIONS),),
-            properties=stated({}, b"", client.connection.space),
+            properties=stated({}, client.connection.sender, client.connection.space),
         )
         container.amqp.wake()
         return cls(client, container, made)
