@@ -470,7 +470,10 @@ class Server:
     def close(self, connections: bool = True) -> None:
         """Stop listening; with `connections` close those that are open."""
         if self._acceptor is not None:
-            self._acceptor.close()
+            if connections:
+                self._acceptor.close()
+            else:
+                self._acceptor.finish()
             self._acceptor = None
         if connections:
             for task in self._taking:

@@ -230,6 +230,8 @@ EVENTS = (
     Event("process.task.failed", "error", "task", "A background task failed with an unexpected error.", REPORT),
     Event("reconcile.changes.refused", "warning", "reason keys", "This many changes were refused; they are tried again later.", "See `reason`."),
     Event("reconcile.round.failed", "warning", "reason seconds", "An operation failed; after `seconds` everything is read and compared again.", "See `reason` if it continues."),
+    Event("router.leave.began", "info", "connections", "The router was ordered to leave: it accepts no further clients, and closes the connections of those that it has a few at a time.", NOTHING),
+    Event("router.leave.ended", "info", "moved left seconds", "The router has handed its clients on: `moved` connections were closed one by one, `left` are closed at once.", NOTHING),
     Event("router.management-request.failed", "error", "operation type", "A management request failed with an unexpected error.", REPORT),
     Event("router.management-request.unreadable", "info", "reason", "A management request cannot be decoded; it was rejected.", "Correct the client."),
     Event("router.neighbour.duplicate-id", "error", "router text", "Another router has the id of this one, or of a neighbour; its connection is refused.", "Give each router an id of its own."),

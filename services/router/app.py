@@ -14,13 +14,16 @@ from enmasse.aio.transport import Hub
 from enmasse.http.health import Health
 from enmasse.identity.processes import credentials
 from enmasse.identity.processes.credentials import Peers
+from enmasse.logs import log
 from enmasse.model import feeds
+from enmasse.network import trickle
 from enmasse.process import runner
 from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 from enmasse.tracing import setup as tracing
 from services.router import config, metrics
 from services.router.config import RouterSettings
+from services.router.handing_on import MovingConnections
 from services.router.live_rows import LiveRouter
 from services.router.management.assembly import all_tables
 from services.router.management.node import ManagementAgent
@@ -65,7 +68,20 @@ def readiness(
     return not missing, f"waits for its agent to open {ports}" if missing else trouble
 
 
-async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
+async def leave(sockets: Sockets, moving: MovingConnections, within: float, hurry: asyncio.Event) -> None:
+    """Accept no further clients, and close those that are connected, a few at a time. Returns after `within` seconds at
+    the latest, and once `hurry` is set."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for listener in [each for each in sockets.listeners if each.is_for_client_programs]:
+        await sockets.close(listener)
+    log.get().info("router.leave.began", connections=moving.number)
+    left = await trickle.empty(moving, within, hurry, loop.time)
+    seconds = round(loop.time() - began, 1)
+    log.get().info("router.leave.ended", moved=moving.moved, left=left, seconds=seconds)
+
+
+async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
     """Run the router until `stop` is set. Raises process.Fatal for an invalid configuration."""
     loop = asyncio.get_running_loop()
     attributes = config.router_attributes(settings)
@@ -116,7 +132,12 @@ async def serve(settings: RouterSettings, stop: asyncio.Event) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    stop.patience = settings.leave_within
     await stop.wait()
+    if settings.leave_within and not stop.hurry.is_set():
+        moving = MovingConnections(router)
+        health.check = lambda: (False, moving.progress)
+        await leave(sockets, moving, settings.leave_within, stop.hurry)
     health.check = None
     health.set(False, "stopping")
     if users is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from enmasse.clock import Clock
 from enmasse.process.runner import Fatal
@@ -25,12 +27,14 @@ class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: ports of the listeners that the
     agent creates; the router is ready while all of them are open. `peers`: file of the processes that may connect to
     listeners with `access`. `configserv`: host:port of the configuration service, whose users and permissions are in
-    force on listeners with `saslPlugin`."""
+    force on listeners with `saslPlugin`. `leave_within`: seconds from SIGTERM in which it hands its clients on
+    before it ends; 0: it ends at once, as after SIGINT."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()
     peers: str | None = None
     configserv: HostPort | None = None
+    leave_within: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
 
 
 def router_attributes(settings: RouterSettings) -> dict[str, Any]:

@@ -123,6 +123,7 @@ class Child:
     async def leave(self, patience: float) -> None:
         """As `stop`, but the process hands its clients on first, if it has any."""
         self._log.info("component.process.leaving", pid=self.pid, counts=self.counts)
+        self._ask_now.set()
         await self._stop(signal.SIGTERM, patience + self.spec.leave_within)
 
     def hurry(self) -> None:

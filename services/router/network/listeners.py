@@ -94,8 +94,13 @@ class Listener:
     @property
     def is_for_clients(self) -> bool:
         """Return True if AMQP clients of any address space connect here."""
+        return self.is_for_client_programs and self.config.space is None
+
+    @property
+    def is_for_client_programs(self) -> bool:
+        """Return True if AMQP clients connect here, of any address space or of one."""
         config = self.config
-        return config.access is None and not config.http and config.role == NORMAL and config.space is None
+        return config.access is None and not config.http and config.role == NORMAL
 
     async def close(self) -> None:
         """Stop accepting; open connections stay."""

@@ -55,13 +55,17 @@ def _wait(offset: int, kind: str, count: int) -> None:
         ready = len(found) - len(waits)
         if not waits and ready >= count:
             return
-        line = "; ".join(f"{each['name']} {each['detail'] or 'is not ready'}" for each in waits)
+        line = "; ".join(f"{each['name']} {_stage(each)}" for each in waits)
         if line and line != shown and time.monotonic() >= says:
             say(printable(line))
             shown, says = line, time.monotonic() + SAY
         if time.monotonic() >= ends:
             end("suite.scale.unfinished", f"{ready} of {count} processes of {kind} are ready: {line or 'others start'}")
         time.sleep(LOOK)
+
+
+def _stage(component: dict[str, Any]) -> str:
+    return str(component["detail"]) or ("leaving" if component.get("leaving") else "not ready")
 
 
 def _is_of(component: dict[str, Any], kind: str) -> bool:
