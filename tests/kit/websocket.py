@@ -64,6 +64,13 @@ class RawWebSocket:
         data, self._got = self._got[:size], self._got[size:]
         return data
 
+    def rest(self) -> bytes:
+        """Return what else comes until the gateway closes the connection."""
+        with contextlib.suppress(ConnectionResetError):
+            while True:
+                self._more()
+        return self._got
+
     def next(self) -> tuple[int, bytes]:
         """Return opcode and payload of the next frame. Raises ConnectionResetError at the end."""
         first, size = self._take(2)

@@ -14,7 +14,7 @@ from enmasse.mqtt.packets import V311, Connect
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.mqtt_gateway.network.masking import MaskCheck
 from tests.kit.waiting import DEADLINE, wait_for
-from tests.kit.websocket import frame
+from tests.kit.websocket import RawWebSocket, frame
 from tests.mqtt_gateway.live import Live, live
 
 CONNECT = encode.encode(Connect("c", version=V311), V311, of_client=True)
@@ -153,8 +153,26 @@ def test_a_frame_that_is_not_masked_ends_the_connection(gateway: Live, connected
         assert _status(peer) == 101
         if not behind:
             peer.sendall(data)
-        while peer.recv(1000):
-            pass
+        got = b""
+        while more := peer.recv(1000):
+            got += more
+        assert got.endswith(b"\x88\x02\x03\xea"), "closed with 1002 (RFC 6455, 5.1 and 7.4.1)"
+
+
+@pytest.mark.parametrize(("path", "subprotocol", "status"), [("/", "amqp10", 404), ("/mqtt", "x", 400)])
+def test_an_answer_says_what_may_be_asked_for_and_no_version(
+    gateway: Live, path: str, subprotocol: str, status: int
+) -> None:
+    peer = RawWebSocket(gateway.ports["ws"], f"Sec-WebSocket-Protocol: {subprotocol}", path=path)
+    with peer.socket:
+        assert (peer.status, "aiohttp" in peer.head) == (status, False)
+        assert peer.rest() == b"MQTT over WebSocket is at /mqtt with the subprotocol mqtt\n"
+    for request in (b"NOTHING\r\n\r\n", b"GET /mqtt HTTP/1.1\r\nHost: a\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", gateway.ports["ws"])) as other:
+            other.sendall(request)
+            head = other.recv(65536)
+            assert head.startswith(b"HTTP/1.")
+            assert b"aiohttp" not in head
 
 
 @given(st.lists(st.integers(0, 200) | st.sampled_from([125, 126, 65535, 65536])), st.lists(st.integers(1, 3000)))

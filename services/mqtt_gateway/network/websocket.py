@@ -18,7 +18,7 @@ from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.mqtt_gateway.interfaces import NOT_ASKED
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from services.mqtt_gateway.network.amqp_wire import AmqpWire
-from services.mqtt_gateway.network.websocket_stream import HttpProtocol, WebSocketStream
+from services.mqtt_gateway.network.websocket_stream import SERVER, HttpProtocol, WebSocketStream
 from services.mqtt_gateway.network.wire import Flusher, asked_of, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.server_state import ServerState
@@ -113,14 +113,13 @@ class WebSocketServer:
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         chosen = next((each for each in offered if each == MQTT or (each in AMQP and self._relay is not None)), None)
         if request.path != PATH and chosen not in AMQP:
-            return self._refusal(404, f"MQTT over WebSocket is at {PATH}\n")
+            return self._refusal(404, self._offer())
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         if origin is not None and not self._is_allowed(origin, request):
             log.info("mqtt.origin.refused", origin=origin[:200], host=request.host[:200])
             return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         if chosen is None:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
-            known = (MQTT,) if self._relay is None else (MQTT, *AMQP)
-            return self._refusal(400, f"the WebSocket subprotocol must be {' or '.join(known)}\n")
+            return self._refusal(400, self._offer())
         any_site = (
             origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
         )
@@ -182,8 +181,15 @@ class WebSocketServer:
         socket = web.WebSocketResponse(
             protocols=(subprotocol,), compress=False, timeout=LINGER, max_msg_size=MESSAGE_TOO_BIG_BYTES
         )
+        socket.headers["Server"] = SERVER
         await socket.prepare(request)
         return socket
+
+    def _offer(self) -> str:
+        """Return what a client may ask for."""
+        mqtt = f"MQTT over WebSocket is at {PATH} with the subprotocol {MQTT}"
+        amqp = f", AMQP over WebSocket at any path with the subprotocol {', '.join(AMQP[:-1])} or {AMQP[-1]}"
+        return f"{mqtt}{'' if self._relay is None else amqp}\n"
 
     async def _served(self, wire: WebSocketStream) -> None:
         try:
@@ -198,7 +204,7 @@ class WebSocketServer:
         return is_allowed(origin, request.host, self._allowed_origins, transport.get_extra_info("sockname")[0])
 
     def _refusal(self, status: int, text: str) -> web.Response:
-        response = web.Response(status=status, text=text)
+        response = web.Response(status=status, text=text, headers={"Server": SERVER})
         response.force_close()
         return response
 

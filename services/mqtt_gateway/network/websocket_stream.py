@@ -16,8 +16,11 @@ from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER
 
 log = logs.get(part="mqtt")
 
+SERVER: Final = "EnMasse"
 UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
+_PROTOCOL_ERROR: Final = b"\x88\x02" + (1002).to_bytes(2)
+"""A frame that closes a WebSocket."""
 EARLY_BYTES: Final = 44 * 1024
 """Bytes that a peer may send before it has logged in: then its socket is not read."""
 
@@ -87,7 +90,14 @@ class HttpProtocol(web.RequestHandler):
     def _close_unmasked(self) -> None:
         log.info("mqtt.websocket.unmasked")
         if self.transport is not None:
+            self.transport.write(_PROTOCOL_ERROR)
             self.transport.close()
+
+    def handle_error(self, *what: Any, **more: Any) -> web.StreamResponse:
+        """As aiohttp, which names itself."""
+        found = super().handle_error(*what, **more)
+        found.headers["Server"] = SERVER
+        return found
 
 
 class WebSocketStream:
