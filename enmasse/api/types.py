@@ -211,7 +211,7 @@ class Decision(Resource, frozen=True, kw_only=True):
     permission: Permission | None = None
 
 
-class Change(Resource, frozen=True, kw_only=True):
+class Change(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST config`, and of the request to configserv's target `configure`. `set`: name → entry; `remove`:
     names; `if`: name → etag that the entry must have, or null if it must not exist; `check`: nothing is written;
     `with`: entries of other kinds that count as set, for a check."""
@@ -493,7 +493,7 @@ class Me(Resource, frozen=True, kw_only=True):
     operations: list[Operation]
 
 
-class Login(Resource, frozen=True, kw_only=True):
+class Login(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST login`."""
 
     user: str

@@ -31,6 +31,7 @@ from enmasse.model.names import AddressName, by_space
 from enmasse.storage.decoding import decode_any
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
+from enmasse.text import printable
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -124,6 +125,8 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 
     async def scale(request: Request) -> Response:
         body = _object(request.body)
+        if wrong := _unknown_field(body, "service", "count"):
+            return wrong
         service, count = body.get("service"), body.get("count")
         if not isinstance(service, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
             return _refused('expected {"service": NAME, "count": N}, N a whole number from 0', 400)
@@ -132,7 +135,10 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
     async def force(request: Request) -> Response:
-        names = _object(request.body).get("addresses")
+        body = _object(request.body)
+        if wrong := _unknown_field(body, "addresses"):
+            return wrong
+        names = body.get("addresses")
         if not _are_names(names):
             return _refused('expected {"addresses": [NAME, …]}', 400)
         reason = await suite.force(names)
@@ -194,6 +200,14 @@ def _object(content: bytes) -> dict[str, Any]:
     except ValueError:
         body = None
     return body if isinstance(body, dict) else {}
+
+
+def _unknown_field(body: dict[str, Any], *known: str) -> Response | None:
+    """Return the refusal of a body with an unknown field; None without one."""
+    name = next((each for each in body if each not in known), None)
+    if name is None:
+        return None
+    return _refused(f"unknown field {printable(name)[:100]!r}: a body may have {', '.join(known)}", 400)
 
 
 def _are_names(value: object) -> TypeGuard[list[str]]:

@@ -25,9 +25,9 @@ MAX_ENTRIES = 10_000
 """Entries of a change."""
 
 
-class Request(Change, frozen=True, kw_only=True):
+class Request(Change, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A change of an address space, its number, and for auditors the user, or its role (`operator`), and the client's
-    host."""
+    host. A newer console may send more fields."""
 
     id: int
     space: str = DEFAULT_SPACE

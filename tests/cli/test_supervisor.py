@@ -376,6 +376,9 @@ def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
         assert json.loads((up.data / "forced.json").read_text()) == ["a", "b"]
         assert up.http("/api/force", {"addresses": []})[0] == 400
         assert up.http("/api/force", {"addresses": ["\ud800"]})[0] == 400
+        for path, body in (("scale", {"service": "router", "count": 1}), ("force", {"addresses": ["a"]})):
+            code, answer = up.http(f"/api/{path}", {**body, "more": 1})
+            assert code == 400 and "unknown field 'more'" in answer["message"], answer
 
 
 def test_what_http_clients_do_wrong_is_not_told_on_stderr(standing: Up) -> None:

@@ -67,6 +67,22 @@ def test_what_is_invalid_changes_nothing_and_names_the_field(suite: Suite, clien
     assert (suite.config / "addresses.json").read_text() == before
 
 
+def test_an_unknown_field_of_a_body_is_refused_by_its_name(client: Client) -> None:
+    """Of every request, but for entries, whose fields are those of the files."""
+    refused = client("POST", "config", {"kind": "addresses", "sett": {"new": QUEUE}})
+    assert problem(refused) == (400, "console.request.invalid") and "unknown field `sett`" in refused.body["detail"]
+    document = client("GET", "openapi.json").body
+    schemas, found = document["components"]["schemas"], set()
+    for path in document["paths"].values():
+        for operation in path.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                name = content["schema"].get("$ref", "").rpartition("/")[2]
+                if name:
+                    found.add(name)
+                    assert schemas[name]["additionalProperties"] is False, name
+    assert found >= {"Change", "Login", "Move", "NewMessage", "Selected"}
+
+
 def test_a_change_can_be_checked_without_being_made(suite: Suite, client: Client) -> None:
     before = (suite.config / "addresses.json").read_text()
     good = client("POST", "config", {"kind": "addresses", "set": {"new": QUEUE}, "if": {"new": None}})
