@@ -67,7 +67,7 @@ compiled-tests: install
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m $(if $(FLAKY),tests.again,tests.contained) $(BIN)/pytest
 BESIDE := --numprocesses $(WORKERS) --durations 20
 all-tests: compiled-tests
-	$(PYTEST) $(BESIDE) -m "not slow" --examples 0.25
+	$(PYTEST) $(BESIDE) -m "not slow" --examples 0.1
 
 # The tests with the mark `slow`, and property tests with all their examples. Only their files: each process of pytest
 # would import all others in vain.

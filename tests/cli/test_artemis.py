@@ -46,6 +46,7 @@ def test_messages_of_the_other_engine_are_found_before_artemis_is_fetched(config
     assert f"{folder} holds the messages of a broker of engine embedded" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_suite(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)

@@ -828,12 +828,17 @@ _EACH = (
     "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version",
     "help",
 )  # fmt: skip
+SOME = ("status", "address", "send", "subscribe")
+"""Commands of each kind: one that asks the suite, one of files, one of AMQP, one of MQTT. The statuses that the frame
+of all commands gives are seen with these in `make test`, with the others in `make test-slow`."""
+OF_THE_FRAME: set[Case] = set()
 for name in _EACH:
     case(name, 2)(wrong_usage(name))
     if name != "up":
-        case(name, 141)(nobody_reads(name))
-        case(name, 1)(disk_of_stdout_full(name))
-        case(name, 130)(interrupted(name))
+        for status, made in ((141, nobody_reads(name)), (1, disk_of_stdout_full(name)), (130, interrupted(name))):
+            case(name, status)(made)
+            if name not in SOME:
+                OF_THE_FRAME.add(made)
 case("deploy", 2)(wrong_usage("deploy"))
 for name in ASKS:
     case(name, 0)(answered(name))
@@ -867,7 +872,12 @@ def test_the_table_has_no_other_cells() -> None:
 @pytest.mark.parametrize(
     ("run", "status"),
     [
-        pytest.param(run, status, id=f"{command}-{status}-{run.__qualname__.partition('.')[0]}")
+        pytest.param(
+            run,
+            status,
+            id=f"{command}-{status}-{run.__qualname__.partition('.')[0]}",
+            marks=[pytest.mark.slow] if run in OF_THE_FRAME else [],
+        )
         for (command, status), runs in CASES.items()
         for run in runs
     ],

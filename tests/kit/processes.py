@@ -53,7 +53,11 @@ def service(kind: str) -> Program:
     return Program(("-m", f"services.{kind}"), UP.imports)
 
 
-UP = Program(("-m", "tests.kit.forked_up"), (*IMPORTED_LATER, *SERVICES, *COMMAND.imports, "tests.kit.forked_up"))
+LATER = ("services.console.web", "enmasse.supervisor.web", "prometheus_client.core", "prometheus_client.exposition")
+"""Modules that processes of a suite import with the first request, to have less memory until then."""
+UP = Program(
+    ("-m", "tests.kit.forked_up"), (*IMPORTED_LATER, *LATER, *SERVICES, *COMMAND.imports, "tests.kit.forked_up")
+)
 """The command line again, for `up`: the services of its suite are forked from the same process."""
 
 

@@ -23,6 +23,7 @@ from enmasse.testing import free_port
 from services.storage_controller.app import serve
 from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers.local import LocalSettings
+from tests.artemis import ENVIRONMENT
 from tests.kit.processes import Process, start_service
 from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import FakeConfigserv, until
@@ -147,7 +148,8 @@ class Supervisor:
                 full[key] = str(self._folder / full[key])
         if self._engine == artemis.NAME:
             command = await asyncio.to_thread(self._artemis, name, full)
-            self.processes[name] = subprocess.Popen(command, env={**os.environ, "ENMASSE_PARENT": str(os.getpid())})
+            environment = {**os.environ, **ENVIRONMENT, "ENMASSE_PARENT": str(os.getpid())}
+            self.processes[name] = subprocess.Popen(command, env=environment)
         else:
             file = self._folder / f"{name}.config"
             file.write_text(json.dumps(full))
