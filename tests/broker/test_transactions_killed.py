@@ -49,7 +49,7 @@ def bodies(broker: BrokerProcess, q: str) -> list[int]:
         return [take(receiver).body for _ in range(count)]
 
 
-@pytest.mark.parametrize("total", [200, pytest.param(3400, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("total", [80, pytest.param(3400, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("point", ["half", "written", "synced"])
 def test_each_transaction_is_whole_or_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, total: int

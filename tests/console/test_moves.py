@@ -120,7 +120,9 @@ KILLED: dict[str, Callable[[Suite], Any]] = {
 }
 
 
-@pytest.mark.parametrize("killed", KILLED)
+@pytest.mark.parametrize(
+    "killed", ["source", *(pytest.param(each, marks=pytest.mark.slow) for each in ("target", "router"))]
+)
 def test_nothing_is_lost_or_doubled_if_a_process_is_killed_in_the_middle(
     suite: Suite, client: Client, killed: str
 ) -> None:

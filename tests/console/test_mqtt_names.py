@@ -53,7 +53,10 @@ USERS: dict[str, Any] = {
         for n, case in enumerate(CASES)
     },
 }
-each_case = pytest.mark.parametrize("number", range(len(CASES)), ids=[case.topic for case in CASES])
+each_case = pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, id=case.topic, marks=[pytest.mark.slow] if n in (1, 3) else []) for n, case in enumerate(CASES)],
+)
 
 
 @pytest.fixture(scope="module")

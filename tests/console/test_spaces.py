@@ -506,6 +506,7 @@ def test_the_page_shows_one_space_and_the_operator_chooses_it(
         expect(link).to_have_count(0)
 
 
+@pytest.mark.slow  # the operations have tests over REST
 def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     client: Client, suite: Suite, logged_in: Callable[[str, str], Console]
 ) -> None:

@@ -85,9 +85,9 @@ def test_no_command_passes_on_what_controls_a_terminal(suite: Suite) -> None:
             rows = items.get("items") or items["subscriptions"]
             return [each["id"] for each in rows if each[name] == whose]
 
-        (connection,) = ids("connection", "container", HOSTILE)
+        (connection,) = wait_for(lambda: ids("connection", "container", HOSTILE))  # listed is the device, too
         assert r"\x1b]0;title" in shown(suite, "connection", "show", connection)
-        (subscription,) = ids("subscription", "client", "c" + HOSTILE)
+        (subscription,) = wait_for(lambda: ids("subscription", "client", "c" + HOSTILE))
         assert r"\x85level" in shown(suite, "subscription", "list")
         assert r"client: c\x1b]0;title" in shown(suite, "subscription", "show", subscription)
         assert r"\x85level" in shown(suite, "retained", "list")

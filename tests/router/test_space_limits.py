@@ -58,10 +58,19 @@ def _connected(installation: Installation, front: int, user: str = "alice") -> B
 def test_many_at_once_at_both_routers_are_as_many_as_the_plan_states(installation: Installation) -> None:
     connected = _at_once(installation, 12)
     try:
-        assert len(connected) == 5
+        assert len(connected) <= 5
+        while len(connected) < 5:  # what was left was another router's
+            connected.append(wait_for(lambda: _any(installation), "one more is let in"))
+        assert _any(installation) is None
     finally:
         for each in connected:
             each.close()
+
+
+def _any(installation: Installation) -> BlockingConnection | None:
+    """Return a connection of either user at either router; None if none is let in."""
+    ways = ((front, user) for front in (0, 1) for user in ("alice", "bob"))
+    return next((found for way in ways if (found := _connected(installation, *way)) is not None), None)
 
 
 def _at_once(installation: Installation, count: int) -> list[BlockingConnection]:
@@ -157,9 +166,12 @@ async def _flood(installation: Installation) -> None:
     sent = received
     await until(lambda: received > sent + 1500 or any(each.done() for each in floods), "both send")
     before, begun = received, time.monotonic()
-    await until(lambda: received > before + 3000 or any(each.done() for each in floods), "they go on")
-    rate = (received - before) / (time.monotonic() - begun)
+
+    def is_limited() -> bool:
+        """Return whether the mean is that of one plan. What the routers have let in before may come in one piece."""
+        return received > before + 3000 and received - before <= 1500 * (time.monotonic() - begun)
+
+    await until(lambda: is_limited() or any(each.done() for each in floods), "together they have the rate of the plan")
     for each in floods:
         each.cancel()
     assert {type(each) for each in await asyncio.gather(*floods, return_exceptions=True)} == {asyncio.CancelledError}
-    assert rate <= 1500, rate
