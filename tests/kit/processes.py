@@ -40,10 +40,21 @@ class Program:
 
 
 COMMANDS = ("up", "status", "scale", "address", "subscription", "retained", "mqtt", "send", "receive", "bench")
+OF_COMMANDS = tuple(
+    ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("contexts", "messages", "output", "configuration")
+    for file in sorted((ROOT / "enmasse" / "cli" / folder).glob("*.py"))
+    if file.stem not in ("__init__", "cluster")
+)
+"""What commands import as they need it."""
 COMMAND = Program(
     (str(Path(sys.executable).with_name("enmasse")),),
-    ("enmasse.cli.registry", *(module_of(name) for name in (*COMMANDS, "publish", "subscribe"))),
-)
+    (
+        "enmasse.cli.registry",
+        *(module_of(name) for name in (*COMMANDS, "publish", "subscribe", "user", "flavor", "space", "connection")),
+        *OF_COMMANDS, "enmasse.aio.mqtt", "difflib", "encodings.idna",
+    ),
+)  # fmt: skip
 """The command line."""
 SERVICES = tuple(f"services.{file.parent.name}.__main__" for file in sorted((ROOT / "services").glob("*/__main__.py")))
 
