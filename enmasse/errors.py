@@ -95,7 +95,7 @@ ERRORS = (
     Error("console.etag.differs", "The entry was changed meanwhile.", "Read it again, and repeat the change with its new etag."),
     Error("console.etag.missing", "A change of an existing entry has no If-Match.", "Send the etag of the entry that the change is based on, or `*`."),
     Error("console.login.limited", "Users cannot be checked now.", "Try again."),
-    Error("console.login.needed", "The caller is not logged in.", "Log in by `POST /api/v1/login`, or send a bearer token."),
+    Error("console.login.needed", "The caller is not logged in.", "Log in by `POST /api/v1/login`, or send user and password by HTTP Basic, or a bearer token."),
     Error("console.login.refused", "User, password or token is wrong, or the user has to wait after failures.", "Check them, and try again."),
     Error("console.method.unknown", "The resource does not have this method.", "See `/api/v1/openapi.json`."),
     Error("console.name.in-use", "There is an entry of this name already.", "Choose another name, or change the entry with If-Match."),

@@ -46,7 +46,7 @@ class SupervisorPaths:
     async def _permitted(self, request: web.Request) -> Caller | None:
         """Return the caller, if it is the operator or a user that may ask this; None: one without credentials, of whom
         the supervisor decides. Raises RequestError if a user may not."""
-        caller = await self._gate.find(request, passwords=request.path in READ)
+        caller = await self._gate.find(request)
         if caller is None or caller.how == "anonymous":
             return None
         request.app[CONNECTIONS_KEY].claim(request, caller)

@@ -71,7 +71,7 @@ def request(host: str, user: str | None = None, password: str = "right") -> web.
 
 
 def caller(gate: Gate, host: str, user: str | None = None) -> Caller | None:
-    return asyncio.run(gate.find(request(host, user), passwords=True))
+    return asyncio.run(gate.find(request(host, user)))
 
 
 @pytest.mark.parametrize(

@@ -694,10 +694,11 @@ def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, l
         all_streams.ended()
 
 
-def test_scrapers_state_user_and_password_with_each_request(suite: Suite) -> None:
-    def stated(user: str, password: str = PASSWORD) -> dict[str, str]:
-        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+def stated(user: str, password: str = PASSWORD) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
+
+def test_scrapers_state_user_and_password_with_each_request(suite: Suite) -> None:
     with Client(suite) as client:
         assert client.at("GET", "/metrics", **stated("root")).status == 200
         assert client.at("GET", "/api/status", **stated("root")).status == 200
@@ -705,8 +706,19 @@ def test_scrapers_state_user_and_password_with_each_request(suite: Suite) -> Non
         assert client.at("GET", "/metrics", **stated("cat")).status == 403
         for wrong in (stated("bob", "wrong"), {"Authorization": "Basic ?"}, {"Authorization": "Basic Ym9i"}):
             assert client.at("GET", "/metrics", **wrong).status == 401
-        assert client("GET", "addresses", **stated("root")).status == 401
-        assert client.at("POST", "/api/scale", {"service": "router", "count": 1}, **stated("root")).status == 401
+        assert client.at("POST", "/api/scale", {"service": "router", "count": 1}, **stated("cat")).status == 403
+
+
+def test_scripts_state_user_and_password_with_each_request(suite: Suite) -> None:
+    with Client(suite) as client:
+        me = client("GET", "me", **stated("root"))
+        assert (me.body["user"], me.body["how"], me.body["csrf"]) == ("root", "bearer", None)
+        assert client("PUT", "addresses/by-script", {"type": "anycast"}, **stated("root")).status == 201
+        assert client("DELETE", "addresses/by-script", If_Match="*", **stated("root")).status < 300
+        assert client("PUT", "addresses/elsewhere", {"type": "anycast"}, **stated("cat")).status == 404
+        other_site = client("DELETE", "addresses/open", Origin="http://a.example", **stated("root"))
+        assert other_site.status == 403, "a browser may send a password that it keeps"
+        assert client("GET", "me", **stated("root", "guessed")).status == 401
 
 
 def test_errors_of_a_change_name_no_address_that_the_caller_may_not_view(log_in: Any) -> None:

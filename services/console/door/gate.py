@@ -75,11 +75,12 @@ class Gate:
         if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and request.method not in SAFE:
             raise RequestError("console.origin.refused", "requests from other web sites are not answered")
 
-    async def caller(self, request: web.Request, *, passwords: bool = False) -> Caller:
+    async def caller(self, request: web.Request) -> Caller:
         """Return the caller. Raises RequestError if it is not known."""
-        found = await self.find(request, passwords=passwords)
+        found = await self.find(request)
         if found is None:
-            raise RequestError("console.login.needed", "log in first, or send `Authorization: Bearer SECRET`")
+            text = "log in first, or send user and password with each request (`curl -u USER`)"
+            raise RequestError("console.login.needed", text)
         self.check_token(request, found)
         return found
 
@@ -91,12 +92,11 @@ class Gate:
             if not hmac.compare_digest(stated.encode("utf-8", "replace"), (caller.csrf or "").encode()):
                 raise RequestError("console.origin.refused", f"the header {CSRF} must have `csrf` of /api/v1/me")
 
-    async def find(self, request: web.Request, *, passwords: bool = False) -> Caller | None:
-        """Return the caller; None without credentials. `passwords`: the header Authorization may state a user and a
-        password. Raises RequestError if credentials are wrong."""
+    async def find(self, request: web.Request) -> Caller | None:
+        """Return the caller; None without credentials. Raises RequestError if credentials are wrong."""
         stated = request.headers.get("Authorization")
         if stated is not None:
-            return await self._stated(request, stated, passwords=passwords)
+            return await self._stated(request, stated)
         key = request.cookies.get(COOKIE)
         session = None if key is None else self.sessions.find(key)
         meant = self.space_of(request)
@@ -203,14 +203,14 @@ class Gate:
         session.login = found.login
         session.refresh = refresh if found.token is None else refresh._replace(token=found.token)
 
-    async def _stated(self, request: web.Request, stated: str, *, passwords: bool) -> Caller:
+    async def _stated(self, request: web.Request, stated: str) -> Caller:
         secret = None if self._secret is None else read_line(self._secret)
         if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
             return Caller("operator")
         credentials: tuple[str, str] | None = None
         if (token := token_of(stated)) is not None:
             credentials = "", token
-        elif passwords:
+        else:
             credentials = basic(stated)
         if credentials is not None and self._authserv.known:
             space = self.space_of(request)

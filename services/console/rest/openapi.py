@@ -37,11 +37,12 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{"bearer": []}, {"cookie": []}],
+        "security": [{"basic": []}, {"bearer": []}, {"cookie": []}],
         "paths": paths,
         "components": {
             "schemas": components,
             "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "enmasse-session"},
             },
