@@ -222,7 +222,8 @@ def check_exposure(options: Options) -> None:
     served = options.protocol_ports()
     for each in options.listen:
         if each.protocol is not None and each.protocol not in served:
-            part = "--with http" if each.protocol in ("http", "https") else "MQTT"
+            parts = {"http": "--with http", "https": "--with http", "console": "users (`enmasse user add NAME`)"}
+            part = parts.get(each.protocol, "MQTT")
             without_tls = each.protocol in listening.TLS and options.certificate is None
             needs = "--tls auto or --tls-cert" if without_tls else part
             raise StartError(

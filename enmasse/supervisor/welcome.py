@@ -30,9 +30,9 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     relays = options.router == EMBEDDED
     facts: list[tuple[str, object]] = [
-        (each.protocol.upper(), f"{each.protocol}://{each.at}{path}")
+        (each.url.partition(":")[0].upper(), f"{each.url}{path}")
         for each in options.listeners()
-        for path in client_paths(each.protocol, relays=relays)
+        for path in (client_paths(each.protocol, relays=relays) or ("",))
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]

@@ -39,32 +39,46 @@ class Door:
 
     def __init__(self, config: ConsoleSettings) -> None:
         self._config = config
-        self._context: ssl.SSLContext | None = None
-        self._acceptor: Acceptor | None = None
+        self._acceptors: list[Acceptor] = []
         self._web: Web | None = None
         self._making: asyncio.Lock = asyncio.Lock()
 
     async def open(self) -> None:
         """Listen. Raises process.Fatal if the port or the certificate cannot be used."""
-        config = self._config
+        config, context = self._config, None
         if config.cert is not None and config.key is not None:
             try:
-                self._context = tls.server(config.cert, config.key).listening()
+                context = tls.server(config.cert, config.key).listening()
             except (OSError, ssl.SSLError) as error:
                 text = f"cert {config.cert}, key {config.key}: cannot be used: {error}; both must be PEM and a pair"
                 raise runner.Fatal("start.tls.invalid", text) from None
-        host, port = settings.host_port(config.listen)
+        await self._listen(config.listen, None if config.https else context)
+        for each in config.https:
+            await self._listen(each, context)
+
+    async def _listen(self, at: str, context: ssl.SSLContext | None) -> None:
+        host, port = settings.host_port(at)
         loop = asyncio.get_running_loop()
         try:
             sockets = await listening(loop, host, port, BACKLOG)
         except OSError as error:
-            raise runner.cannot_listen(config.listen, error, "listen") from None
-        self._acceptor = Acceptor(loop, sockets, self._take)
+            raise runner.cannot_listen(at, error, "listen") from None
+
+        def take(sock: socket.socket) -> Callable[[], None]:
+            task = runner.spawn(self._connect(sock, acceptor, context), "connection")
+
+            def drop() -> None:
+                task.cancel()
+
+            return drop
+
+        acceptor = Acceptor(loop, sockets, take)
+        self._acceptors.append(acceptor)
 
     async def close(self) -> None:
         """Stop listening, and end every connection."""
-        if self._acceptor is not None:
-            self._acceptor.close()
+        for each in self._acceptors:
+            each.close()
         if self._web is not None:
             await self._web.close()
 
@@ -72,23 +86,14 @@ class Door:
         """Metrics of the process; none before the first connection."""
         return () if self._web is None else self._web.metrics()
 
-    def _take(self, sock: socket.socket) -> Callable[[], None]:
-        task = runner.spawn(self._connect(sock), "connection")
-
-        def drop() -> None:
-            task.cancel()
-
-        return drop
-
-    async def _connect(self, sock: socket.socket) -> None:
-        assert self._acceptor is not None
+    async def _connect(self, sock: socket.socket, acceptor: Acceptor, context: ssl.SSLContext | None) -> None:
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self._made()
-            await tls_handshake.connect(web.protocol, sock, self._context, patience=HANDSHAKE_SECONDS)
+            await tls_handshake.connect(web.protocol, sock, context, patience=HANDSHAKE_SECONDS)
         except OSError as error:
             log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
             sock.close()
@@ -96,13 +101,13 @@ class Door:
             sock.close()
             raise
         finally:
-            self._acceptor.done(sock)
+            acceptor.done(sock)
 
     async def _made(self) -> Web:
         async with self._making:
             if self._web is None:
                 module = await asyncio.to_thread(importlib.import_module, "services.console.web")
-                web: Web = module.Web(self._config, is_tls=self._context is not None)
+                web: Web = module.Web(self._config)
                 await web.start()
                 self._web = web
             return self._web
@@ -111,8 +116,10 @@ class Door:
 async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be had."""
     door = Door(config)
+    secure = {"https" if number == 1 else f"https-{number}": at for number, at in enumerate(config.https, 1)}
+    endpoints = {"http": config.listen, **secure}
     state = health.Health(
-        config.health, door.metrics, endpoints=lambda: {"http": config.listen}, metrics_secret=config.metrics_secret
+        config.health, door.metrics, endpoints=lambda: endpoints, metrics_secret=config.metrics_secret
     )
     await state.start()
     try:

@@ -8,9 +8,11 @@ from enmasse.process import settings
 class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`listen`: where HTTP is served. `router`: listener of a router for operators. `logins`: listener of authserv for
     passwords. `supervisor`: the HTTP endpoint of `enmasse up`, to which its paths are passed on; None: in
-    a cluster, where the console answers them by itself. `cert`, `key`: files in PEM; None: no TLS."""
+    a cluster, where the console answers them by itself. `https`: further listeners, with TLS. `cert`, `key`: files in
+    PEM for these, or for `listen` if `https` is empty; None: no TLS."""
 
     listen: settings.HostPort
+    https: tuple[settings.HostPort, ...] = ()
     configserv: settings.HostPort
     router: settings.HostPort | None = None
     logins: settings.HostPort | None = None
@@ -21,3 +23,5 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key go together")
+        if self.https and self.cert is None:
+            raise ValueError("https needs cert and key")

@@ -50,14 +50,11 @@ BROWSES = 16, 4
 class Web:
     """The server. `protocol` makes the protocol of an accepted connection."""
 
-    def __init__(self, config: ConsoleSettings, *, is_tls: bool) -> None:
+    def __init__(self, config: ConsoleSettings) -> None:
         credential = own(config)
         configuration = Configuration(config.configserv, config.name, credential)
         authserv = Authserv(config.logins, config.name, credential)
-        gate = Gate(
-            configuration.users, authserv, config.metrics_secret,
-            is_tls=is_tls,
-        )  # fmt: skip
+        gate = Gate(configuration.users, authserv, config.metrics_secret)
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, config.router, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import http.client
 import json
 import socket
 import ssl
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +23,7 @@ from enmasse.supervisor.start import check_exposure
 from enmasse.testing import free_offset
 from tests.certificates import Authority
 from tests.cli.running import Up, enmasse, wait_for
+from tests.kit.waiting import DEADLINE
 
 PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883}
 OWN = next((host for host in names([parse("0.0.0.0")]) if not host.startswith("127.")), "")
@@ -181,6 +187,19 @@ def test_protocols_that_are_not_served_are_refused(tmp_path: Path) -> None:
         check_exposure(options(tmp_path, "mqtt=::1", without="mqtt"))
 
 
+def test_the_console_is_opened_with_tls_and_for_users_only(tmp_path: Path) -> None:
+    given = replace(options(tmp_path, "192.0.2.1"), users=True)
+    assert [each.url for each in given.listeners() if each.protocol == "console"] == [
+        "https://127.0.0.1:8443", "https://192.0.2.1:8443"
+    ]  # fmt: skip
+    own = replace(given, listen=(parse("console=192.0.2.1:443"),))
+    assert {each.protocol for each in own.listeners() if each.host == "192.0.2.1"} == {"console"}
+    for less in ({"users": False}, {"tls_auto": False}, {"listen": ()}, {"listen": (parse("amqps=192.0.2.1"),)}):
+        assert not replace(given, **less).console_ports()
+    with pytest.raises(StartError, match=r"console needs users .*\[start\.listen\.not-served\]"):
+        check_exposure(replace(own, users=False))
+
+
 def test_what_is_insecure(tmp_path: Path) -> None:
     assert options(tmp_path).insecure(users=False) == []
     assert options(tmp_path, "192.0.2.1").insecure(users=True) == []
@@ -222,6 +241,45 @@ def test_other_machines_reach_the_protocols_with_tls_and_nothing_else(suite: Up)
     )
     ports = json.loads((suite.data / "run" / "ports.json").read_text())
     assert not [key for key, port in ports.items() if connects(OWN, port)]
+
+
+@needs_own
+def test_users_reach_the_console_from_other_machines_with_tls(tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    password = tmp_path / "password"
+    password.write_text("correct horse battery")
+    for edit in (("add", "root", "--password-file", str(password)), ("allow", "root", "view,manage", "#")):
+        assert enmasse("user", *edit, "--config", tmp_path / "config").returncode == 0
+    given = ("--tls", "auto", "--listen", "0.0.0.0", "--without", "mqtt")
+    with Up(tmp_path / "config", tmp_path / "data", fake=False, options=given) as up:
+        up.until_ready()
+        url = f"https://{OWN}:{8443 + up.offset}"
+        context = ssl.create_default_context(cafile=str(up.data / "tls" / "ca.crt"))
+
+        def asked(path: str, **headers: str) -> tuple[int, str, bytes]:
+            request = urllib.request.Request(url + path, headers=headers)
+            with contextlib.closing(opener.open(request, timeout=DEADLINE)) as answer:
+                return answer.status, answer.headers.get("Content-Type", ""), answer.read()
+
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), Refusals())
+        root = "Basic " + base64.b64encode(b"root:correct horse battery").decode()
+        assert asked("/api/v1/me")[0] == 401
+        assert json.loads(asked("/api/v1/me", Authorization=root)[2])["user"] == "root"
+        assert asked("/")[1].startswith("text/html")
+        assert not connects(OWN, 8080 + up.offset)
+        assert up.http("/healthz")[0] == 200, "HTTP stays on loopback"
+        line = f"HTTPS  https://0.0.0.0:{8443 + up.offset}"
+        wait_for(lambda: line in up.lines, "the lines after the one that the suite is ready")
+        assert line in enmasse("status", "--port-offset", up.offset).stdout
+
+
+class Refusals(urllib.request.HTTPErrorProcessor):
+    """Answers of any status are answers."""
+
+    def http_response(self, request: urllib.request.Request, response: http.client.HTTPResponse) -> Any:
+        return response
+
+    https_response = http_response
 
 
 @needs_own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from base64 import b64encode
 from typing import Any
 
@@ -60,14 +61,15 @@ def users() -> UserDirectory:
 
 @pytest.fixture
 def gate(users: UserDirectory) -> Gate:
-    return Gate(users, FakeAuthserv(), None, is_tls=True)  # type: ignore[arg-type]  # what the gate uses of it
+    return Gate(users, FakeAuthserv(), None)  # type: ignore[arg-type]  # what the gate uses of it
 
 
 def request(host: str, user: str | None = None, password: str = "right") -> web.Request:
     headers = {"Host": host}
     if user is not None:
         headers["Authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-    return make_mocked_request("GET", "/api/v1/me", headers=headers)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    return make_mocked_request("GET", "/api/v1/me", headers=headers, sslcontext=tls)
 
 
 def caller(gate: Gate, host: str, user: str | None = None) -> Caller | None:

@@ -122,6 +122,10 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
                     click.echo("\n".join(f"{scheme.upper():6} {scheme}://{at}{each}" for each in paths))
     if ca is not None:
         click.echo(f"{'CA':6} {printable(ca)}")
+    console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})
+    for name, at in console.items():
+        if name.startswith("https"):
+            click.echo(f"{'HTTPS':6} https://{at}")
     click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
 
 

@@ -18,7 +18,7 @@ from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.text import endpoint
 
 PLAIN = frozenset({"amqp", "http", "mqtt", "ws"})
-TLS = frozenset({"amqps", "https", "mqtts", "wss"})
+TLS = frozenset({"amqps", "console", "https", "mqtts", "wss"})
 _EVERYWHERE = {"0.0.0.0": 4, "::": 6}  # noqa: S104 - only for those who ask for it
 _BOTH = {"*": tuple(_EVERYWHERE), "localhost": (LOOPBACK, "::1")}
 _IPV6 = Path("/proc/net/if_inet6")
@@ -64,6 +64,11 @@ class Listener(NamedTuple):
         """Return host:port."""
         return endpoint(self.host, self.port)
 
+    @property
+    def url(self) -> str:
+        """Return the beginning of its URLs."""
+        return f"{'https' if self.protocol == 'console' else self.protocol}://{self.at}"
+
 
 def parse(text: str) -> Listen:
     """Return the meaning of `[PROTOCOL=]HOST[:PORT]`, or of `PROTOCOL=HOST:PORT@SPACE`; an IPv6 address with a port
@@ -100,6 +105,8 @@ def parse(text: str) -> Listen:
         raise ValueError(f"a port belongs to one protocol: write for example amqps={rest}")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("the port must be a number from 1 to 65535")
+    if at and head == "console":
+        raise ValueError("the console is of no address space: leave @SPACE out")
     if at and not port:
         raise ValueError(
             f"a listener of one address space has a port of its own: write for example mqtts={rest}:8885{at}{space}"

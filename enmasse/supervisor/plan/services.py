@@ -28,6 +28,7 @@ ADMIN = 8079
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
 MESSAGES_HTTP, MESSAGES_HTTPS = 8088, 8448
 """Ports of the HTTP gateways."""
+CONSOLE_HTTPS = 8443
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
@@ -177,9 +178,16 @@ class Options:
         tls = {"https": MESSAGES_HTTPS + self.offset} if self.certificate is not None else {}
         return {"http": MESSAGES_HTTP + self.offset, **tls}
 
+    def console_ports(self) -> dict[str, int]:
+        """Return the port of the console with TLS, by its name; empty without users, without a certificate, and
+        unless `--listen` asks for it."""
+        wanted = any(each.protocol in (None, CONSOLE) for each in self.listen)
+        served = wanted and self.users and self.certificate is not None
+        return {CONSOLE: CONSOLE_HTTPS + self.offset} if served else {}
+
     def protocol_ports(self) -> dict[str, int]:
         """Listener name → port on loopback of all listeners for clients."""
-        return {**self.client_ports(), **self.mqtt_ports(), **self.messages_http_ports()}
+        return {**self.client_ports(), **self.mqtt_ports(), **self.messages_http_ports(), **self.console_ports()}
 
     def listeners(self) -> list[Listener]:
         """Return all listeners for clients: of the first router, and of the gateways."""
@@ -440,6 +448,8 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
 def _console(settings: SettingsMaker) -> Spec:
     options = settings.options
     listen = f"{LOOPBACK}:{options.http_port}"
+    https = [each.at for each in options.at(options.console_ports())]
+    more: dict[str, Any] = {"https": https, **tls_files(options, clients=False)} if https else {}
     made = settings(
         CONSOLE,
         listen=listen,
@@ -447,8 +457,9 @@ def _console(settings: SettingsMaker) -> Spec:
         router=f"{LOOPBACK}:{OPERATORS + options.offset}",
         logins=settings.address(f"{AUTHSERV}/logins"),
         supervisor=f"{LOOPBACK}:{options.admin_port}",
+        **more,
     )
-    return Spec(CONSOLE, CONSOLE, made, frozenset({listen}))
+    return Spec(CONSOLE, CONSOLE, made, frozenset({listen, *https}))
 
 
 def _auth_service(address: str) -> list[Any]:

@@ -41,19 +41,10 @@ def token_of(stated: str) -> str | None:
 
 
 class Gate:
-    """Identifies callers. `users`: those in force; `secret`: the file with the operator's secret; `is_tls`: the console
-    itself serves TLS."""
+    """Identifies callers. `users`: those in force; `secret`: the file with the operator's secret."""
 
-    def __init__(
-        self,
-        users: UserDirectory,
-        authserv: Authserv,
-        secret: str | None,
-        *,
-        is_tls: bool,
-    ) -> None:
+    def __init__(self, users: UserDirectory, authserv: Authserv, secret: str | None) -> None:
         self.sessions = BrowserSessions()
-        self.is_tls = is_tls
         self._users = users
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
@@ -111,7 +102,7 @@ class Gate:
         if permissions.anonymous:
             return Caller("anonymous")
         # Without TLS, whose certificate proves the name, it may be a page of another site.
-        if permissions.knows(ANONYMOUS) and (self.is_tls or not may_be_rebound(request.host)):
+        if permissions.knows(ANONYMOUS) and (request.secure or not may_be_rebound(request.host)):
             principal = Principal(ANONYMOUS, space=space)
             return Caller("anonymous", principal, permissions.rights(principal), space=space)
         return None
@@ -207,11 +198,8 @@ class Gate:
         secret = None if self._secret is None else read_line(self._secret)
         if secret is not None and hmac.compare_digest(stated.encode("utf-8", "replace"), f"{BEARER}{secret}".encode()):
             return Caller("operator")
-        credentials: tuple[str, str] | None = None
-        if (token := token_of(stated)) is not None:
-            credentials = "", token
-        else:
-            credentials = basic(stated)
+        token = token_of(stated)
+        credentials = basic(stated) if token is None else ("", token)
         if credentials is not None and self._authserv.known:
             space = self.space_of(request)
             login = self.sessions.token(stated, space)
@@ -231,16 +219,12 @@ class Gate:
         if count := _refused.count((host, what)):
             log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
 
-    def keep(self, response: web.Response, caller: Caller, origin: str | None) -> web.Response:
+    def keep(self, request: web.Request, response: web.Response, caller: Caller, origin: str | None) -> web.Response:
         """Give the browser the cookie of a session that has begun. `origin`: of the page. Returns the response."""
         response.set_cookie(
-            COOKIE, caller.session or "", path="/", httponly=True, samesite="Strict", secure=self.is_secure(origin)
+            COOKIE, caller.session or "", path="/", httponly=True, samesite="Strict", secure=is_secure(request, origin)
         )
         return response
-
-    def is_secure(self, origin: str | None) -> bool:
-        """Return whether a page of this origin was fetched with TLS, of the console or of a proxy before it."""
-        return self.is_tls or (origin is not None and origin.startswith("https://"))
 
     def _known(self, login: Login, session: BrowserSession | None = None) -> Caller | None:
         principal = login.principal
@@ -255,6 +239,11 @@ class Gate:
             expires=login.expires,
             space=principal.space,
         )
+
+
+def is_secure(request: web.Request, origin: str | None) -> bool:
+    """Return whether a page of this origin was fetched with TLS, of the console or of a proxy before it."""
+    return request.secure or (origin is not None and origin.startswith("https://"))
 
 
 def basic(stated: str) -> tuple[str, str] | None:

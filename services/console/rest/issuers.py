@@ -12,6 +12,7 @@ from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.door.authserv_client import Refresh
 from services.console.door.browsers import SECONDS, BrowserLogins
+from services.console.door.gate import is_secure
 from services.console.errors import RequestError, unknown
 from services.console.rest.components import Components
 from services.console.rest.operations import PREFIX, Answer, Call, Operation, Parameter
@@ -45,7 +46,7 @@ def operations(parts: Components) -> list[Operation]:
         answer = Answer(LoginAtIssuer(url=url)).response()
         answer.set_cookie(
             COOKIE, secret, path=CALLBACK, max_age=int(SECONDS), httponly=True, samesite="Lax",
-            secure=gate.is_secure(origin),
+            secure=is_secure(call.request, origin),
         )  # fmt: skip
         return answer
 
@@ -54,7 +55,7 @@ def operations(parts: Components) -> list[Operation]:
         answer = web.Response(status=303, headers={"Location": f"/?login={found}" if isinstance(found, str) else "/"})
         if not isinstance(found, str):
             caller, origin = found
-            gate.keep(answer, caller, origin)
+            gate.keep(call.request, answer, caller, origin)
         answer.del_cookie(COOKIE, path=CALLBACK, httponly=True, samesite="Lax")
         return answer
 

@@ -42,7 +42,7 @@ def operations(parts: Components) -> list[Operation]:
         if caller is None:
             gate.refused(call.request, "login")
             raise RequestError("console.login.refused", "user or password is wrong, or you have to wait after failures")
-        return gate.keep(Answer(_me(caller)).response(), caller, call.request.headers.get("Origin"))
+        return gate.keep(call.request, Answer(_me(caller)).response(), caller, call.request.headers.get("Origin"))
 
     async def logout(call: Call) -> web.Response:
         if call.caller.session is not None:
