@@ -189,11 +189,13 @@ ERRORS = (
     Error("suite.status.not-ready", "The suite was not ready in the time of --wait.", "See the reasons above it; `enmasse status` shows all."),
     Error("suite.stop.denied", "The suite runs as another user.", "Run the command as the user of `enmasse up`."),
     Error("suite.stop.incomplete", "The suite has not ended in time.", "`enmasse logs` shows what it waits for; a second `enmasse down` ends its processes at once."),
+    Error("user.group.alone", "A group would be the first entry of users.json, and no client could log in.", "Add a user first."),
     Error("user.name.in-use", "There is a user or group of this name already.", "Choose another name, or set its password or permissions."),
     Error("user.name.unknown", "There is no user or group of this name.", "`enmasse user list` shows the users and groups."),
     Error("user.operation.denied", "`enmasse user check`: the user may not do this on the address.", "`enmasse user allow` adds a permission; the message names a rule that denies."),
     Error("user.password.missing", "No password was given.", "Name a file with --password-file, or use --generate."),
     Error("user.password.not-readable", "The file with the password cannot be read.", "Check its name and permissions."),
+    Error("user.password.not-written", "The file of --output cannot be written.", "Choose another one; if the message comes after the change, set another password with `enmasse user password`."),
     Error("user.password.unsuitable", "The text cannot be a password.", "Choose another one."),
 )  # fmt: skip
 

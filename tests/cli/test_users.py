@@ -50,6 +50,7 @@ def accepts(folder: Path, name: str, password: str) -> bool:
 
 @pytest.mark.parametrize("name", ["a/b", "a.b", "@a/b"])
 def test_a_slash_in_the_name_of_a_user_is_warned_of(folder: Path, name: str) -> None:
+    user(folder, "add", "first", "--no-password")
     done = user(folder, "add", name, *(() if name.startswith("@") else ("--no-password",)))
     assert done.returncode == 0
     assert ("${user} over MQTT" in done.stderr) is (name == "a/b")
@@ -166,6 +167,28 @@ def test_users_are_listed_and_shown_without_hashes(folder: Path) -> None:
         assert done.returncode == 0
         assert "argon2" not in done.stdout
         assert written(folder)["alice"]["scram"]["SCRAM-SHA-256"]["salt"] not in done.stdout
+
+
+def test_a_password_is_written_to_a_file_of_the_owner(folder: Path) -> None:
+    kept = folder / "alice.password"
+    for command in ("add", "password"):
+        kept.write_text("of before")
+        kept.chmod(0o644)
+        done = user(folder, command, "alice", "--output", str(kept))
+        assert done.returncode == 0 and kept.stat().st_mode & 0o777 == 0o600
+        password = kept.read_text().removesuffix("\n")
+        assert password and password not in done.stdout + done.stderr
+        assert accepts(folder, "alice", password)
+    before = written(folder)
+    done = user(folder, "password", "alice", "--output", str(folder / "missing" / "file"))
+    assert "[user.password.not-written]" in done.stderr and written(folder) == before
+
+
+def test_a_group_is_not_the_first_entry(folder: Path) -> None:
+    done = user(folder, "add", "@ops")
+    assert "[user.group.alone]" in done.stderr and not (folder / "users.json").exists()
+    (folder / "issuers.json").write_text("{}")
+    assert user(folder, "add", "@ops").returncode == 0
 
 
 def test_a_missing_group_is_a_warning(folder: Path) -> None:

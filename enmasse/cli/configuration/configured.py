@@ -111,6 +111,11 @@ class FileEntries:
         """There is no file: the first entry makes that of users."""
         return not self._file.exists()
 
+    @property
+    def has_issuers(self) -> bool:
+        """There is a file of issuers, whose users need no entries."""
+        return (self._folder / "issuers.json").exists()
+
     def has(self, name: str) -> bool:
         """Return whether there is an entry of this name."""
         return name in self.all()

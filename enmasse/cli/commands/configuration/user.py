@@ -37,6 +37,8 @@ def _options(function: Any) -> Any:
 def _password_options(function: Any) -> Any:
     function = click.option("--scram-sha-1", "sha1", is_flag=True,
                             help="Store a verifier for SCRAM-SHA-1 too, for old clients.")(function)  # fmt: skip
+    function = click.option("--output", "output", type=click.Path(path_type=Path), metavar="FILE",
+                            help="Make a random password, written to FILE for you alone.")(function)  # fmt: skip
     function = click.option("--generate", is_flag=True,
                             help="Make a random password and print it, once, on stdout.")(function)  # fmt: skip
     return click.option("--password-file", "new_password_file", metavar="FILE",
@@ -53,6 +55,7 @@ def add(
     name: str,
     new_password_file: str | None,
     generate: bool,
+    output: Path | None,
     sha1: bool,
     no_password: bool,
     groups: tuple[str, ...],
@@ -66,19 +69,24 @@ def add(
     from enmasse.model.users import ANONYMOUS, GROUP
 
     without = no_password or name.startswith(GROUP) or name == ANONYMOUS
-    if without and (new_password_file is not None or generate):
+    if without and (new_password_file is not None or generate or output is not None):
         what = "a group has no password" if name.startswith(GROUP) else "these clients have no password"
-        raise click.UsageError(f"{name}: {what}; leave out --generate and --password-file.")
+        raise click.UsageError(f"{name}: {what}; leave out --generate, --output and --password-file.")
     entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
     shown = None
     there = _opened(config, offset)
     is_first = isinstance(there, FileEntries) and there.is_missing
+    is_alone = isinstance(there, FileEntries) and is_first and not there.has_issuers
     if not is_first and there.has(name):  # before a password is asked for
         USERS.in_use(there.where, name)
+    if is_alone and name.startswith(GROUP):
+        text = "with a group alone no client could log in. Add a user first: `enmasse user add NAME`"
+        end("user.group.alone", text)
     if not without:
-        fields, shown = _new_password(there, new_password_file, generate, sha1=sha1)
+        fields, shown = _new_password(there, new_password_file, generate, output, sha1=sha1)
         entry |= fields
-    _added(name, there.add(name, entry), shown, groups, is_first=is_first and name != ANONYMOUS)
+    where = there.add(name, entry)
+    _added(name, where, _kept(name, shown, output), groups, is_first=is_first and name != ANONYMOUS)
 
 
 def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *, is_first: bool = False) -> None:
@@ -99,15 +107,21 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *,
 @_password_options
 @_options
 def password(
-    name: str, new_password_file: str | None, generate: bool, sha1: bool, config: Path | None, offset: int
+    name: str,
+    new_password_file: str | None,
+    generate: bool,
+    output: Path | None,
+    sha1: bool,
+    config: Path | None,
+    offset: int,
 ) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
     there = _opened(config, offset)
     if not there.has(name):
         USERS.unknown(there.where, name, ())
-    fields, shown = _new_password(there, new_password_file, generate, sha1=sha1)
+    fields, shown = _new_password(there, new_password_file, generate, output, sha1=sha1)
     where = there.change(name, lambda entry, where: {**_object(name, entry, where), **fields})
-    _done(f"set the password of {name} in {where}", shown)
+    _done(f"set the password of {name} in {where}", _kept(name, shown, output))
 
 
 @command.command("remove")
@@ -339,14 +353,17 @@ def _permission_text(permission: dict[str, Any]) -> str:
 
 
 def _new_password(
-    there: FileEntries | ContextEntries, file: str | None, generate: bool, *, sha1: bool
+    there: FileEntries | ContextEntries, file: str | None, generate: bool, output: Path | None, *, sha1: bool
 ) -> tuple[dict[str, Any], str | None]:
     """Return the fields of an entry for a new password, and the password if it was generated. The console of a context
     hashes by itself."""
     by_console = isinstance(there, ContextEntries)
     if by_console and sha1:
         raise click.UsageError("--scram-sha-1: a console makes no such verifiers; run the command beside users.json.")
+    generate = generate or output is not None
     text = _chosen(file, generate)
+    if output is not None:
+        _write(output, "")  # before anything is changed: whether it can be
     shown = text if generate else None
     if by_console:
         return {"password": text}, shown
@@ -366,8 +383,26 @@ def _chosen(file: str | None, generate: bool) -> str:
     from enmasse.identity.proofs.passwords import generated
 
     if file is not None and generate:
-        raise click.UsageError("--password-file and --generate exclude each other.")
+        raise click.UsageError("--password-file excludes --generate and --output.")
     return generated() if generate else _asked() if file is None else _first_line(file)
+
+
+def _kept(name: str, password: str | None, output: Path | None) -> str | None:
+    """Write a generated password to `output`; return it if it is to be printed, None otherwise."""
+    if output is None or password is None:
+        return password
+    _write(output, f"{password}\n")
+    report(f"the password of {name} is in {output}")
+    return None
+
+
+def _write(output: Path, text: str) -> None:
+    from enmasse.storage.files import write_text
+
+    try:
+        write_text(output, text)
+    except OSError as error:
+        end("user.password.not-written", f"--output {output}: {error.strerror}")
 
 
 def _asked() -> str:
