@@ -213,6 +213,7 @@ EVENTS = (
     Event("mqtt-lwt.will.unreadable", "error", "client will reason space", "A stored will cannot be read and is left in the store.", "Restore the store from a backup, or let the client send its will again."),
     Event("mqtt.client.closed-for-memory", "info", "client peer bytes space", "Clients do not read and the output that waits for them reached the limit; this client had the most.", "Look at the client; raise the limit if many clients read slowly."),
     Event("mqtt.client.stalled", "debug", "client peer space", "A client does not read; its connection was closed.", "Look at the client."),
+    Event("mqtt.clients.spread", "info", "clients surplus gateways", "Another gateway came: of the `clients` here `surplus` are closed, a few at a time, so that they connect to any gateway.", NOTHING),
     Event("mqtt.connection.closed", "debug", "client peer reason text space", "The gateway closed a connection.", "See `text`."),
     Event("mqtt.connection.failed", "error", "client peer space", "Handling a client's connection failed; this connection was closed.", REPORT),
     Event("mqtt.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),

@@ -82,22 +82,28 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """`statistics`, every 10 s: counters of a gateway since its start (`since`: seconds since 1970). `in_spaces`: those
-    of address spaces, without the default one."""
+    of address spaces, without the default one. `group`: the address space whose ports it has, empty: those of all;
+    `leaving`: it hands its clients on."""
 
     gateway: str
     since: float
     values: dict[str, int]
     in_spaces: dict[str, dict[str, int]] = {}
+    group: str = ""
+    leaving: bool = False
 
 
 class StatisticsReply(msgspec.Struct, frozen=True, kw_only=True):
     """`values`: sums over the gateways that are attached, by the last report of each; and `sessions`,
     `subscriptions` and `retained` of the subscription service; `in_spaces`: the same of address spaces, without the
-    default one. `since`: the start of the oldest gateway."""
+    default one. `since`: the start of the oldest gateway. `gateways`: number of gateways of the group that stay,
+    `clients`: number of theirs."""
 
     since: float
     values: dict[str, int]
     in_spaces: dict[str, dict[str, int]] = {}
+    gateways: int = 0
+    clients: int = 0
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):

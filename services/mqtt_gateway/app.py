@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from enmasse.aio.live_follower import LiveLink
@@ -22,7 +22,7 @@ from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.interfaces import Backend
 from services.mqtt_gateway.live_rows import LiveGateway
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
-from services.mqtt_gateway.network.listeners import ListenerError
+from services.mqtt_gateway.network.listeners import ListenerError, ListenerSettings
 from services.mqtt_gateway.settings import MqttGatewaySettings
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def run(
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    reporting = runner.spawn(gateway.report(), "reports of counters")
+    reporting = runner.spawn(gateway.report(_group(settings.listeners)), "reports of counters")
     await stop.wait()
     if settings.leave_within and not stop.hurry.is_set():
         health.check = lambda: (False, gateway.leaving)
@@ -117,3 +117,9 @@ async def run(
     if traces is not None:
         await traces.close()
     await health.close()
+
+
+def _group(listeners: Sequence[ListenerSettings]) -> str:
+    """Return the address space that all of the ports are of; empty: they are of several, or of all."""
+    spaces = {each.space for each in listeners}
+    return (spaces.pop() or "") if len(spaces) == 1 else ""

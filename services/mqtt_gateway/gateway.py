@@ -15,13 +15,14 @@ from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
 from enmasse.network import trickle
 from enmasse.network.turns import Turns
-from enmasse.process.runner import spawn
+from enmasse.process.runner import spawn, woken
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
 from services.mqtt_gateway.moving import MovingClients
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 from services.mqtt_gateway.protocol.system import INTERVAL
+from services.mqtt_gateway.spreading import Spreading
 
 log = logs.get(part="mqtt")
 
@@ -47,6 +48,11 @@ class Gateway:
         turns = Turns(self._loop.call_soon, time.monotonic)
         self.front = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
         self.listeners = Listeners(self.front, allowed_origins, relay)
+        self._report_now = asyncio.Event()
+        self._spreading = Spreading(INTERVAL + 1.0)
+        self._surplus: MovingClients | None = None
+        """Clients that were here when another gateway came."""
+        self._closing: asyncio.Task[None] | None = None
         self._left_of = 0
         """Clients when it began to leave; 0: it does not."""
 
@@ -61,6 +67,7 @@ class Gateway:
         self.listeners.stop_listening()
         moving = MovingClients(self.front, self._relay, self._loop.time, also_later=True)
         self._left_of, began = max(1, moving.number), self._loop.time()
+        self._report_now.set()
         log.info("mqtt.leave.began", clients=moving.number)
         left = await trickle.empty(moving, within, hurry, self._loop.time)
         seconds = round(self._loop.time() - began, 1)
@@ -87,17 +94,35 @@ class Gateway:
         await asyncio.sleep(0)  # the turn in which it is written
         await self.listeners.close()
 
-    async def report(self) -> None:
-        """Report the counters, and take the sums of all gateways, until cancelled."""
+    async def report(self, group: str = "") -> None:
+        """Report the counters, and take the sums of all gateways, until cancelled. `group`: the address space whose
+        ports it has; empty: those of all."""
         since = last = time.time()
         while True:
-            found = await self._backend.statistics(since, _counters(self.front))
+            leaving = self._left_of > 0
+            found = await self._backend.statistics(since, _counters(self.front), group=group, leaving=leaving)
             now = time.time()
             if found is not None:
                 for space, sums in {DEFAULT_SPACE: found.values, **found.in_spaces}.items():
                     self.front.system_of(space).take(sums, now - found.since, now - last)
                 last = now
-            await asyncio.sleep(INTERVAL if found is not None else AGAIN)
+                if not leaving:
+                    self._spread(found.gateways, found.clients)
+            await woken(self._report_now, INTERVAL if found is not None else AGAIN)
+
+    def _spread(self, gateways: int, clients: int) -> None:
+        """Close the clients that are more than this gateway's share, if another one came."""
+        own = len(self.front.clients)
+        surplus = self._spreading.take(gateways, clients, own, self._loop.time())
+        if self._spreading.came:
+            self._surplus = MovingClients(self.front, None, self._loop.time, also_later=False)
+        if surplus and self._surplus is not None and (self._closing is None or self._closing.done()):
+            log.info("mqtt.clients.spread", clients=own, surplus=surplus, gateways=gateways)
+            self._closing = spawn(self._close(self._surplus, surplus), "clients spread")
+
+    async def _close(self, moving: MovingClients, surplus: int) -> None:
+        await trickle.close_surplus(moving, surplus, self._loop.time)
+        self._spreading.closed(self._loop.time())
 
     def _open(self, request: Request, client: Connected) -> None:
         spawn(self._opened(request, client), "open a session")

@@ -309,9 +309,11 @@ class Backend(Protocol):
         a person should know."""
         ...
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
+    async def statistics(
+        self, since: float, counters: Mapping[str, int], *, group: str = "", leaving: bool = False
+    ) -> StatisticsReply | None:
         """Report the counters of this gateway, which has run `since` then (seconds since 1970), and return the sums
-        over all; None: the subscription service does not answer."""
+        over all; None: the subscription service does not answer. `group`, `leaving`: see Statistics."""
         ...
 
     def uses(self) -> Iterable[AddressUse]:

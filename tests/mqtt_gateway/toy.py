@@ -80,7 +80,9 @@ class ToyBackend:
 
         asyncio.get_running_loop().call_soon(session.begin)
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
+    async def statistics(
+        self, since: float, counters: Mapping[str, int], *, group: str = "", leaving: bool = False
+    ) -> StatisticsReply | None:
         return StatisticsReply(since=since, values=dict(counters))
 
     def state(self) -> tuple[bool, str]:

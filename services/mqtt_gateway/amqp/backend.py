@@ -167,7 +167,9 @@ class AmqpBackend:
             return "the subscription service is not reached"
         return ""
 
-    async def statistics(self, since: float, counters: Mapping[str, int]) -> StatisticsReply | None:
+    async def statistics(
+        self, since: float, counters: Mapping[str, int], *, group: str = "", leaving: bool = False
+    ) -> StatisticsReply | None:
         """As interfaces.Backend."""
         clients = Tally(session.login.principal.space for session in self.sessions.values())
         in_spaces = {
@@ -175,7 +177,14 @@ class AmqpBackend:
             for space, each in self.bridge.spaces.items()
             if space != DEFAULT_SPACE
         }
-        body = Statistics(gateway=self.name, since=since, values=dict(counters), in_spaces=in_spaces)
+        body = Statistics(
+            gateway=self.name,
+            since=since,
+            values=dict(counters),
+            in_spaces=in_spaces,
+            group=group,
+            leaving=leaving,
+        )
         try:
             return await self.control.request("statistics", body, StatisticsReply)
         except RequestFailed:

@@ -247,7 +247,14 @@ class GatewayLinks:
         for space, counts in self._counts_in_spaces().items():
             in_spaces[space].update(counts)
         values_of = {space: dict(values) for space, values in in_spaces.items()}
-        return wire.StatisticsReply(since=since, values={**sums, **self._counts()}, in_spaces=values_of)
+        stay = [each for each in there if each.group == body.group and not each.leaving]
+        return wire.StatisticsReply(
+            since=since,
+            values={**sums, **self._counts()},
+            in_spaces=values_of,
+            gateways=len(stay),
+            clients=sum(each.values.get("clients", 0) for each in stay),
+        )
 
     def _reply(self, channel: Channel, request: request_bodies.Request, body: Any) -> None:
         subject = "error" if isinstance(body, wire.Failure) else request.subject
