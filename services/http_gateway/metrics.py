@@ -48,6 +48,12 @@ def families(door: HttpDoor, bridge: Bridge[SpaceLanes], counters: Counters) -> 
     yield gauge("http_streams_kept_bytes", "Bytes of messages that wait for clients.", single(streaming.kept))
     events = [({"outcome": outcome}, count) for outcome, count in sorted(streaming.counts.items())]
     yield counter("http_events_total", "Events of streams, by what became of them.", events)
+    requesting = requests.requesting
+    yield gauge("http_requests_waiting", "Requests that have no reply yet.", single(sum(requesting.of_user.values())))
+    replies = [({"outcome": outcome}, count) for outcome, count in sorted(requesting.answered.items())]
+    yield counter("http_replies_total", "Requests that waited for a reply, by what became of them.", replies)
+    late = sum(each.replies.late for each in bridge.spaces.values())
+    yield counter("http_replies_not_expected_total", "Replies that no request waited for.", single(late))
     yield gauge("http_kept_bytes", "Bytes of bodies without an outcome.", single(requests.posting.kept))
     yield gauge(
         "http_waiting_messages",

@@ -12,6 +12,8 @@ Rights, meaning on AMQP, and answers:
     receiving                   messages to clients, and their outcomes
     event_stream                the link of a stream of events: what waits, what is settled
     event_requests              streams of events
+    reply_box                   where replies to requests come in
+    requesting                  requests with a reply
     http_openapi                the description of all of this
     requests_of_clients         from a request to what answers it
 """

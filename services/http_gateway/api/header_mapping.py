@@ -77,8 +77,11 @@ def table() -> str:
 
 
 # -- HTTP to AMQP -----------------------------------------------------------------------------------------------------
-def to_amqp(headers: Mapping[str, str], body: bytes, to: str, duplicate_id: str) -> bytes:
-    """Return the message of a request. `to`: its address; `duplicate_id`: empty without one. Raises Answered."""
+def to_amqp(
+    headers: Mapping[str, str], body: bytes, to: str, duplicate_id: str, given: Mapping[str, Any] | None = None
+) -> bytes:
+    """Return the message of a request. `to`: its address; `duplicate_id`: empty without one; `given`: properties that
+    it gets instead of those of the headers. Raises Answered."""
     fields: dict[str, dict[str, Any]] = {"properties": {"to": to}, "header": {"durable": True}}
     application: dict[str, Any] = {}
     for name, value in headers.items():
@@ -92,6 +95,7 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, duplicate_id: str)
             application.update(_properties(value))
         elif name.startswith(PREFIX) and name not in _READ_ONLY:
             raise Answered(400, f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
+    fields["properties"].update(given or {})
     application.pop(DUPLICATE_ID, None)  # brokers believe a gateway
     if duplicate_id:
         application[DUPLICATE_ID] = duplicate_id

@@ -116,6 +116,20 @@ def document() -> bytes:
         "parameters": [{**_NAME, "required": True}],
         "responses": answers(_204={"description": "it has ended"}),
     }
+    request = {
+        "operationId": "request",
+        "summary": "Send a request and return its reply",
+        "parameters": [
+            *(each for each in headers if each["name"] not in (IDEMPOTENCY, "prefer", "enmasse-reply-to")),
+            {"name": "wait", "in": "query", "description": "seconds for the reply", "schema": {"type": "integer"}},
+        ],
+        "requestBody": {"content": _BYTES},
+        "responses": answers(
+            _200={"description": "the reply", "content": _BYTES},
+            _422={"description": "the request was rejected; `condition` says why", "content": problem},
+            _504={"description": "no reply came in time", "content": problem},
+        ),
+    }
     names = {"enum": ["released", "modified", "rejected", "accepted"]}
     outcome = {"application/json": {"schema": {"type": "object", "properties": {"outcome": names}}}}
 
@@ -140,6 +154,7 @@ def document() -> bytes:
             "/v1/{address}/messages": {"parameters": [address], "post": post},
             "/v1/{address}/messages/next": {"parameters": [address], "post": take},
             "/v1/{address}/events": {"parameters": [address], "get": stream, "delete": unsubscribe},
+            "/v1/{address}/requests": {"parameters": [address], "post": request},
             "/v1/{address}/deliveries/{token}": {
                 "parameters": [address, {**address, "name": "token"}],
                 "delete": settle("accept", "Accept the message"),

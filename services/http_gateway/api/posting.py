@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
@@ -59,10 +60,7 @@ class Posting:
         if not batch and (reply_to := headers.get("enmasse-reply-to")):
             self._check_reply(client, reply_to)
         key = self._key(client, headers.get(IDEMPOTENCY))
-        most = self._most_of(client)
-        async with _Memory(self, exchange.head.length, most):
-            await client.room()
-            body = await self._body(exchange, client, most)
+        async with self.taken(exchange, client) as body:
             if batch:
                 await self._post_batch(exchange, client, route, lane, body)
                 return
@@ -102,11 +100,19 @@ class Posting:
             raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
         return way.route, way.lane
 
-    async def outcome(self, client: HttpClient, lane: Lane, payload: bytes) -> Result:
+    @asynccontextmanager
+    async def taken(self, exchange: HttpExchange, client: HttpClient) -> AsyncIterator[bytes]:
+        """Read the body of a request, and keep room for it until its outcome is known. Raises Answered, ClientGone."""
+        most = self._most_of(client)
+        async with _Memory(self, exchange.head.length, most):
+            await client.room()
+            yield await self._body(exchange, client, most)
+
+    def outcome(self, client: HttpClient, lane: Lane, payload: bytes) -> asyncio.Future[Result]:
         """Send a message and return its outcome."""
         found: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         lane.send(client, found, 1, payload)
-        return await found
+        return found
 
     def _check_reply(self, client: HttpClient, reply_to: str) -> None:
         if not is_temporary(reply_to) and not client.allowed("recv", reply_to):

@@ -55,9 +55,9 @@ class Receiving:
         """Answer `POST …/messages/next`. Raises Answered."""
         address, query = resource.address, resource.query
         self._check(client, address)
-        wait, lock = _number(query, "wait", 0, LONGEST_WAIT), _number(query, "lock", LOCK, LONGEST_LOCK)
+        wait, lock = number_of(query, "wait", 0, LONGEST_WAIT), number_of(query, "lock", LOCK, LONGEST_LOCK)
         several = "count" in query
-        count = _number(query, "count", 1, MOST) if several else 1
+        count = number_of(query, "count", 1, MOST) if several else 1
         if not count or not lock:
             raise Answered(400, "count and lock are at least 1")
         owner = client.login.principal.full_name
@@ -237,7 +237,8 @@ async def _either(changed: asyncio.Event, exchange: HttpExchange) -> None:
         raise ClientGone
 
 
-def _number(query: dict[str, str], name: str, default: int, most: int) -> int:
+def number_of(query: dict[str, str], name: str, default: int, most: int) -> int:
+    """Return a whole number of a query. Raises Answered."""
     text = query.get(name)
     if text is None:
         return default

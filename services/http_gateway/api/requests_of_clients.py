@@ -15,6 +15,7 @@ from services.http_gateway.api.http_problems import Answered
 from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.request_paths import Resource, parsed
+from services.http_gateway.api.requesting import Requesting
 from services.http_gateway.wire.http_exchange import ClientGone, Headers, HttpExchange, UnsafeHeader
 
 log = logs.get(part="http")
@@ -24,12 +25,10 @@ METHODS: Final = {
     "messages/next": ("POST",),
     "deliveries": ("DELETE", "POST", "PUT"),
     "events": ("GET", "DELETE"),
+    "requests": ("POST",),
     "openapi": ("GET", "HEAD"),
 }
 """Resource → methods."""
-NOT_BUILT: Final = {
-    "requests": "requests with a reply are not there yet: use AMQP or MQTT",
-}
 _OWN: Final = (PROPERTIES, *(each.header for each in TABLE))
 _SENT: Final = ", ".join(("authorization", "prefer", "last-event-id", IDEMPOTENCY, *_OWN))
 _SHOWN: Final = ", ".join(("location", "retry-after", "enmasse-lock", *_OWN))
@@ -44,6 +43,7 @@ class HttpRequests:
         self.posting = posting
         self.receiving = receiving
         self.streaming = streaming
+        self.requesting = Requesting(posting)
         self.stopping = False
         self.statuses: dict[int, int] = {}
         """Status → answers."""
@@ -80,8 +80,6 @@ class HttpRequests:
         if head.method == "OPTIONS":
             await self._options(exchange, resource)
             return
-        if (text := NOT_BUILT.get(resource.kind)) is not None:
-            raise Answered(501, text)
         if head.method not in METHODS[resource.kind]:
             allowed = ", ".join(METHODS[resource.kind])
             raise Answered(405, f"{head.method} is not possible here: {allowed} is", headers=(("allow", allowed),))
@@ -97,6 +95,8 @@ class HttpRequests:
         elif resource.kind == "events":
             answer = self.streaming.unsubscribe if head.method == "DELETE" else self.streaming.events
             await answer(exchange, client, resource)
+        elif resource.kind == "requests":
+            await self.requesting.request(exchange, client, resource)
         elif resource.kind == "deliveries":
             await self.receiving.outcome(exchange, client, resource)
         else:

@@ -125,7 +125,7 @@ class Attaches:
         router = self.router
         source = link.remote_source
         if dynamic:
-            name = router.random_name(temporary(connection.prefix))
+            name = router.random_name(temporary(connection.prefix_of_replies))
             source = copy.copy(source)
             source.address = f"amqp:/_topo/0/{router.id}/{name}"
             address = router.addresses.create("L" + name, MULTICAST if _is_topic(source) else BALANCED)

@@ -270,6 +270,7 @@ class RouterConnection:
         self.mechanism: str | None = None  # SASL mechanism
         self.principal = Principal(ANONYMOUS)
         self.prefix = ""  # of the full names in the client's address space; processes state full names
+        self.prefix_of_replies = ""  # of the address space whose clients may reply to its temporary addresses
         self.login: Login | None = None
         """Login of a user that has opened the connection."""
         self.admit: Callable[[str], Rights | None] | None = (
@@ -320,7 +321,7 @@ class RouterConnection:
     def enter(self, principal: Principal) -> None:
         """Take the user of the connection, when it opens: its names are those of the user's address space."""
         self.principal = principal
-        self.prefix = space_prefix(principal.space)
+        self.prefix = self.prefix_of_replies = space_prefix(principal.space)
         if self.prefix:
             self.management = False
             opening = self.amqp.open_fields
@@ -383,10 +384,12 @@ class RouterConnection:
         return str(stated) if acts and isinstance(stated, str) and space_error(stated) is None else self.space
 
     def take_turns(self) -> None:
-        """Share the turns of an address space, if the peer is a process that acts for the clients of one."""
+        """Share the turns of an address space, if the peer is a process that acts for the clients of one. They may
+        reply to its temporary addresses."""
         stated = self.properties.get(SPACE_OF_LINK)
         if self.rights is not None and self.rights.for_clients and isinstance(stated, str):
             self.amqp.tenant = stated if space_error(stated) is None else ""
+            self.prefix_of_replies = space_prefix(self.amqp.tenant) if self.amqp.tenant else ""
 
     @property
     def is_bound_to_space(self) -> bool:

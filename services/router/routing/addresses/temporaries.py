@@ -38,7 +38,7 @@ class Temporaries:
         if not connection.is_bound_to_space:
             return
         owner = self._owners.get(parsed.name)
-        if (owner is None or owner.prefix == prefix) and not is_foreign(text, parsed, prefix):
+        if (owner is None or owner.prefix_of_replies == prefix) and not is_foreign(text, parsed, prefix):
             return
         raise AmqpError(NOT_FOUND, "Node not found")
 
