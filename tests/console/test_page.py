@@ -120,7 +120,7 @@ def marked(suite: Suite) -> Iterator[str]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"color_scheme": "light"},
+        pytest.param({"color_scheme": "light"}, marks=pytest.mark.slow),
         pytest.param({"color_scheme": "dark"}, marks=pytest.mark.slow),
         pytest.param({"viewport": {"width": 390, "height": 800}}, marks=pytest.mark.slow),
     ],
@@ -148,6 +148,21 @@ def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_bot
             open_messages(console, "plain")
             open_messages(console, "failed")
         console.close()
+
+
+def test_no_text_of_a_client_is_taken_for_html(suite: Suite, console: Console) -> None:
+    """Nor has axe a finding in the table of addresses."""
+    with marked(suite) as connection:
+        places: dict[str, str | None] = {place: PLACES.get(place, "plain") for place in MARKED}
+        places |= {f"addresses/{of(MARKUP)}": MARKUP, f"connections/{of(connection)}": None}
+        for place, heading in places.items():
+            page = console.open(place, heading)
+            expect(page.get_by_role("main")).to_contain_text(MARKUP)
+            assert page.locator("img[src='x']").count() == 0, f"{place} takes a text for HTML"
+        open_messages(console, "plain")
+        open_messages(console, "failed")
+        console.open("addresses", "Addresses")
+        assert console.findings() == []
 
 
 def open_messages(console: Console, queue: str) -> None:
