@@ -23,6 +23,7 @@ from enmasse.cli.commands.suite.status import EMPTY, fetch
 from enmasse.cli.contexts.http import NotRunning, get_status
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.operator import BEARER, OPERATOR, credential, read_secret
+from enmasse.process.service_table import DOORS
 from enmasse.supervisor.plan.internal_ports import INTERNAL
 
 PORTS = (5671, 5672, 5673, 8079, 8080, 1883, 8883, 8083, 8084)
@@ -59,12 +60,14 @@ def free_ports(*ports: int) -> bool:
     return True
 
 
-def free_offset() -> int:
-    """Return a port offset whose ports are free, and reserve them. Raises RuntimeError if no port is free."""
-    for offset in random.sample(OFFSETS, len(OFFSETS)):
-        if free_ports(*(port + offset for port in PORTS)):
+def free_offset(*further: int) -> int:
+    """Return a port offset whose ports are free, those of the `further` ports too, and reserve them. Raises
+    RuntimeError if no port is free."""
+    offsets = range(OFFSETS.start, min(OFFSETS.stop, 65536 - max(further, default=0)))
+    for offset in random.sample(offsets, len(offsets)):
+        if free_ports(*(port + offset for port in (*PORTS, *further))):
             return offset
-    raise RuntimeError(f"no free port offset between {OFFSETS.start} and {OFFSETS.stop}")
+    raise RuntimeError(f"no free port offset between {offsets.start} and {offsets.stop}")
 
 
 def free_port() -> int:
@@ -162,8 +165,10 @@ class Suite:
     ) -> None:
         """`addresses`, `flavors`: entries beside (or instead of) those `enmasse init` writes. `options`: of `up`,
         without MQTT unless a test asks for it, which costs three processes."""
-        self.folder, self.offset = folder, free_offset()
         self.options = list(options)
+        doors = [DOORS[part] for part in DOORS.keys() & set(self.options)]
+        further = [port for door in doors for port in (*door.plain.values(), *door.tls.values())]
+        self.folder, self.offset = folder, free_offset(*further)
         self.commands: Executed | None = None
         """Starter of its commands, if it has one of its own."""
         self.addresses, self.flavors = addresses or {}, flavors or {}

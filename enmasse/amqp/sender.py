@@ -14,7 +14,16 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.frames import HEADER, uint
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Flow, Released, Terminal, TransactionalState
+from enmasse.amqp.codec.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Coordinator,
+    Declared,
+    Flow,
+    Released,
+    Terminal,
+    TransactionalState,
+)
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.delivery import Outgoing, Piece
 from enmasse.amqp.endpoint import SETTLED, Link, LinkSession
@@ -620,10 +629,14 @@ class Sender(Link):
             if type(state) is TransactionalState:
                 self._handler.on_transactional(self, tokens, (), state, True)
             elif tokens:
-                terminal = state is ACCEPTED or isinstance(state, Terminal)
+                terminal = state is ACCEPTED or isinstance(state, Terminal) or self._is_declared(state)
                 self._handler.on_outcomes(self, tokens, state if terminal else self.default_outcome, True)
         if self._window.starved or self._window.halted:
             self._window.resume()
+
+    def _is_declared(self, state: Any) -> bool:
+        """Return whether this is the answer of a coordinator to a declare."""
+        return type(state) is Declared and isinstance(self.target, Coordinator)
 
     def lose(self, tokens: list[Any] | None) -> None:
         """End the link: report its unsettled deliveries, the oldest first, with what the peer has stated of them, else

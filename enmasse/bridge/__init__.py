@@ -4,6 +4,7 @@
     message_outcomes            how a message ends
     message_routes              the address and the link that it goes to
     lanes, publishing           messages from clients: links, credit, outcomes
+    space_lanes                 addresses of an address space, and the lanes to them
     client_access, client_rates users and rights of clients; rates of their address spaces
     client_logins, authentication who a client is; logins at the authentication service
     client_refused              why a client is not served

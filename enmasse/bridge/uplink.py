@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.aio.transport import Hub, dial
-from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError, no_transactions
+from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.limits import INNER_LIMITS
@@ -44,6 +45,12 @@ class LinkUser:
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
         """As Handler.on_outcomes."""
+
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        """As Handler.on_transactional."""
+        raise no_transactions()
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         """As Handler.on_settled."""
@@ -97,6 +104,11 @@ class _Handler(Handler):
 
     def on_outcomes(self, link: Sender, tokens: list[Any], state: Any, settled: bool) -> None:
         link.context.on_outcomes(link, tokens, state, settled)
+
+    def on_transactional(
+        self, link: Sender, tokens: list[Any], delivery_ids: Sequence[int], state: TransactionalState, settled: bool
+    ) -> None:
+        link.context.on_transactional(link, tokens, delivery_ids, state, settled)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         user = link.context

@@ -42,6 +42,12 @@ SERVICES = {
         relays={"ws": "/amqp", "wss": "/amqp"},
     ),
     "http_gateway": Service(ends=2, numbered=True, is_gateway=True, schemes={"http": "", "https": ""}),
+    "stomp_gateway": Service(
+        ends=2,
+        numbered=True,
+        is_gateway=True,
+        schemes={"stomp": "", "stomps": ""},
+    ),
     "subserv": Service(ends=3, has_store=True),
     "mqtt_lwt": Service(ends=3, has_store=True),
     "authserv": Service(ends=6),
@@ -55,3 +61,18 @@ def client_paths(scheme: str, *, relays: bool) -> list[str]:
     if relays:
         found += [service.relays[scheme] for service in SERVICES.values() if scheme in service.relays]
     return found
+
+
+class ProtocolDoor(NamedTuple):
+    """Gateways that `enmasse up --with` adds. `plain`, `tls`: listener name → port of those without TLS, and with."""
+
+    kind: str
+    plain: Mapping[str, int]
+    tls: Mapping[str, int]
+
+
+DOORS: Mapping[str, ProtocolDoor] = {
+    "http": ProtocolDoor("http_gateway", {"http": 8088}, {"https": 8448}),
+    "stomp": ProtocolDoor("stomp_gateway", {"stomp": 61613}, {"stomps": 61614}),
+}
+"""Part that `--with` adds → its gateways."""

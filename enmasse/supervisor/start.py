@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from enmasse import __version__
 from enmasse.engines import EMBEDDED
@@ -22,6 +22,7 @@ from enmasse.logs import log
 from enmasse.process import allocator
 from enmasse.process.installed import import_path
 from enmasse.process.runner import PORT_OFFSET
+from enmasse.process.service_table import DOORS
 from enmasse.storage.files import read_file
 from enmasse.supervisor import desired_processes, open_files
 from enmasse.supervisor.children import logfile
@@ -199,6 +200,9 @@ def check_traces(options: Options) -> None:
         raise StartError("start.traces.missing", f"--traces needs the package {PACKAGE}; install it with: {INSTALL}")
 
 
+LAST_PORT: Final = 65535
+
+
 def check_names(options: Options) -> None:
     """Raise StartError if a path cannot be written into JSON."""
     for option, path in (
@@ -220,9 +224,14 @@ def check_names(options: Options) -> None:
 def check_exposure(options: Options) -> None:
     """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
     served = options.protocol_ports()
+    if (highest := max(served.values())) > LAST_PORT:
+        most = options.offset - highest + LAST_PORT
+        text = f"port {highest} does not exist; give --port-offset {most} or a smaller one."
+        raise StartError("start.port.not-available", text)
     for each in options.listen:
         if each.protocol is not None and each.protocol not in served:
-            parts = {"http": "--with http", "https": "--with http", "console": "users (`enmasse user add NAME`)"}
+            doors = {name: f"--with {part}" for part, door in DOORS.items() for name in (*door.plain, *door.tls)}
+            parts = {**doors, "console": "users (`enmasse user add NAME`)"}
             part = parts.get(each.protocol, "MQTT")
             without_tls = each.protocol in listening.TLS and options.certificate is None
             needs = "--tls auto or --tls-cert" if without_tls else part

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
@@ -17,7 +18,7 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.model.mqtt_limits import MOST_GATEWAYS
-from enmasse.process.service_table import SERVICES
+from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.children import logfile
@@ -28,13 +29,12 @@ from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.children.space_gateways import SpaceGateways
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
-from enmasse.supervisor.plan import http_gateways, listening, mqtt
+from enmasse.supervisor.plan import door_gateways, listening, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.services import (
     GATEWAY,
-    HTTP_GATEWAY,
     LOGINS,
     ROUTER_KIND,
     SPACES,
@@ -120,10 +120,13 @@ class Supervisor:
         self._gateways = Replicas(
             GATEWAY, MOST_GATEWAYS, data.path / "scale.json", self._gateway, self._forget_gateway, self._news.set
         )
-        self._http_gateways = Replicas(
-            HTTP_GATEWAY, MOST_GATEWAYS, data.path / "scale-http_gateway.json",
-            self._http_gateway, self._forget_http_gateway, self._news.set,
-        )  # fmt: skip
+        self._doors = {
+            door.kind: Replicas(
+                door.kind, MOST_GATEWAYS, data.path / f"scale-{door.kind}.json",
+                partial(self._door, part), self._forget_door, self._news.set,
+            )
+            for part, door in DOORS.items() if part in options.doors
+        }  # fmt: skip
         self._own_gateways = SpaceGateways(
             GATEWAY, self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once
         )
@@ -196,8 +199,8 @@ class Supervisor:
                     "without a gateway nothing serves MQTT; `enmasse up --without mqtt` starts a suite without it",
                 )
             return self._gateways.scale(count)
-        if service == HTTP_GATEWAY and self.options.with_http:
-            return self._http_gateways.scale(count)
+        if (door := self._doors.get(service)) is not None:
+            return door.scale(count)
         if service == ROUTER_KIND and self.options.most_routers > 1:
             return self._routers.scale(count)
         return status.scale(self.components(), service, count)
@@ -247,8 +250,8 @@ class Supervisor:
         self._routers.start()
         if self.options.has_mqtt:
             self._start_gateways()
-        if self.options.with_http:
-            self._http_gateways.start()
+        for door in self._doors.values():
+            door.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
         if self.options.pipeline is not None:
@@ -359,11 +362,11 @@ class Supervisor:
         mqtt.forget_ports(self._ports, name)
         self._withdraw(name)
 
-    def _http_gateway(self, name: str) -> Child:
-        return self._child(http_gateways.gateway(self.options, self.data, self._ports, name))
+    def _door(self, part: str, name: str) -> Child:
+        return self._child(door_gateways.gateway(self.options, self.data, self._ports, part, name))
 
-    def _forget_http_gateway(self, name: str) -> None:
-        http_gateways.forget_ports(self._ports, name)
+    def _forget_door(self, name: str) -> None:
+        door_gateways.forget_ports(self._ports, name)
         self._withdraw(name)
 
     def _own_gateway(self, name: str, space: str) -> Child:
@@ -377,11 +380,14 @@ class Supervisor:
 
     def _children(self) -> list[Child]:
         own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
-        gateways = [*self._gateways.children, *self._own_gateways.children, *self._http_gateways.children]
-        return [*own, *self._routers.children, *gateways, *self._brokers.children]
+        return [*own, *self._routers.children, *self._all_gateways(), *self._brokers.children]
+
+    def _all_gateways(self) -> list[Child]:
+        doors = [child for door in self._doors.values() for child in door.children]
+        return [*self._gateways.children, *self._own_gateways.children, *doors]
 
     def _groups(self) -> tuple[ChildGroup[Any], ...]:
-        return self._routers, self._gateways, self._own_gateways, self._http_gateways, self._brokers
+        return self._routers, self._gateways, self._own_gateways, *self._doors.values(), self._brokers
 
     def _leaving(self) -> list[Child]:
         return [child for group in self._groups() for child in group.leaving]
@@ -410,8 +416,7 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it no service manages such brokers
-            gateways = (*self._gateways.children, *self._own_gateways.children, *self._http_gateways.children)
-            counted = (*self._routers.children, *gateways)
+            counted = (*self._routers.children, *self._all_gateways())
             self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
     # Files and lines for users and the storage controller

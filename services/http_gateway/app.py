@@ -21,11 +21,11 @@ from enmasse.tracing import setup as tracing
 from services.http_gateway import metrics
 from services.http_gateway.api.event_requests import Streaming
 from services.http_gateway.api.http_clients import HttpClients
+from services.http_gateway.api.http_space import HttpSpace
 from services.http_gateway.api.locked_deliveries import Locks
 from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.requests_of_clients import HttpRequests
-from services.http_gateway.api.space_lanes import SpaceLanes
 from services.http_gateway.http_door import HttpDoor, HttpPortError
 from services.http_gateway.settings import HttpGatewaySettings
 
@@ -44,12 +44,12 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     counters = Counters()
     clients = HttpClients(settings.allowed_origins)
     traces = tracing.start(settings, "http-gateway", "deliver", "send")
-    bridge: Bridge[SpaceLanes] = Bridge(
+    bridge: Bridge[HttpSpace] = Bridge(
         settings.name,
         host_port(settings.router),
         host_port(settings.configserv),
         credential,
-        make=lambda _, space: SpaceLanes(space, counters),
+        make=lambda _, space: HttpSpace(space, counters),
         review=clients.review,
         in_use=clients.in_use,
         authserv=None if settings.authserv is None else host_port(settings.authserv),

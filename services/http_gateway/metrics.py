@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.lanes import Counters
 from enmasse.metrics import counter, gauge, labelled, largest, of_space, single
-from services.http_gateway.api.space_lanes import SpaceLanes
+from services.http_gateway.api.http_space import HttpSpace
 from services.http_gateway.http_door import HttpDoor
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ MAX_USERS: Final = 200
 """Users with series of their own."""
 
 
-def families(door: HttpDoor, bridge: Bridge[SpaceLanes], counters: Counters) -> Iterator[Metric]:
+def families(door: HttpDoor, bridge: Bridge[HttpSpace], counters: Counters) -> Iterator[Metric]:
     """Yield the metrics of a gateway."""
     requests = door.requests
     yield gauge("http_connections", "HTTP connections that are open now.", single(len(door.connections)))

@@ -21,6 +21,7 @@ class Role(StrEnum):
     BROKER = "broker"
     GATEWAY = "mqtt_gateway"
     HTTP_GATEWAY = "http_gateway"
+    STOMP_GATEWAY = "stomp_gateway"
     AGENT = "ragent"
     SUBSERV = "subserv"
     LWT = "mqtt_lwt"

@@ -17,8 +17,8 @@ from enmasse.model.names import space_error
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.text import endpoint
 
-PLAIN = frozenset({"amqp", "http", "mqtt", "ws"})
-TLS = frozenset({"amqps", "console", "https", "mqtts", "wss"})
+PLAIN = frozenset({"amqp", "http", "mqtt", "stomp", "stompws", "ws"})
+TLS = frozenset({"amqps", "console", "https", "mqtts", "stomps", "stompwss", "wss"})
 _EVERYWHERE = {"0.0.0.0": 4, "::": 6}  # noqa: S104 - only for those who ask for it
 _BOTH = {"*": tuple(_EVERYWHERE), "localhost": (LOOPBACK, "::1")}
 _IPV6 = Path("/proc/net/if_inet6")

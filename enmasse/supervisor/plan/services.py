@@ -17,6 +17,7 @@ from enmasse.identity.processes.operator import SECRET_FILE
 from enmasse.identity.processes.roles import Listener as Inner
 from enmasse.model.loopback import is_loopback
 from enmasse.model.mqtt_limits import Limits
+from enmasse.process.service_table import DOORS
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
@@ -26,8 +27,6 @@ AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079
 """The supervisor's own HTTP endpoint, for commands on this machine and for the console, which serves HTTP."""
 MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
-MESSAGES_HTTP, MESSAGES_HTTPS = 8088, 8448
-"""Ports of the HTTP gateways."""
 CONSOLE_HTTPS = 8443
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
@@ -35,10 +34,10 @@ ROUTER = f"{ROUTER_KIND}-0"
 SERVICES = f"{ROUTER}/services"
 """The internal port of the router's listener for the MQTT services."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
-HTTP_GATEWAY = "http_gateway"
 CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
 MQTT_PART = "mqtt"
+
 PARTS = (MQTT_PART,)
 """Parts that `--without` can leave out."""
 AUTHSERV = "authserv"
@@ -116,8 +115,8 @@ class Options:
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
     space_domain: str = ""
     """Clients mean an address space by the host `SPACE.<space_domain>`; empty: not."""
-    with_http: bool = False
-    """HTTP gateways serve clients."""
+    doors: frozenset[str] = frozenset()
+    """Parts of DOORS that serve clients."""
 
     @property
     def traced(self) -> dict[str, dict[str, str]]:
@@ -171,12 +170,13 @@ class Options:
             ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
         return ports
 
-    def messages_http_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback of the listeners that all HTTP gateways share."""
-        if not self.with_http:
+    def door_ports(self, part: str) -> dict[str, int]:
+        """Listener name → port on loopback of the listeners that all gateways of a part share."""
+        if part not in self.doors:
             return {}
-        tls = {"https": MESSAGES_HTTPS + self.offset} if self.certificate is not None else {}
-        return {"http": MESSAGES_HTTP + self.offset, **tls}
+        door = DOORS[part]
+        ports = {**door.plain, **(door.tls if self.certificate is not None else {})}
+        return {name: port + self.offset for name, port in ports.items()}
 
     def console_ports(self) -> dict[str, int]:
         """Return the port of the console with TLS, by its name; empty without users, without a certificate, and
@@ -187,7 +187,8 @@ class Options:
 
     def protocol_ports(self) -> dict[str, int]:
         """Listener name → port on loopback of all listeners for clients."""
-        return {**self.client_ports(), **self.mqtt_ports(), **self.messages_http_ports(), **self.console_ports()}
+        doors = {name: port for part in DOORS for name, port in self.door_ports(part).items()}
+        return {**self.client_ports(), **self.mqtt_ports(), **doors, **self.console_ports()}
 
     def listeners(self) -> list[Listener]:
         """Return all listeners for clients: of the first router, and of the gateways."""
@@ -345,7 +346,7 @@ def embedded_kinds(options: Options) -> list[str]:
     kinds += ["router"] if options.router == EMBEDDED else []
     kinds += ["broker"] if options.broker == EMBEDDED else []
     kinds += ["subserv", "mqtt_lwt", GATEWAY] if options.has_mqtt else []
-    kinds += [HTTP_GATEWAY] if options.with_http else []
+    kinds += [door.kind for part, door in DOORS.items() if part in options.doors]
     return kinds
 
 

@@ -5,7 +5,7 @@ Rights, meaning on AMQP, and answers:
     header_mapping              headers as fields of a message, and back; the table of the documentation; pure
     request_paths               addresses and resources of paths; pure
     http_problems               errors of requests as answers
-    space_lanes                 state of an address space: routes and lanes
+    http_space                  state of an address space, with the replies to its requests
     http_clients                logins, rights, limits and rates of clients
     posting                     messages from clients
     locked_deliveries           messages that clients have and have not settled

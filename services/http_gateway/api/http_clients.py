@@ -20,7 +20,7 @@ from enmasse.logs import log as logs
 from enmasse.model.operations import Operation
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.http_gateway.api.http_problems import Answered, of_refusal
-from services.http_gateway.api.space_lanes import SpaceLanes
+from services.http_gateway.api.http_space import HttpSpace
 from services.http_gateway.wire.http_exchange import ClientGone, HttpExchange, PeerFacts
 
 log = logs.get(part="http")
@@ -35,7 +35,7 @@ _BROWSER: Final = ("origin", "referer", "sec-fetch-mode", "sec-fetch-site")
 class HttpClient(Publisher):
     """A user at a connection. `key` of its messages is a Future of outcome, condition and text."""
 
-    def __init__(self, name: str, login: Login, lanes: SpaceLanes, rights: Rights | None) -> None:
+    def __init__(self, name: str, login: Login, lanes: HttpSpace, rights: Rights | None) -> None:
         super().__init__()
         self.name = name
         self.login = login
@@ -137,7 +137,7 @@ class HttpClients:
     host."""
 
     def __init__(self, allowed_origins: Collection[str]) -> None:
-        self.bridge: Bridge[SpaceLanes]
+        self.bridge: Bridge[HttpSpace]
         self.allowed_origins = allowed_origins
         self.clients: dict[str, HttpClient] = {}
         self.refused: Counter[int] = Counter()

@@ -17,13 +17,13 @@ from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
-from enmasse.process.service_table import SERVICES
+from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = ("enmasse", *SERVICES)
 PARTS = ("mqtt",)
-WITH = ("http", "spark")
+WITH = (*DOORS, "spark")
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -102,15 +102,15 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 
 
 class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
-    """A part that runs beside the suite, and its file: `http`, `spark`, `spark=FILE`."""
+    """A part that runs beside the suite, and its file: `http`, `stomp`, `spark`, `spark=FILE`."""
 
     name = "part"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return (part, file or an empty text); an unknown part is wrong usage."""
         part, equals, file = str(value).partition("=")
-        if part not in WITH or (equals and (not file or part == "http")):
-            self.fail(f"{value!r} is no part that can be added; write http, spark or spark=FILE.", param, ctx)
+        if part not in WITH or (equals and (not file or part in DOORS)):
+            self.fail(f"{value!r} is no part that can be added; write http, stomp, spark or spark=FILE.", param, ctx)
         return part, file
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -159,7 +159,7 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
               help="MQTT gateways, which share the MQTT ports, as `enmasse scale mqtt_gateway=NUMBER` sets them "
                    "(default: as in the last run, at first 1).")  # fmt: skip
 @click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
-              help="Run a part beside the suite: http, gateways for HTTP clients; spark, the telemetry "
+              help="Run a part beside the suite: http, stomp, gateways for their clients; spark, the telemetry "
                    "pipeline of FILE (default: spark.toml in --config).")  # fmt: skip
 @click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
               help=f"{', or '.join(engine.help for engine in ROUTERS.values())}.")  # fmt: skip
@@ -214,7 +214,7 @@ def command(
         _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
-         gateways=gateways, with_http="http" in dict(extras),
+         gateways=gateways, doors=frozenset(DOORS) & dict(extras).keys(),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
          allowed_origins=allowed_origins, space_domain=space_domain, mqtt_limits=Limits(**dict(mqtt_limits)),
          metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip

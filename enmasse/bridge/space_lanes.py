@@ -11,7 +11,6 @@ from enmasse.bridge.message_routes import Route, link_of
 from enmasse.bridge.publishing import Publishing
 from enmasse.model.names import SPACE, is_temporary, plain_name
 from enmasse.model.topic_map import TopicMap
-from services.http_gateway.api.reply_box import ReplyBox
 
 
 def route_of(name: str, topics: TopicMap) -> Route | None:
@@ -34,7 +33,6 @@ class SpaceLanes:
         self.space = space
         self.topics = TopicMap({}, space=space)
         self.publishing: Publishing[Route] = Publishing(self.topics, route_of, counters)
-        self.replies = ReplyBox()
         self.receiving: Session | None = None
         """On which links to clients are attached; None: there is no connection."""
         self.reached = asyncio.Event()

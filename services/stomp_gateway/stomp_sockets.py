@@ -1,0 +1,195 @@
+"""The socket of a client: what is written in a turn of the loop goes at once; what waits for the client is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+from enmasse.identity.proofs.certificates import certified
+from enmasse.network.tls import server_name
+from enmasse.network.tls_transport import LITTLE, MUCH, read_much
+from services.stomp_gateway.stomp_clients import StompClients
+from services.stomp_gateway.stomp_peers import StompPeer
+
+HIGH: Final = 64 << 10
+LOW: Final = 16 << 10
+"""Bytes of unread output at which messages wait, and at which they are sent again."""
+LINGER: Final = 2.0
+"""Seconds for a client to read the last frame, and close its side."""
+STUCK: Final = 60.0
+"""Seconds that a connection whose end was decided may leave output unread."""
+
+
+class StompSocket(asyncio.Protocol):
+    """As StompWire. `ended` is called with the connection when it has ended, `known` once its client has logged in, or
+    is gone. `space`: of its listener."""
+
+    def __init__(
+        self,
+        clients: StompClients,
+        ended: Callable[[StompSocket], None],
+        known: Callable[[], None],
+        number: int,
+        space: str | None,
+    ) -> None:
+        self.number = number
+        self.size = LITTLE
+        self.plain = False
+        self._clients = clients
+        self._ended = ended
+        self._known: Callable[[], None] | None = known
+        self._space = space
+        self._transport: asyncio.Transport | None = None
+        self._blocked = False
+        self._closing = False
+        self._unwritten: list[bytes] = []
+        self.peer = StompPeer(name="?", number=number, space=space)
+
+    @property
+    def host(self) -> str:
+        """As acceptor.OfHost."""
+        return self.peer.name.rpartition(":")[0]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.Protocol."""
+        self._transport = found = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
+        found.set_write_buffer_limits(high=HIGH, low=LOW)
+        name, ssl = found.get_extra_info("peername"), found.get_extra_info("ssl_object")
+        self.peer = StompPeer(
+            name=f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?"),
+            number=self.number,
+            host=server_name(ssl),
+            space=self._space,
+            certificate=certified(ssl),
+        )
+        self.client = self._clients.connected(self, self.peer)
+
+    def data_received(self, data: bytes) -> None:
+        """As asyncio.Protocol."""
+        if not self._closing:
+            self.client.take(data)
+
+    def eof_received(self) -> bool:
+        """As asyncio.Protocol."""
+        return False
+
+    def pause_writing(self) -> None:
+        """As asyncio.Protocol."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """As asyncio.Protocol."""
+        self._blocked = False
+        self.client.unblocked()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.Protocol."""
+        self._transport, self._closing = None, True
+        self.client.lost()
+        self._ended(self)
+
+    # StompWire
+
+    @property
+    def blocked(self) -> bool:
+        """As StompWire."""
+        return self._blocked
+
+    @property
+    def unsent(self) -> int:
+        """As StompWire."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        """As StompWire."""
+        if not self._unwritten:
+            self._clients.loop.call_soon(self._flush)
+        self._unwritten.append(data)
+
+    def _flush(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        if self._transport is not None and not self._transport.is_closing() and unwritten:
+            self._transport.write(unwritten[0] if len(unwritten) == 1 else b"".join(unwritten))
+
+    def reading(self, wanted: bool) -> None:
+        """As StompWire."""
+        if self._transport is None or self._closing:
+            return
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def trust(self) -> None:
+        """As StompWire."""
+        self.size = MUCH
+        if not self.plain and self._transport is not None:
+            read_much(self._transport)
+
+    def recognised(self) -> None:
+        """As StompWire."""
+        known, self._known = self._known, None
+        if known is not None:
+            known()
+
+    def close(self) -> None:
+        """As StompWire. Our side first: if bytes of the client are unread when the socket is closed, TCP resets the
+        connection, and the client may never read the ERROR that says why."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._flush()
+        self._closing = True
+        loop = self._clients.loop
+        if transport.can_write_eof():
+            transport.write_eof()
+            transport.resume_reading()  # what comes now is discarded
+            loop.call_later(LINGER, transport.close)
+        else:
+            transport.close()
+        loop.call_later(STUCK, self.abort)
+
+    def abort(self) -> None:
+        """As StompWire."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class SmallReads(asyncio.BufferedProtocol):
+    """Reads from a socket without TLS in small pieces, until the client has logged in; one buffer for all."""
+
+    _shared = memoryview(bytearray(MUCH))
+
+    def __init__(self, inner: StompSocket) -> None:
+        self._inner = inner
+        inner.plain = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """As asyncio.BufferedProtocol."""
+        return self._shared[: self._inner.size]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.data_received(bytes(self._shared[:nbytes]))
+
+    def eof_received(self) -> bool:
+        """As asyncio.BufferedProtocol."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As asyncio.BufferedProtocol."""
+        self._inner.connection_lost(exc)

@@ -1,0 +1,343 @@
+"""Transactions of clients (BEGIN, COMMIT, ABORT) over those of the queue's broker (AMQP 1.0, part 4).
+
+What a client sends and acknowledges in a transaction waits here, within bounds, until COMMIT: then it is done under one
+id, declared for it, at the one broker that the addresses have. So nothing is half done when a client, this gateway, the
+router or the broker ends before the discharge; and a transaction takes the time of its COMMIT at the broker, not that
+of the client. All clients of an address space share one session with a coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import (
+    ACCEPTED,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
+from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.connection import Connection
+from enmasse.amqp.link import Link, Sender
+from enmasse.amqp.messages.coordination import write_request
+from enmasse.amqp.session import Session
+from enmasse.bridge.lanes import Counters
+from enmasse.bridge.space_lanes import SpaceLanes
+from enmasse.bridge.uplink import LinkUser
+from services.stomp_gateway.stomp_errors import StompError
+from services.stomp_gateway.stomp_subscriptions import StompDelivery
+
+OPEN: Final = 10
+"""Transactions of a client that are open."""
+OPERATIONS: Final = 10_000
+BYTES: Final = 16 << 20
+"""Messages and acknowledgements of a transaction, and bytes of the messages: what a broker takes."""
+ADDRESSES: Final = 64
+"""Addresses that a transaction sends to."""
+AT_ONCE: Final = 50
+"""Commits of an address space that are under way; the others wait."""
+LINKS: Final = 256
+"""Links to addresses, of which those give way that no commit uses."""
+PATIENCE: Final = 20.0
+"""Seconds of a commit."""
+ALL_BYTES: Final = 128 << 20
+"""Bytes of the messages in all open transactions of the gateway."""
+
+
+class Open:
+    """A transaction of a client."""
+
+    def __init__(self) -> None:
+        self.posts: list[tuple[str, bytes]] = []
+        """Address on AMQP, and message."""
+        self.addresses: set[str] = set()
+        self.outcomes: list[tuple[StompDelivery, Any]] = []
+        self.bytes = 0
+
+    @property
+    def operations(self) -> int:
+        """Return the number of messages and acknowledgements."""
+        return len(self.posts) + len(self.outcomes)
+
+
+class _Coordination(LinkUser):
+    """The link to the coordinator."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.link: Sender | None = None
+        self.error: AmqpError | None = None
+        self._changed = changed
+
+    def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
+        self._changed()
+
+    def on_flow(self, link: Sender) -> None:
+        """As LinkUser."""
+        self._changed()
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser."""
+        self.link = None
+        self.error = error or AmqpError("amqp:connection:forced", "the router is not reached")
+        self._changed()
+
+    def on_outcomes(self, link: Sender, tokens: list[asyncio.Future[Any]], state: Any, settled: bool) -> None:
+        """As LinkUser."""
+        for each in tokens:
+            if not each.done():
+                each.set_result(state)
+        if not settled:
+            link.settle(tokens)
+
+
+class _Posts(LinkUser):
+    """A link to an address, for what transactions send. Tokens are lists to which the outcomes are added."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.link: Sender | None = None
+        self.error: AmqpError | None = None
+        self.users = 0
+        self._changed = changed
+
+    def ready(self) -> bool:
+        """Return whether a message can be sent, or never will be."""
+        return self.error is not None or _has_credit(self.link)
+
+    def on_attached(self, link: Link) -> None:
+        """As LinkUser."""
+        self._changed()
+
+    def on_flow(self, link: Sender) -> None:
+        """As LinkUser."""
+        self._changed()
+
+    def on_detach(self, link: Link, error: AmqpError | None) -> None:
+        """As LinkUser."""
+        self.link = None
+        self.error = error or AmqpError("amqp:connection:forced", "the router is not reached")
+        self._changed()
+
+    def on_outcomes(self, link: Sender, tokens: list[list[Any]], state: Any, settled: bool) -> None:
+        """As LinkUser. Outside of a transaction there is no good outcome."""
+        for each in tokens:
+            each.append(state)
+        self._changed()
+        if not settled:
+            link.settle(tokens)
+
+    def on_transactional(
+        self,
+        link: Sender,
+        tokens: list[list[Any]],
+        delivery_ids: Sequence[int],
+        state: TransactionalState,
+        settled: bool,
+    ) -> None:
+        """As LinkUser."""
+        for each in tokens:
+            each.append(state.outcome)
+        self._changed()
+        if not settled:
+            link.settle_ids(delivery_ids)
+
+
+class StompSpace(SpaceLanes):
+    """State of an address space, with the session for transactions."""
+
+    def __init__(self, space: str, counters: Counters) -> None:
+        super().__init__(space, counters)
+        self.transacting: Session | None = None
+        """On which links for transactions are attached; None: there is no connection."""
+        self.committed = self.rolled_back = 0
+        self._connection: Connection | None = None
+        self._coordination = _Coordination(self._notify)
+        self._posts: dict[str, _Posts] = {}
+        self._changed = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def up(self, connection: Connection) -> None:
+        """As GatewaySpace."""
+        self._connection = connection
+        self._begin()
+        super().up(connection)
+
+    def _begin(self) -> None:
+        """Begin a session with a coordinator. A session whose coordinator was lost has links that no transaction can
+        use, and which stay."""
+        assert self._connection is not None
+        self.transacting = session = self._connection.begin()
+        self._posts = {}
+        self._coordination = found = _Coordination(self._notify)
+        target = Coordinator(capabilities=(Symbol("amqp:local-transactions"),))
+        found.link = session.attach_sender(None, Source(), target)
+        found.link.context = found
+
+    def session(self) -> Session | None:
+        """Return where links of which transactions make use are attached."""
+        return self.transacting
+
+    def plain_session(self) -> Session | None:
+        """Return where other links to clients are attached."""
+        return self.receiving
+
+    def _notify(self) -> None:
+        self._changed.set()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def commit(self, work: Open) -> None:
+        """Do what a transaction holds, all of it or nothing. Raises StompError: nothing was done, or that is not
+        known."""
+        if not work.operations:
+            return
+        async with self._slots:
+            discharging: list[bool] = []
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._commit(work, discharging)
+            except TimeoutError:
+                if discharging:
+                    raise _unknown("no answer in time") from None
+                raise StompError("transaction aborted", "the broker did not take it in time: try again") from None
+            except AmqpError as error:
+                self.rolled_back += 1
+                raise StompError("transaction aborted", error.description, condition=error.condition) from None
+        self.committed += 1
+
+    async def _commit(self, work: Open, discharging: list[bool]) -> None:
+        coordination = await self._coordinator()
+        state = await self._ask(coordination, Declare())
+        if not isinstance(state, Declared):
+            raise _error(state, "no transaction was declared")
+        id = bytes(state.txn_id)
+        done = False
+        links: list[_Posts] = []
+        try:
+            await self._work(work, id, links)
+            discharging.append(True)
+            state = await self._ask(coordination, Discharge(txn_id=id, fail=False))
+            done = True
+            if state is None:
+                raise _unknown("the broker or the router was lost")
+            if state is not ACCEPTED:
+                raise _error(state, "the broker has rolled it back")
+        finally:
+            for each in links:
+                each.users -= 1
+            if not done and not discharging:
+                self._roll_back(coordination, id)
+
+    async def _work(self, work: Open, id: bytes, links: list[_Posts]) -> None:
+        """State all of it under the id. Raises AmqpError if a part of it is refused."""
+        session = self.transacting
+        for delivery, _ in work.outcomes:
+            if delivery.link is not delivery.subscription.link:
+                raise AmqpError("amqp:transaction:rollback", "a message was lost with its link, and is delivered again")
+            if delivery.link.session is not session:
+                text = f"{delivery.subscription.stated}: its broker has no transactions here, or subscribe again"
+                raise AmqpError("amqp:not-implemented", text)
+        waiting: list[list[Any]] = []
+        state = TransactionalState(txn_id=id)
+        found: dict[str, _Posts] = {}
+        for address, payload in work.posts:
+            posts = found.get(address)
+            if posts is None:
+                posts = found[address] = self._link_to(address)
+                posts.users += 1
+                links.append(posts)
+            await self._until(posts.ready)
+            if posts.error is not None or posts.link is None:
+                raise posts.error or AmqpError("amqp:connection:forced", "the router is not reached")
+            outcome: list[Any] = []
+            waiting.append(outcome)
+            posts.link.send(payload, outcome, state=state)
+        for delivery, outcome_of in work.outcomes:
+            own = TransactionalState(txn_id=id, outcome=outcome_of)
+            delivery.subscription.settle(delivery, own, None)
+        if session is not None and not session.ended:
+            session.flush()
+        await self._until(lambda: all(waiting) or any(each.error is not None for each in links))
+        for each in links:
+            if each.error is not None:
+                raise each.error
+        for outcome in waiting:
+            if outcome[0] is not ACCEPTED:
+                raise _error(outcome[0], "a message was not taken")
+
+    async def _coordinator(self) -> _Coordination:
+        """Return the link to the coordinator, attached and with credit. Raises AmqpError."""
+        if self._connection is None or self.transacting is None:
+            raise AmqpError("amqp:connection:forced", "the router is not reached")
+        if self._coordination.error is not None and not self.transacting.ended:
+            self._begin()
+        found = self._coordination
+        await self._until(lambda: found.error is not None or _has_credit(found.link))
+        if found.error is not None:
+            raise found.error
+        return found
+
+    async def _ask(self, coordination: _Coordination, request: Declare | Discharge) -> Any:
+        """Return the outcome of a request; None: it was lost."""
+        await self._until(lambda: coordination.error is not None or _has_credit(coordination.link))
+        if coordination.link is None:
+            raise coordination.error or AmqpError("amqp:connection:forced", "the router is not reached")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        coordination.link.send(write_request(request), answer)
+        return await answer
+
+    def _roll_back(self, coordination: _Coordination, id: bytes) -> None:
+        link = coordination.link
+        if link is not None and link.credit > 0:
+            link.session.flush()  # outcomes of the transaction come before its end
+            nobody: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            link.send(write_request(Discharge(txn_id=id, fail=True)), nobody)
+
+    def _link_to(self, address: str) -> _Posts:
+        """Return the link to an address. Raises AmqpError."""
+        session = self.transacting
+        if session is None or session.ended:
+            raise AmqpError("amqp:connection:forced", "the router is not reached")
+        found = self._posts.pop(address, None)
+        if found is None or found.error is not None:
+            unused = [name for name, each in self._posts.items() if not each.users]
+            for name in unused[: max(len(self._posts) + 1 - LINKS, 0)]:
+                spare = self._posts.pop(name)
+                if spare.link is not None:
+                    spare.link.detach()
+            found = _Posts(self._notify)
+            found.link = session.attach_sender(None, Source(), Target(address=address))
+            found.link.transactional = True
+            found.link.context = found
+        self._posts[address] = found
+        return found
+
+
+def _has_credit(link: Sender | None) -> bool:
+    return link is not None and link.attached and link.credit > 0
+
+
+def _error(state: Any, what: str) -> AmqpError:
+    error = state.error if isinstance(state, Rejected) else None
+    if error is None:
+        return AmqpError("amqp:transaction:rollback", f"{what}: try again")
+    return AmqpError(str(error.condition), error.description or what)
+
+
+def _unknown(why: str) -> StompError:
+    return StompError(
+        "outcome unknown",
+        f"{why} while the transaction was committed: whether it was is not known. Repeat it with _AMQ_DUPL_ID in its "
+        "messages: brokers recognise copies",
+    )
