@@ -28,6 +28,7 @@ IMAGES = (
     "router",
     "broker",
     "mqtt-gateway",
+    "http-gateway",
     "subserv",
     "mqtt-lwt",
     "authserv",
@@ -55,6 +56,7 @@ def settings(image: str, port: int) -> dict[str, Any]:
         "router": {"entities": [["listener", {"name": "a", "host": "127.0.0.1", "port": str(port), "role": "normal"}]]},
         "broker": {"listen": listen, "data_dir": f"{STATE}/data", "page_dir": f"{STATE}/pages"},
         "mqtt-gateway": {**NOWHERE, "listeners": [{"kind": "mqtt", "host": "127.0.0.1", "port": port}]},
+        "http-gateway": {**NOWHERE, "listeners": [{"kind": "http", "host": "127.0.0.1", "port": port}]},
         "subserv": {**NOWHERE, "store": STORE},
         "mqtt-lwt": {**NOWHERE, "store": {"kind": "sqlite", "path": f"{STATE}/store.db"}},
     }

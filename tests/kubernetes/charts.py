@@ -13,6 +13,7 @@ from enmasse.process.settings import ServiceSettings
 from services.authserv.app import AuthservSettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings
+from services.http_gateway.settings import HttpGatewaySettings
 from services.mqtt_gateway.settings import MqttGatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
@@ -32,6 +33,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "router": RouterSettings,
     "storage-controller": ControllerSettings,
     "mqtt-gateway": MqttGatewaySettings,
+    "http-gateway": HttpGatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
     "authserv": AuthservSettings,
@@ -41,7 +43,7 @@ PEOPLE: dict[str, Any] = {
     "developers": [{"kind": "Group", "name": "developers"}],
     "administrators": [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "deployer"}],
 }
-ROUTES = {port: f"{port}.example.com" for port in ("amqps", "mqtts", "wss", "https")}
+ROUTES = {port: f"{port}.example.com" for port in ("amqps", "mqtts", "wss", "http", "https")}
 INGRESSES = {port: f"{port}.example.net" for port in ROUTES}
 EVERYTHING: dict[str, Any] = {
     "logLevel": "debug",
@@ -71,6 +73,8 @@ EVERYTHING: dict[str, Any] = {
         "priorityClassName": "system-cluster-critical",
     },
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
+    "http": {"enabled": True},
+    "httpGateway": {"replicas": 3, "allowedOrigins": ["https://example.org"]},
     "users": {"enabled": True},
     "console": {"enabled": True},
     "traces": {

@@ -80,10 +80,29 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     if values is BY_HAND:
         wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
     if values is not EVERYTHING:
-        wanted.remove("authserv")
+        wanted -= {"authserv", "http-gateway"}
     if values not in (EVERYTHING, BY_HAND):
         wanted.remove("console")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
+
+
+def test_clients_of_http_stay_at_a_gateway_and_come_from_outside_by_tls_alone(cluster: Cluster) -> None:
+    found = rendered(cluster, {**EVERYTHING, "tls": {"enabled": True}})
+    services = objects(found, "Service")
+    inside, outside = services["enmasse-http-gateway"]["spec"], services["enmasse-http-gateway-external"]["spec"]
+    assert inside["sessionAffinity"] == outside["sessionAffinity"] == "ClientIP"
+    assert [(each["port"], each["targetPort"]) for each in inside["ports"]] == [(8088, "http"), (8448, "https")]
+    assert [(each["port"], each["targetPort"]) for each in outside["ports"]] == [(8448, "https")]
+    route = objects(found, "Route")["enmasse-http"]["spec"]
+    assert (route["host"], route["port"], route["to"]["name"]) == (
+        "http.example.com", {"targetPort": "https"}, "enmasse-http-gateway",
+    )  # fmt: skip
+    policies = objects(found, "NetworkPolicy")
+    for policy in ("to-router-5674", "to-configserv-5672", "to-authserv-5671", "to-authserv-5673", "out"):
+        assert f"enmasse-http-gateway-{policy}" in policies
+    ports = policies["enmasse-tls-clients-to-http-gateway"]["spec"]["ingress"][0]["ports"]
+    assert [each["port"] for each in ports] == [8448]
+    assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "http" in name]
 
 
 def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -> None:

@@ -269,7 +269,7 @@ spec:
     matchLabels: {{- include "enmasse.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* A Service inside of the cluster. Arguments: root, component, ports (name → port); optional: notReady. */}}
+{{/* A Service inside of the cluster. Arguments: root, component, ports (name → port); optional: notReady, sticky (a client stays at one pod). */}}
 {{- define "enmasse.service" -}}
 apiVersion: v1
 kind: Service
@@ -280,6 +280,9 @@ spec:
   type: ClusterIP
   {{- if .notReady }}
   publishNotReadyAddresses: true
+  {{- end }}
+  {{- if .sticky }}
+  sessionAffinity: ClientIP
   {{- end }}
   selector: {{- include "enmasse.selector" . | nindent 4 }}
   ports:
@@ -314,6 +317,7 @@ spec:
 {{- $roles = merge $roles (dict "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
 {{- range $component, $_ := include "enmasse.gateways" . | fromJson }}{{ $_ := set $roles $component "mqtt_gateway" }}{{ end }}
 {{- end }}
+{{- if .Values.http.enabled }}{{ $_ := set $roles "http-gateway" "http_gateway" }}{{ end }}
 {{- toYaml $roles }}
 {{- end }}
 
@@ -366,7 +370,7 @@ has the name of another ConfigMap of the release.
 {{- $_ := set $maps "plans" (list (printf "%s-plans" $release)) }}
 {{- end }}
 {{- $taken := list }}
-{{- range list "authserv" "configserv" "console" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
+{{- range list "authserv" "configserv" "console" "http-gateway" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
 {{- $every := deepCopy $maps }}
@@ -449,6 +453,7 @@ has the name of another ConfigMap of the release.
 {{- $services := list "router" "mqtt-gateway" }}
 {{- range $component, $space := include "enmasse.gateways" . | fromJson }}{{ if $space }}{{ $services = append $services $component }}{{ end }}{{ end }}
 {{- if .Values.console.enabled }}{{ $services = append $services "console" }}{{ end }}
+{{- if .Values.http.enabled }}{{ $services = append $services "http-gateway" }}{{ end }}
 {{- range $service := $services }}
 {{- range $suffix := list "" (printf ".%s" $root.Release.Namespace) (printf ".%s.svc" $root.Release.Namespace) (printf ".%s.svc.cluster.local" $root.Release.Namespace) }}
 {{- $names = append $names (printf "%s-%s%s" $root.Release.Name $service $suffix) }}
