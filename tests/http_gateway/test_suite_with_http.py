@@ -20,7 +20,7 @@ from tests.http_gateway.requests_to_suite import Answer, basic
 from tests.http_gateway.requests_to_suite import request as asked
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
-from tests.system.users import allow, entry, write_users
+from tests.system.users import allow, deny, entry, write_users
 
 PASSWORD = "a pass:word"
 ADDRESSES: dict[str, Any] = {
@@ -33,7 +33,7 @@ ADDRESSES: dict[str, Any] = {
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     options = ("--without", "mqtt", "--with", "http", "--tls", "auto")
     with running(tmp_path_factory.mktemp("http"), ADDRESSES, options=options) as found:
-        write_users(found, {"alice": entry(PASSWORD, allow("jobs", "events/#"))})
+        write_users(found, {"alice": entry(PASSWORD, allow("jobs", "events/#"), deny("events/secret/#"))})
         found.up()
         yield found
         assert found.down() == 0
@@ -79,6 +79,8 @@ def test_users_and_their_rights(suite: Suite) -> None:
     assert ask(suite, "/v1/nowhere/messages", b"x", ALICE)[0] == 403, "what is not allowed may not be there"
     assert ask(suite, "/v1/events/a/messages", b"x", ALICE)[0] == 201
     assert ask(suite, path, b"x", {**ALICE, "Enmasse-Reply-To": "myqueue"})[0] == 403
+    for encoded in ("events/secret/a", "events/%73ecret/a", "%65vents/secret/a", "events%2Fsecret/a"):
+        assert ask(suite, path, b"x", {**ALICE, "Enmasse-Reply-To": encoded})[0] == 403, encoded
 
     @asyncio_test
     async def test() -> None:

@@ -17,7 +17,7 @@ from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.message_routes import Route
 from enmasse.identity import senders
 from enmasse.model.names import is_temporary
-from services.http_gateway.api.header_mapping import DUPLICATE_ID, IDEMPOTENCY, to_amqp
+from services.http_gateway.api.header_mapping import DUPLICATE_ID, IDEMPOTENCY, decoded, to_amqp
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import ACCEPTED, LATER, SOON, Answered, of_outcome
 from services.http_gateway.api.request_paths import Resource
@@ -58,7 +58,7 @@ class Posting:
         route, lane = self.way(client, address)
         batch = "batch" in resource.query
         if not batch and (reply_to := headers.get("enmasse-reply-to")):
-            self._check_reply(client, reply_to)
+            self._check_reply(client, decoded(reply_to))
         key = self._key(client, headers.get(IDEMPOTENCY))
         async with self.taken(exchange, client) as body:
             if batch:
@@ -144,7 +144,10 @@ class Posting:
             raise Answered(408, "the body did not come in time") from None
 
     def admit(self, client: HttpClient, size: int) -> None:
-        """Count a message of this size for the address space, whichever connection it comes by. Raises Answered."""
+        """Count a message of this size for the address space, whichever connection it comes by. Raises Answered, also
+        if the login was lost while the body came."""
+        if client.ended:
+            raise Answered(401, client.ended)
         if not self._clients.bridge.rates.admits(client.space, size):
             raise Answered(
                 429,
