@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from services.broker.core import transactions
 from services.broker.core.errors import BrokerError
+from services.broker.core.limits.space_storage import StorageShare
 from services.broker.core.publisher import Posted
 from services.broker.core.queues.outcomes import Outcomes
 from services.broker.core.transactions import LIFE, OPEN_OF_SPACE, Retirement, Transaction, TransactionUser
@@ -255,3 +257,20 @@ def test_a_user_leaves_half_to_the_others_of_its_space(monkeypatch: pytest.Monke
     with pytest.raises(BrokerError, match="bytes in open transactions"):
         work.post("x" * 300)
     Work(core, BOB).post("x" * 300)
+
+
+def test_a_transaction_over_addresses_of_a_space_keeps_to_its_storage(tmp_path: Path) -> None:
+    core = Core(tmp_path)
+    queues = [core.queue(f"!!one/{name}") for name in "ab"]
+    size = len(encoded("x" * 900, durable=True))
+    core.broker.catalogue.share_storage({"one": StorageShare(3 * size, 10_000, 0)})
+    for counts, wanted in (((2, 2), False), ((2, 1), True), ((1, 0), False)):
+        work = Work(core)
+        with contextlib.suppress(BrokerError):
+            for queue, count in zip(queues, counts, strict=True):
+                for _ in range(count):
+                    work.post("x" * 900, queue.name, durable=True)
+        work.commit()
+        core.commit()
+        assert [error is None for error in work.answers] == [wanted]
+    assert [queue.count for queue in queues] == [2, 1]

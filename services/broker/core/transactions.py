@@ -15,6 +15,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
 from services.broker.core.errors import BrokerError, address_full
 from services.broker.core.limits.broker_address import BrokerAddress
+from services.broker.core.limits.space_storage import SpaceTotals
 from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.persistence import Committed
 from services.broker.core.publishing.admission import Admission
@@ -265,7 +266,13 @@ class Transactions:
         for post in transaction.posts:
             size += post.size + _RECORD + 8 * post.prepare()
             sizes.setdefault((post.owner, post.durable), []).append(post.size)
+        spaces: dict[SpaceTotals, int] = {}
         for (owner, durable), some in sizes.items():
+            if owner.space is not None:  # its storage is a limit over all its addresses
+                spaces[owner.space] = total = spaces.get(owner.space, 0) + sum(some)
+                if owner.space.size + total > owner.space.most:
+                    self._broker.admission.refusal(owner, durable, total)
+                    raise address_full(owner.name)
             refusal = self._broker.admission.refusal(owner, durable, sum(some))
             beyond = owner.size + sum(some) > owner.limit or owner.count + len(some) > owner.limit_count
             if (refusal is not None and refusal is not ACCEPT) or (beyond and owner.settings.full_policy in _STRICT):
