@@ -526,13 +526,14 @@ async def serve(
     ssl: TlsContext = None,
     *,
     refused: Callable[[str, OSError], None] | None = None,
+    shared: bool = False,
 ) -> Server:
     """Listen on host and port (0: any free one). `factory(peer)` makes the Connection of each client; `peer` has
     `.address` ("host:port"), `.certificate` (the verified one of a client, as from `getpeercert`, or None), `.tls`
     and `.ssl` (the TLS connection). `refused(address, error)`: a peer did not get through
-    TLS. Raises OSError if the port is in use."""
+    TLS. `shared`: other processes may listen there too. Raises OSError if the port is in use."""
     server = Server(hub, factory, ssl, refused)
-    server.listen(await listening(hub.loop, host, port, _BACKLOG))
+    server.listen(await listening(hub.loop, host, port, _BACKLOG, shared=shared))
     return server
 
 

@@ -33,6 +33,7 @@ from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, Permiss
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMap, TopicMaps
 from enmasse.process import runner
+from enmasse.process.places import Places
 
 if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing
@@ -62,7 +63,7 @@ S = TypeVar("S", bound=GatewaySpace)
 
 
 class Bridge(Generic[S]):
-    """`name`: of the gateway, in the whole suite. `router`, `configserv`, `authserv`: host and port; without `authserv`
+    """`name`: of the gateway, in the whole suite. `configserv`, `authserv`: host and port; without `authserv`
     clients need not log in, and may do everything. `logins`: where passwords are checked. `make` returns the state of
     an address space; `review` looks at a client again whose login or rights may be others now; `in_use` returns the
     address spaces that have clients; `addressed` is called when other addresses are configured."""
@@ -70,7 +71,7 @@ class Bridge(Generic[S]):
     def __init__(
         self,
         name: str,
-        router: tuple[str, int],
+        routers: Places,
         configserv: tuple[str, int],
         credential: AnyCredential | None,
         *,
@@ -102,7 +103,7 @@ class Bridge(Generic[S]):
 
         def uplink(up: Callable[[Connection], None], space: str = "") -> Uplink:
             container = f"{name}@{space}" if space else name  # links of a container have different names
-            return Uplink(self.hub, *router, container, up, credential, followers, traces, space)
+            return Uplink(self.hub, routers, container, up, credential, followers, traces, space)
 
         self._uplink = uplink
         found = self.spaces[DEFAULT_SPACE] = make(self, DEFAULT_SPACE)

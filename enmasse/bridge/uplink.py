@@ -22,6 +22,8 @@ from enmasse.identity.processes.scram import of_process
 from enmasse.logs import log
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
+from enmasse.process.places import Address, Places
+from enmasse.text import endpoint
 
 if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 IDLE = 16.0
 """Seconds without a frame after which the router is taken for gone."""
 OPENING = 10.0
+FAILURES = (AmqpError, OSError, TimeoutError)
+"""Errors of a connection that is tried again."""
 
 
 class LinkUser:
@@ -143,7 +147,7 @@ class _Follower(LiveLink):
 
 
 class Uplink:
-    """The connection to the router at host and port, under this container-id. `up` is called with each new one. `hub`
+    """The connection to one of the routers, under this container-id. `up` is called with each new one. `hub`
     counts the exceptions of its handlers, over all connections. `credential`: that of this process; None: the router
     takes anonymous peers. `followers`: those of the gateway's live state, whose links come here; None: it offers
     none. `traces`: of messages; None: they are not traced. `space`: address space that it carries messages of, by which
@@ -152,8 +156,7 @@ class Uplink:
     def __init__(
         self,
         hub: Hub,
-        host: str,
-        port: int,
+        routers: Places,
         container: str,
         up: Callable[[Connection], None],
         credential: AnyCredential | None = None,
@@ -164,8 +167,8 @@ class Uplink:
         self.connected = False
         self._space = space
         self._hub = hub
-        self._host = host
-        self._port = port
+        self._routers = routers
+        self._peer = routers.first
         self._container = container
         self._up = up
         self._credential = credential
@@ -173,7 +176,6 @@ class Uplink:
         self._traces = traces
         self._open: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._log = log.get(peer=f"{host}:{port}")
 
     async def run(self) -> NoReturn:
         """Keep the connection up until cancelled."""
@@ -182,14 +184,26 @@ class Uplink:
             self._connection,
             self._session,
             self._failed,
-            failures=(AmqpError, OSError, TimeoutError),
+            failures=FAILURES,
             backoff=ReconnectBackoff(now()),
             now=now,
         )
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
-        loop = asyncio.get_running_loop()
+        self._peer = self._routers.first
+        connection, self._peer = await self._routers.dial(self._dialled, FAILURES)
+        try:
+            yield connection
+        except FAILURES:
+            self._routers.lost(self._peer)
+            raise
+        finally:
+            await self._ended(connection)
+
+    async def _dialled(self, address: Address) -> tuple[Connection, Address]:
+        """Return an open connection to the router at this address. Raises one of FAILURES."""
+        loop, host = asyncio.get_running_loop(), address[0]
         self._open = opened = loop.create_future()
         self._gone = gone = loop.create_future()
         own = self._credential
@@ -197,8 +211,8 @@ class Uplink:
             _Handler(self),
             container_id=self._container,
             is_client=True,
-            hostname=self._host,
-            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], self._host),
+            hostname=host,
+            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], host),
             idle_timeout_ms=int(IDLE * 1000),
             limits=INNER_LIMITS,
             properties={SPACE: self._space} if self._space else None,
@@ -209,17 +223,24 @@ class Uplink:
         try:
             async with asyncio.timeout(OPENING):
                 tls = None if own is None else own.tls()
-                await dial(self._hub, self._host, self._port, connection, tls)
+                await dial(self._hub, *address, connection, tls)
                 await asyncio.wait((opened, gone), return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 gone.result()
-            yield connection
-        finally:
-            connection.close()
-            if not gone.done():
-                await asyncio.wait((gone,), timeout=1.0)
-            if gone.done() and not gone.cancelled():
-                gone.exception()
+        except BaseException:
+            await self._ended(connection)
+            raise
+        return connection, address
+
+    async def _ended(self, connection: Connection) -> None:
+        """Close a connection, and wait a moment until it is."""
+        gone = self._gone
+        assert gone is not None
+        connection.close()
+        if not gone.done():
+            await asyncio.wait((gone,), timeout=1.0)
+        if gone.done() and not gone.cancelled():
+            gone.exception()
 
     async def _session(self, connection: Connection) -> None:
         assert self._gone is not None
@@ -228,7 +249,8 @@ class Uplink:
         await asyncio.shield(self._gone)
 
     async def _failed(self, error: Exception) -> None:
-        self._log.info("gateway.router.unreachable", reason=str(error))
+        logger = log.get(peer=endpoint(*self._peer))
+        logger.info("gateway.router.unreachable", reason=str(error))
 
     # for the handler
 

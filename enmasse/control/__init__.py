@@ -9,7 +9,7 @@ Imports proton, enmasse.reconcile, enmasse.model and the codec of enmasse.amqp; 
 """
 
 from enmasse.control.connection import ControlConnection
-from enmasse.control.dial import Listener, connect, keep_connected, listen
+from enmasse.control.dial import Listener, connect, keep_connected, keep_connected_to, listen
 from enmasse.control.errors import ConnectionLost, ControlError, LinkClosed, RequestFailed, RequestTimeout
 from enmasse.control.link import ControlLink, ControlReceiver, ControlSender, Delivery, Outcome
 from enmasse.control.management import Artemis, Dispatch, Management, Reply
@@ -33,5 +33,6 @@ __all__ = [
     "RequestTimeout",
     "connect",
     "keep_connected",
+    "keep_connected_to",
     "listen",
 ]

@@ -23,6 +23,8 @@ from enmasse.network import reconnect, tls_handshake
 from enmasse.network.acceptor import Acceptor, listening
 from enmasse.network.backoff import CONTROL, ReconnectBackoff
 from enmasse.process import runner
+from enmasse.process.places import Address, Places
+from enmasse.text import endpoint
 
 MAX_CONNECTIONS = 1024
 BACKLOG = 256
@@ -92,17 +94,36 @@ async def keep_connected(
     `session` is cancelled when the connection is lost; when it returns, the connection is closed and a new one opened.
     Runs until cancelled.
     """
-    logger = log.get(peer=f"{host}:{port}")
+    await keep_connected_to(Places((host, port)), session, container=container, prepare=prepare, **options)
+
+
+async def keep_connected_to(
+    places: Places,
+    session: Callable[[ControlConnection], Awaitable[None]],
+    *,
+    container: str,
+    prepare: Callable[[ControlConnection], None] | None = None,
+    **options: Any,
+) -> None:
+    """As `keep_connected`, to one of these places."""
+    logger = log.get(peer=endpoint(*places.first))
     told = False
+
+    async def dialled(address: Address) -> tuple[ControlConnection, Address]:
+        return await connect(*address, container=container, prepare=prepare, **options), address
 
     @contextlib.asynccontextmanager
     async def connected() -> AsyncIterator[ControlConnection]:
-        nonlocal told
-        connection = await connect(host, port, container=container, prepare=prepare, **options)
+        nonlocal told, logger
+        logger = log.get(peer=endpoint(*places.first))
+        connection, address = await places.dial(dialled, (ConnectionLost,))
+        logger = log.get(peer=endpoint(*address))
         told = False
         try:
             yield connection
         finally:
+            if connection.is_gone:
+                places.lost(address)
             connection.close()
 
     async def failed(error: Exception) -> None:

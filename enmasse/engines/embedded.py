@@ -49,7 +49,7 @@ def _pod(name: str, settings: Mapping[str, Any], log_level: str) -> Pod:
 
 
 ROUTER = RouterEngine(
-    EMBEDDED, help=f"{EMBEDDED} (default)", most=1, serves_http=True, find=_find, settings=_router_settings
+    EMBEDDED, help=f"{EMBEDDED} (default)", shares_ports=True, serves_http=True, find=_find, settings=_router_settings
 )
 BROKER = BrokerEngine(
     EMBEDDED,

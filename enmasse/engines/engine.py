@@ -22,6 +22,10 @@ class EngineUnavailable(RuntimeError):
     """Raised if an engine cannot be run here. The text is one line: what is missing, and what to do."""
 
 
+MOST_ROUTERS = 8
+"""Most routers of one suite: ports are reserved for this number."""
+
+
 class Pod(NamedTuple):
     """An engine's part of a broker's pod."""
 
@@ -40,8 +44,9 @@ class RouterEngine:
     name: str
     help: str
     """Name and description for `enmasse up --help`."""
-    most: int
-    """Most routers of one suite: 1 if they form no mesh."""
+    shares_ports: bool
+    """All routers of a suite listen at the ports for clients; otherwise the first one, and others at ports of their
+    own."""
     serves_http: bool
     """Has /healthz and /metrics, as our services, at the setting `health`."""
     find: Callable[[Program], Program]

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NoReturn, TypeVar
 import msgspec
 
 from enmasse.errors import marked
+from enmasse.process.places import Places
 from enmasse.storage.decoding import decode
 
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
@@ -46,9 +47,20 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class RoutedSettings(ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the services behind the router."""
 
-    router: HostPort
-    """The router's listener for services."""
+    router: HostPort | tuple[HostPort, ...]
+    """The router's listener for services; of several routers those of all, of which the first one that is there is
+    used."""
     configserv: HostPort
+
+    def __post_init__(self) -> None:
+        if not self.router:
+            raise ValueError("router: name at least one host:port")
+
+    @property
+    def routers(self) -> Places:
+        """The places of the routers."""
+        given = (self.router,) if isinstance(self.router, str) else self.router
+        return Places(*map(host_port, given))
 
 
 NAME = "ENMASSE_NAME"

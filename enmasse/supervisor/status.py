@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from enmasse.engines.choices import ROUTERS
 from enmasse.model.names import LocalName, full_name
 from enmasse.model.tenants.spaces import split_file
 
@@ -83,7 +82,4 @@ def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[b
         )
     if count == 0:
         return False, f"the suite cannot run without {service}"
-    if service == "router":
-        meshed = " or ".join(engine.name for engine in ROUTERS.values() if engine.most > 1)
-        return False, f"several routers need a mesh between them, which only --router {meshed} has; one router runs"
     return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

@@ -13,6 +13,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
+from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.engines.program import Program, Spec
 from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
@@ -37,6 +38,7 @@ from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,
     ROUTER_KIND,
+    SCALE_ROUTER,
     SPACES,
     SPARK,
     USERS,
@@ -114,7 +116,7 @@ class Supervisor:
             options, data, ports, self._child, self._news.set, self._say_once, self._withdraw
         )
         self._routers = Replicas(
-            ROUTER_KIND, options.most_routers, data.path / "scale-router.json",
+            ROUTER_KIND, MOST_ROUTERS, data.path / SCALE_ROUTER,
             self._router, self._forget_router, self._news.set,
         )  # fmt: skip
         self._gateways = Replicas(
@@ -201,7 +203,7 @@ class Supervisor:
             return self._gateways.scale(count)
         if (door := self._doors.get(service)) is not None:
             return door.scale(count)
-        if service == ROUTER_KIND and self.options.most_routers > 1:
+        if service == ROUTER_KIND:
             return self._routers.scale(count)
         return status.scale(self.components(), service, count)
 
@@ -247,9 +249,9 @@ class Supervisor:
             child.start()
         if self._has_users or has_spaces(self.options.config) or not knows_roles(self.options):
             self._start_authserv()
-        self._routers.start()
+        self._start_replicas(self._routers, self.options.routers, "--routers")
         if self.options.has_mqtt:
-            self._start_gateways()
+            self._start_replicas(self._gateways, self.options.gateways, "--gateways")
         for door in self._doors.values():
             door.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
@@ -274,12 +276,11 @@ class Supervisor:
                 self._web.close()
             self._ports.close()
 
-    def _start_gateways(self) -> None:
-        wanted = self.options.gateways
-        accepted, reason = (True, "") if wanted is None else self._gateways.scale(wanted)
+    def _start_replicas(self, group: Replicas, wanted: int | None, option: str) -> None:
+        accepted, reason = (True, "") if wanted is None else group.scale(wanted)
         if not accepted:
-            self._say_once(f"--gateways {wanted}: {reason}")
-        self._gateways.start()
+            self._say_once(f"{option} {wanted}: {reason}")
+        group.start()
 
     async def _keep_certificates(self) -> None:
         from enmasse.supervisor.plan import suite_ca  # its libraries take time and memory

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from enmasse.process import settings
 
 
 class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`listen`: where HTTP is served. `router`: listener of a router for operators. `logins`: listener of authserv for
-    passwords. `supervisor`: the HTTP endpoint of `enmasse up`, to which its paths are passed on; None: in
-    a cluster, where the console answers them by itself. `https`: further listeners, with TLS. `cert`, `key`: files in
-    PEM for these, or for `listen` if `https` is empty; None: no TLS."""
+    """`listen`: where HTTP is served. `router`: listener of a router for operators; `routers`: id of each router that
+    there may be → its listener for operators. `logins`: listener of authserv for passwords. `supervisor`: the HTTP
+    endpoint of `enmasse up`, to which its paths are passed on; None: in a cluster, where the console answers them by
+    itself. `https`: further listeners, with TLS. `cert`, `key`: files in PEM for these, or for `listen` if `https` is
+    empty; None: no TLS."""
 
     listen: settings.HostPort
     https: tuple[settings.HostPort, ...] = ()
     configserv: settings.HostPort
     router: settings.HostPort | None = None
+    routers: dict[str, settings.HostPort] = msgspec.field(default_factory=dict)
     logins: settings.HostPort | None = None
     supervisor: settings.HostPort | None = None
     cert: str | None = None

@@ -13,6 +13,8 @@ from aiohttp.web_protocol import _ErrInfo
 from enmasse.identity.processes.credentials import own
 from enmasse.metrics import gauge, single
 from enmasse.process import runner
+from enmasse.process.places import Places
+from enmasse.process.settings import host_port
 from services.console.cluster_paths import ClusterPaths
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
@@ -56,7 +58,7 @@ class Web:
         authserv = Authserv(config.logins, config.name, credential)
         gate = Gate(configuration.users, authserv, config.metrics_secret)
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
-        live = Live(configuration, config.router, config.name, credential)
+        live = Live(configuration, _routers(config), config.routers, config.name, credential)
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)
         kept = KeptForClients(subscribers, lambda: live.router.reached())
@@ -143,6 +145,12 @@ class _Peer(web.RequestHandler):
         _set_headers(found)
         found.force_close()
         return found
+
+
+def _routers(config: ConsoleSettings) -> Places | None:
+    """Return where routers may be reached; None: without any."""
+    found = [config.router] if config.router is not None else list(config.routers.values())
+    return Places(*map(host_port, found)) if found else None
 
 
 async def _headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -46,7 +46,7 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     traces = tracing.start(settings, "http-gateway", "deliver", "send")
     bridge: Bridge[HttpSpace] = Bridge(
         settings.name,
-        host_port(settings.router),
+        settings.routers,
         host_port(settings.configserv),
         credential,
         make=lambda _, space: HttpSpace(space, counters),

@@ -37,9 +37,10 @@ async def serve(settings: MqttGatewaySettings, stop: runner.Stop) -> None:
     refusals = Refusals(time.monotonic)
     followers: set[LiveLink] = set()
     traces = tracing.start(settings, "mqtt-gateway", "deliver", "send")
+    routers = settings.routers
     backend = AmqpBackend(
         settings.name,
-        host_port(settings.router),
+        routers,
         host_port(settings.configserv),
         credential,
         authserv=None if settings.authserv is None else host_port(settings.authserv),
@@ -51,7 +52,7 @@ async def serve(settings: MqttGatewaySettings, stop: runner.Stop) -> None:
         traces=traces,
     )
     backend.start()
-    relay = AmqpRelay(*host_port(settings.router), settings.name, credential)
+    relay = AmqpRelay(routers, settings.name, credential)
     await run(settings, backend, stop, refusals, followers, traces, relay)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from enmasse.control import ControlConnection, ControlError, keep_connected
+from enmasse.control import ControlConnection, ControlError, keep_connected, keep_connected_to
 from enmasse.control.feeds import follow
 from enmasse.control.local_usage import UsageReporter
 from enmasse.http import health
@@ -221,11 +221,9 @@ class _Life:
 
     async def run(self) -> None:
         """Serve. Raises StoreError when the store fails."""
-        host, port = settings.host_port(self._config.router)
         conversation = runner.spawn(
-            keep_connected(
-                host,
-                port,
+            keep_connected_to(
+                self._config.routers,
                 self._session,
                 container=CONTAINER,
                 prepare=self._prepare,

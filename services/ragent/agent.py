@@ -68,6 +68,8 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Id of the router that has the listener; absent: every router has it."""
     space: str | None = None
     """Address space of all of its clients; absent: each means its own."""
+    shared: bool = False
+    """Several routers listen at this port of one machine, and each gets a part of those who connect."""
 
 
 class RouterAgentSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +116,9 @@ class RouterAgent:
         """True if this instance manages the routers and reports: only one may (docs/contracts.md, "Roles and
         instances")."""
         listeners = (
-            entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router, each.space)
+            entities.ClientListener(
+                each.name, each.host, each.port, _files(each.tls), each.router, each.space, each.shared
+            )
             for each in config.listeners
         )
         self.desired = Desired(

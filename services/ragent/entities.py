@@ -31,6 +31,7 @@ ALL_TYPES: Final = (CONNECTOR, *ADDRESS_TYPES, SSL_PROFILE, LISTENER)
 INTER_ROUTER: Final = "inter-router"
 """The role of listeners and connectors between routers."""
 PREFIX: Final = "ragent-"
+SCRAM: Final = "SCRAM-SHA-256"
 
 EntityKey = tuple[str, str]
 """Type and name of an entity."""
@@ -63,7 +64,7 @@ STATUS: Final[Mapping[str, str]] = {
 }
 """Attribute of a type that shows whether an entity works, not only that it exists."""
 EXTENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    LISTENER: ("management", "operStatus"),
+    LISTENER: ("management", "operStatus", "access"),
     CONNECTOR: ("management",),
 }
 """Attributes that Qpid Dispatch does not have: neither requested nor set on a router that does not know them."""
@@ -103,8 +104,8 @@ class TlsFiles(NamedTuple):
 
 
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router has one), and the
-    address space of its clients (None: each means its own)."""
+    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router has one), the
+    address space of its clients (None: each means its own), and whether other routers listen at the same port."""
 
     name: str
     host: str
@@ -112,6 +113,7 @@ class ClientListener(NamedTuple):
     tls: TlsFiles | None = None
     router: str | None = None
     space: str | None = None
+    shared: bool = False
 
 
 class RouterWork(NamedTuple):
@@ -228,7 +230,7 @@ class RouterLogin(NamedTuple):
 def _scram(login: RouterLogin | None) -> dict[str, Any]:
     """Return how a router logs in: as stated, or by its own credential, which the agent does not know."""
     stated = {} if login is None else {"saslUsername": login.name, "saslPassword": f"file:{login.file}"}
-    return {"saslMechanisms": "SCRAM-SHA-256", **stated}
+    return {"saslMechanisms": SCRAM, **stated}
 
 
 def connector(
@@ -254,7 +256,7 @@ def neighbour(router: str, endpoint: Endpoint, login: RouterLogin | None = None)
     attributes: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port, "role": INTER_ROUTER}
     if endpoint.profile:  # the routers of a mesh have the same profiles; certificates rarely name addresses of pods
         attributes |= {"sslProfile": endpoint.profile, "verifyHostname": False}
-    if login is not None:
+    if login is not None or endpoint.scram:
         attributes |= _scram(login)
     return Entity(CONNECTOR, f"{PREFIX}router/{router}", attributes)
 
@@ -265,13 +267,15 @@ def listeners(
     """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask;
     `authenticate`: no client may skip SASL."""
     entities = []
-    for name, host, port, tls, _, space in wanted:
+    for name, host, port, tls, _, space, shared in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal"}
         attributes |= {"authenticatePeer": authenticate, "management": False}
         if sasl_plugin is not None:
             attributes["saslPlugin"] = sasl_plugin
         if space is not None:
             attributes["space"] = space
+        if shared:
+            attributes["shared"] = True
         if tls is not None:
             profile = f"{PREFIX}tls/{name}"
             files = {"certFile": tls.cert, "privateKeyFile": tls.key}

@@ -11,11 +11,13 @@ WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
 
 
 class Endpoint(NamedTuple):
-    """Endpoint on which a router listens for other routers, with the TLS profile of this listener ("" without TLS)."""
+    """Endpoint on which a router listens for other routers, with the TLS profile of this listener ("" without TLS).
+    `scram`: an embedded router that knows the processes of the suite by their secrets."""
 
     host: str
     port: str
     profile: str = ""
+    scram: bool = False
 
 
 class Mesh:

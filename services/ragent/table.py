@@ -21,6 +21,7 @@ from services.ragent.entities import (
     LISTENER,
     PREFIX,
     ROUTER,
+    SCRAM,
     SSL_PROFILE,
     STATUS,
     Entity,
@@ -188,7 +189,8 @@ def _leads_to(type_: str, row: Mapping[str, Any]) -> str:
 
 
 def _endpoint(row: Mapping[str, Any]) -> Endpoint:
-    return Endpoint(str(row.get("host") or ""), str(row.get("port")), str(row.get("sslProfile") or ""))
+    scram = row.get("access") is not None and str(row.get("saslMechanisms") or "") == SCRAM
+    return Endpoint(str(row.get("host") or ""), str(row.get("port")), str(row.get("sslProfile") or ""), scram)
 
 
 def columns(type_: str, extended: bool = False) -> list[str]:
@@ -200,6 +202,8 @@ def columns(type_: str, extended: bool = False) -> list[str]:
         more.append("lastError")
     if type_ == CONNECTOR:
         more.append("connectionMsg")
+    if type_ == LISTENER:
+        more.append("saslMechanisms")
     return ["name", *COMPARED[type_], *more]
 
 

@@ -76,6 +76,8 @@ class LiveRouter:
         self._links: dict[int, tuple[Any, bytes, str]] = {}
         self._users: dict[str, list[int]] = {}
         """Address → links of senders and of receivers that use it; without those that no link uses."""
+        self._others: set[str] = set()
+        """Other routers that have rows."""
         self._generation = -1
 
     def _takers(self) -> Collection[Destination]:
@@ -107,7 +109,17 @@ class LiveRouter:
         for gone in connections.keys() - router.connections.keys():
             self._drop(gone)
         yield
+        self._look_at_routers()
         yield from self._look_at_addresses()
+
+    def _look_at_routers(self) -> None:
+        """Set the rows of the other routers of the network that a path leads to."""
+        topology = self._router.network.engine.topology
+        for gone in self._others - topology.costs.keys():
+            self.rows.drop("routers", gone)
+        self._others = set(topology.costs)
+        for router, cost in topology.costs.items():
+            self.rows.put("routers", router, {"cost": cost, "next": topology.next_hops[router]})
 
     def _drop(self, connection: int) -> None:
         """Drop the rows of a connection that has ended."""

@@ -45,7 +45,7 @@ async def serve(settings: StompGatewaySettings, stop: asyncio.Event) -> None:
     traces = tracing.start(settings, "stomp-gateway", "deliver", "send")
     bridge: Bridge[StompSpace] = Bridge(
         settings.name,
-        host_port(settings.router),
+        settings.routers,
         host_port(settings.configserv),
         credential,
         make=lambda _, space: StompSpace(space, counters),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from enmasse.control import ControlConnection, ControlError, ControlLink, keep_connected
+from enmasse.control import ControlConnection, ControlError, ControlLink, keep_connected, keep_connected_to
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
@@ -104,12 +104,12 @@ async def _run(
                 log.get().error("subserv.store.refused", exc_info=error)
             service.unreadable = str(error)
             await asyncio.sleep(LOAD_AGAIN)
-    router, configserv = settings.host_port(config.router), settings.host_port(config.configserv)
+    configserv = settings.host_port(config.configserv)
     await asyncio.gather(
         service.run(),
         keep_connected(*configserv, service.follow, container=config.name, credential=credential),
-        keep_connected(
-            *router,
+        keep_connected_to(
+            config.routers,
             routed.session,
             container=CONTAINER,
             prepare=routed.prepare,

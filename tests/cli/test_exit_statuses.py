@@ -223,7 +223,7 @@ def scaled(folder: Path) -> int:
 @case("scale", 1)
 def not_scaled(folder: Path) -> int:
     with running(folder) as up:
-        return of("scale", "router=2", "--port-offset", up.offset)
+        return of("scale", "router=9", "--port-offset", up.offset)
 
 
 @case("scale", 4)

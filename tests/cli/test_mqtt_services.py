@@ -46,7 +46,8 @@ def test_they_are_there_with_their_settings(empty_config: Path, tmp_path: Path) 
         assert (services["role"], services["management"]) == ("route-container", False)
         at_router = f"{services['host']}:{services['port']}"
         for name in ("subserv", "mqtt_lwt", "mqtt_gateway-0"):
-            assert settings(up, name).items() >= {"router": at_router, "configserv": configserv, "name": name}.items()
+            found = settings(up, name)
+            assert (found["name"], found["configserv"], found["router"][0]) == (name, configserv, at_router)
         assert settings(up, "subserv")["store"] == {"kind": "sqlite", "path": f"{up.data}/subserv/store.db"}
         assert settings(up, "mqtt_lwt")["store"] == {"kind": "sqlite", "path": f"{up.data}/mqtt_lwt/store.db"}
         assert settings(up, "ragent")["mqtt"] is True

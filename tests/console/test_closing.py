@@ -36,7 +36,7 @@ async def test_a_broker_that_gives_no_credit_is_not_waited_for_without_end() -> 
     patch = pytest.MonkeyPatch()
     patch.setattr(closing, "CLOSING", 0.1)
     listener = await listen("127.0.0.1", 0, accepted, container="b")
-    live = Live(Configuration("127.0.0.1:1", "console", None), None, "console", None)
+    live = Live(Configuration("127.0.0.1:1", "console", None), None, {}, "console", None)
     node = live.brokers["b"] = Node("b", "the broker b")
     node.component, node.product = "b", ARTEMIS
     node.connection = connection = await connect("127.0.0.1", listener.port, container="console")

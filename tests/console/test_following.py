@@ -33,7 +33,7 @@ class Counting:
     def __init__(self, settings: ConsoleSettings, brokers: list[str]) -> None:
         """`brokers`: host:port of each."""
         self._credential = own(settings)
-        self._router = settings.router or ""
+        self._router = settings.routers["router-0"]
         self._brokers = brokers
 
     async def __call__(self) -> list[int]:

@@ -15,6 +15,7 @@ from enmasse.amqp.termini import SPACE
 from enmasse.control import ControlLink, ControlSender, listen
 from enmasse.live_state import MAX_REMOVED, NODE, ROWS, LivePublisher
 from enmasse.live_state import Rows as LiveRows
+from enmasse.process.places import Places
 from services.console.following import followers
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
@@ -101,7 +102,8 @@ async def test_gateways_are_followed_on_while_the_state_of_their_router_is_repea
     patch.setattr(followers, "AGAIN", 0.01)
     router = Router()
     listener = await listen("127.0.0.1", 0, router.accepted, container="router-0")
-    console = Live(Configuration("127.0.0.1:1", "console", None), f"127.0.0.1:{listener.port}", "console", None)
+    place = Places(("127.0.0.1", listener.port))
+    console = Live(Configuration("127.0.0.1:1", "console", None), place, {}, "console", None)
     of_space = {"role": "mqtt_gateway", "container": "g@one", "properties": {SPACE: "one"}}
     gateway = {"0": of_space, "1": {"role": "mqtt_gateway", "container": "g", "properties": {}}}
     try:

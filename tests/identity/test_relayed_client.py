@@ -24,6 +24,7 @@ from enmasse.identity.processes.relayed_client import (
     relayed,
     stating,
 )
+from enmasse.process.places import Places
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from tests.certificates import Authority
 from tests.kit.relayed import RelayedClient
@@ -116,7 +117,7 @@ async def test_a_socket_goes_on_with_the_client(tls: bool, tmp_path: Path, monke
     server, client = contexts(tmp_path / "ca") if tls else (None, None)
     hub, router = Hub(), _Router(offers=True)
     listening = await serve(hub, "127.0.0.1", 0, router.accept, server)
-    relay = AmqpRelay("localhost" if tls else "127.0.0.1", listening.port, "gateway", None)
+    relay = AmqpRelay(Places(("localhost" if tls else "127.0.0.1", listening.port)), "gateway", None)
     if tls:
         monkeypatch.setattr(relay, "_credential", _Process(client))
         monkeypatch.setattr("services.mqtt_gateway.network.amqp_relay.of_process", lambda own: AnonymousClient())
@@ -135,7 +136,7 @@ async def test_a_socket_goes_on_with_the_client(tls: bool, tmp_path: Path, monke
 async def test_a_router_that_knows_no_relay_takes_no_client() -> None:
     hub, router = Hub(), _Router(offers=False)
     listening = await serve(hub, "127.0.0.1", 0, router.accept)
-    relay = AmqpRelay("127.0.0.1", listening.port, "gateway", None)
+    relay = AmqpRelay(Places(("127.0.0.1", listening.port)), "gateway", None)
     with pytest.raises(NotRelayed, match="takes no AMQP over WebSocket"):
         await relay.dial(BARE)
     await until(lambda: not hub.wires, "the connection has gone")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.mqtt.packets import Publish, Will
+from enmasse.process.places import Places
 from enmasse.testing import free_port
 from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.interfaces import Delivery, Ending, Request, Session
@@ -173,7 +174,7 @@ class Environment:
 
     async def backend(self, name: str = "gateway", **more: Any) -> AmqpBackend:
         host, port = str(self.configserv.settings["listen"]).split(":")
-        backend = AmqpBackend(name, ("127.0.0.1", self.router.services), (host, int(port)), **more)
+        backend = AmqpBackend(name, Places(("127.0.0.1", self.router.services)), (host, int(port)), **more)
         self.backends.append(backend)
         backend.start()
         await until(lambda: backend.state()[0], "the backend is ready")

@@ -26,6 +26,7 @@ from services.ragent.entities import (
     RouterWork,
     TlsFiles,
 )
+from services.ragent.mesh import Endpoint
 from services.ragent.table import same
 
 
@@ -234,3 +235,14 @@ def test_a_connector_is_made_again_to_authenticate() -> None:
     before, after = (entities.connector("b", each) for each in endpoints)
     row = {"name": before.name, **dict(zip(entities.COMPARED[before.type], before.row(), strict=True))}
     assert same(row, before) and not same(row, after)
+
+
+def test_a_router_proves_itself_to_another_one_as_its_listener_asks() -> None:
+    assert "saslMechanisms" not in entities.neighbour("a", Endpoint("h", "1")).attributes
+    assert entities.neighbour("a", Endpoint("h", "1", scram=True)).attributes["saslMechanisms"] == "SCRAM-SHA-256"
+
+
+def test_a_listener_that_routers_share() -> None:
+    listener = entities.ClientListener("amqp", "127.0.0.1", 5672, shared=True)
+    assert entities.listeners([listener])[0].attributes["shared"] is True
+    assert "shared" not in entities.listeners([listener._replace(shared=False)])[0].attributes

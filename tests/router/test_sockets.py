@@ -322,3 +322,15 @@ def test_a_port_can_be_taken_again_at_once(router: RouterProcess) -> None:
         statuses.append(inbox.receive().properties["statusCode"])
     assert sorted(statuses) == [201] * 10 + [204] * 10
     connection.close()
+
+
+def test_listeners_share_a_port_only_if_all_of_them_say_so(management: Management) -> None:
+    port = str(free_port())
+
+    def state(name: str, **more: Any) -> str:
+        status, _, _ = management.call("CREATE", {"host": "127.0.0.1", "port": port, **more}, type=LISTENER, name=name)
+        return str(management.one(LISTENER, name)["operStatus"]) if status == 201 else "refused"
+
+    assert [state("one", shared=True), state("two", shared=True), state("three")] == ["up", "up", "refused"]
+    for name in ("one", "two"):
+        management.delete(LISTENER, name)

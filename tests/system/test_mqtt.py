@@ -21,6 +21,7 @@ from paho.mqtt.properties import Properties
 
 from enmasse.identity.processes.credentials import read_credential
 from enmasse.identity.processes.relayed_client import ConnectedClient
+from enmasse.process.places import Places
 from enmasse.process.settings import host_port
 from enmasse.testing import Suite, running, wait_for
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
@@ -232,10 +233,10 @@ def test_sessions_have_everything_once_over_the_death_of_each_process(suite: Sui
 async def test_who_passes_clients_on_and_which_clients_have_to_log_in(suite: Suite) -> None:
     """A gateway does, a service that is none does not; a page of any site is no anonymous client."""
     run = suite.data / "run"
-    router = host_port(json.loads((run / "mqtt_gateway-0.json").read_text())["router"])
+    routers = Places(*map(host_port, json.loads((run / "mqtt_gateway-0.json").read_text())["router"]))
 
     def relay(name: str) -> AmqpRelay:
-        return AmqpRelay(*router, name, read_credential(str(run / f"{name}.credential")))
+        return AmqpRelay(routers, name, read_credential(str(run / f"{name}.credential")))
 
     for any_site in (False, True):
         known = ConnectedClient("192.0.2.7:4711", any_site=any_site)

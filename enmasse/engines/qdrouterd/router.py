@@ -18,8 +18,6 @@ PROGRAM: Final = "qdrouterd"
 MESH: Final = Listener.MESH.value
 SCRAM: Final = "SCRAM-SHA-256"
 OLDEST: Final = (1, 19)
-MOST_ROUTERS: Final = 8
-"""Most routers of one suite: ports are reserved for this number."""
 _VERSION_SECONDS = 20.0
 _REMEDY = f"Install Apache Qpid Dispatch Router {OLDEST[0]}.{OLDEST[1]} or newer so that `{PROGRAM}` is on PATH"
 _LEVELS = {"debug": "debug+", "info": "notice+", "warning": "warning+", "error": "error+"}
@@ -70,19 +68,12 @@ def _find(service: Program) -> Program:
 def _settings(
     name: str, entities: Entities, address: Callable[[str], str], log_level: str, secret: str
 ) -> dict[str, Any]:
-    """Return Dispatch's configuration file for these entities of the embedded router, and its listener for operators.
-
-    The mode is `interior`, with a listener for other routers, also for a single router, so that a second one needs no
-    restart of the first.
-    """
+    """Return Dispatch's configuration file for these entities of the embedded router, and its listener for
+    operators."""
     made: Entities = [["log", {"module": "DEFAULT", "enable": _LEVELS[log_level], "outputFile": "stderr"}]]
-    host, _, port = address(f"{name}/{MESH}").rpartition(":")
-    mesh = {"name": MESH, "host": host, "port": port, "role": MESH, "access": MESH}
-    for kind, attributes in (*entities, ["listener", {**mesh, "authenticatePeer": True, "saslMechanisms": SCRAM}]):
+    for kind, attributes in entities:
         known = {key: value for key, value in attributes.items() if key not in ("management", "access")}
-        if kind == "router":
-            known["mode"] = "interior"
-        elif kind == "connector":
+        if kind == "connector":
             known |= {"saslUsername": name, "saslPassword": f"file:{secret}"}
         elif "access" in attributes:
             plugin = f"{attributes['access']}-peers"
@@ -102,7 +93,7 @@ def _asked(name: str, at: str) -> list[Any]:
 ROUTER = RouterEngine(
     PROGRAM,
     help=f"{PROGRAM}: Apache Qpid Dispatch 1.19 from PATH",
-    most=MOST_ROUTERS,
+    shares_ports=False,
     serves_http=False,
     find=_find,
     settings=_settings,

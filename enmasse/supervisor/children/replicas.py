@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from enmasse.storage.files import read_json, write_json
+from enmasse.storage.files import write_json
 from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import ChildGroup
+from enmasse.supervisor.plan import process_count
 
 
 class Replicas(ChildGroup[int]):
@@ -27,7 +28,7 @@ class Replicas(ChildGroup[int]):
         self._make_child = make_child
         self._gone = gone
         self._changed = changed
-        self._count = _read(file, kind, most)
+        self._count = process_count.stored(file, kind, most)
         self._ending = False
 
     def start(self) -> None:
@@ -72,10 +73,3 @@ class Replicas(ChildGroup[int]):
 
 def _processes(count: int) -> str:
     return f"{count} process{'' if count == 1 else 'es'}"
-
-
-def _read(file: Path, kind: str, most: int) -> int:
-    """Return the stored number, from 1 to `most`; 1 if the file does not exist."""
-    content = read_json(file)
-    count = content.get(kind) if isinstance(content, dict) else None
-    return min(max(count, 1), most) if isinstance(count, int) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import ROUTERS
+from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.engines.program import Spec
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.operator import SECRET_FILE
@@ -19,6 +21,7 @@ from enmasse.model.loopback import is_loopback
 from enmasse.model.mqtt_limits import Limits
 from enmasse.process.service_table import DOORS
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
+from enmasse.supervisor.plan import process_count
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.listening import PLAIN, Listen, Listener, listeners
@@ -31,8 +34,8 @@ CONSOLE_HTTPS = 8443
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
-SERVICES = f"{ROUTER}/services"
-"""The internal port of the router's listener for the MQTT services."""
+SCALE_ROUTER = "scale-router.json"
+"""File in the data folder with the number of routers."""
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
@@ -52,6 +55,7 @@ ISSUERS = "issuers.json"
 LOGINS = (USERS, ISSUERS)
 """Files that prove users: with one of them clients need credentials."""
 SPACES = "spaces.json"
+_NUMBERED = re.compile(r"-(\d+)$")
 SUPERVISOR = "enmasse"
 """The name of `enmasse up` itself among the components with a log."""
 LOG_LEVEL = "info"
@@ -111,6 +115,8 @@ class Options:
     """Addresses with metrics of their own; the others are counted together."""
     gateways: int | None = None
     """Number of MQTT gateways, from now on; None: that of the last run."""
+    routers: int | None = None
+    """Number of routers, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
     space_domain: str = ""
@@ -152,9 +158,9 @@ class Options:
         return ports
 
     @property
-    def most_routers(self) -> int:
-        """Largest number of routers."""
-        return ROUTERS[self.router].most
+    def shares_ports(self) -> bool:
+        """Return True if all routers listen at the ports for AMQP clients."""
+        return ROUTERS[self.router].shares_ports
 
     @property
     def has_mqtt(self) -> bool:
@@ -191,7 +197,8 @@ class Options:
         return {**self.client_ports(), **self.mqtt_ports(), **doors, **self.console_ports()}
 
     def listeners(self) -> list[Listener]:
-        """Return all listeners for clients: of the first router, and of the gateways."""
+        """Return all listeners for clients: of the routers (where they do not share ports, of the first), and of the
+        gateways."""
         return self.at(self.protocol_ports())
 
     def at(self, ports: Mapping[str, int]) -> list[Listener]:
@@ -226,6 +233,7 @@ class SettingsMaker:
     def __init__(self, options: Options, data: DataDir, ports: InternalPorts) -> None:
         self.options = options
         self.ports = ports
+        self._count = process_count.stored(data.path / SCALE_ROUTER, ROUTER_KIND, MOST_ROUTERS, options.routers)
         self._run = data.run
         self._audit = str(data.audit)
         self._metrics_secret = str(data.run / SECRET_FILE)
@@ -259,7 +267,17 @@ class SettingsMaker:
 
     def routed(self, name: str, kind: str = "", **more: Any) -> dict[str, Any]:
         """Build the settings of a service behind the router, and `more`."""
-        return self(name, kind, router=self.address(SERVICES), configserv=self.configserv, **more)
+        return self(name, kind, router=self.routers(name), configserv=self.configserv, **more)
+
+    def routers(self, name: str) -> list[str]:
+        """Return host:port of the listeners for services of all routers that there may be, those of now first, and of
+        these another one for each process of a number. Of routers of Dispatch only the first has services."""
+        if not self.options.shares_ports:
+            return [self.address(f"{ROUTER}/services")]
+        number = int(found[1]) if (found := _NUMBERED.search(name)) is not None else 0
+        now, later = range(self._count), range(self._count, MOST_ROUTERS)
+        order = [*now[number % self._count :], *now[: number % self._count], *later]
+        return [self.address(f"{router_name(each)}/services") for each in order]
 
 
 def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
@@ -276,11 +294,12 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             "host": each.host,
             "port": each.port,
             "tls": tls if each.protocol == "amqps" else None,
-            "router": router,
+            **({} if router is None else {"router": router}),
             **({} if each.space is None else {"space": each.space}),
+            **({"shared": True} if options.shares_ports else {}),
         }
-        for router in (router_name(number) for number in range(options.most_routers))
-        for each in router_listeners(options, ports, router)
+        for router in ([None] if options.shares_ports else map(router_name, range(MOST_ROUTERS)))
+        for each in router_listeners(options, ports, router or ROUTER)
     ]
     return [
         Spec(
@@ -368,10 +387,10 @@ def router_name(number: int) -> str:
 
 
 def router_listeners(options: Options, ports: InternalPorts, name: str) -> list[Listener]:
-    """Return a router's listeners for clients. Routers other than the first have internal ports, which are
-    reserved."""
+    """Return a router's listeners for clients. Where routers do not share ports, those other than the first have
+    internal ones, which are reserved."""
     public = options.client_ports()
-    if name == ROUTER:
+    if name == ROUTER or options.shares_ports:
         return options.at(public)
     return [Listener(each, each, LOOPBACK, ports.get(f"{name}/{each}")) for each in public]
 
@@ -379,9 +398,15 @@ def router_listeners(options: Options, ports: InternalPorts, name: str) -> list[
 def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
     """Return a router of the chosen engine. Reserves its ports."""
     settings = SettingsMaker(options, data, ports)
-    operators = OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
+    operators = operators_port(options, ports, name)
     listening = {each.at for each in router_listeners(options, ports, name)} | {f"{LOOPBACK}:{operators}"}
-    entities = _router_entities(name, settings.address("ragent/amqp"), operators, ports.get(f"{name}/services"))
+    entities = _router_entities(
+        name,
+        settings.address("ragent/amqp"),
+        operators,
+        ports.get(f"{name}/services"),
+        ports.get(f"{name}/{Inner.MESH}"),
+    )
     secret = str(data.run / f"{name}{SECRET}")
     made = ROUTERS[options.router].settings(name, entities, settings.address, options.log_level(ROUTER_KIND), secret)
     if knows_roles(options):
@@ -395,9 +420,14 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
     return Spec(name, ROUTER_KIND, made, frozenset(listening), options.router)
 
 
+def operators_port(options: Options, ports: InternalPorts, name: str) -> int:
+    """Return the port of a router's listener for operators, which is reserved."""
+    return OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
+
+
 def forget_router(ports: InternalPorts, name: str) -> None:
-    """Release the ports of a removed router, except those for clients, which the agent's settings contain."""
-    for key in ("health", "services", "operators", "inter-router"):
+    """Release the ports of a removed router, except those that settings of other processes contain."""
+    for key in ("health", Inner.MESH):
         ports.release(f"{name}/{key}")
 
 
@@ -455,7 +485,10 @@ def _console(settings: SettingsMaker) -> Spec:
         CONSOLE,
         listen=listen,
         configserv=settings.configserv,
-        router=f"{LOOPBACK}:{OPERATORS + options.offset}",
+        routers={
+            name: f"{LOOPBACK}:{operators_port(options, settings.ports, name)}"
+            for name in map(router_name, range(MOST_ROUTERS))
+        },
         logins=settings.address(f"{AUTHSERV}/logins"),
         supervisor=f"{LOOPBACK}:{options.admin_port}",
         **more,
@@ -469,17 +502,18 @@ def _auth_service(address: str) -> list[Any]:
     return ["authServicePlugin", {"name": AUTHSERV, "host": host, "port": port}]
 
 
-def _router_entities(name: str, ragent: str, operators: int, services: int) -> list[list[Any]]:
+def _router_entities(name: str, ragent: str, operators: int, services: int, mesh: int) -> list[list[Any]]:
     """Return the static entities of a router: a connector to its agent, which configures everything else; a listener
-    for operators, available also without the agent (listeners for clients carry no management); one for MQTT. Peers on
-    these authenticate."""
+    for operators, available also without the agent (listeners for clients carry no management); one for services; one
+    for other routers, also of a single router, so that a second one needs no restart of the first. Peers on these
+    authenticate."""
     host, _, port = ragent.rpartition(":")
 
     def for_peers(access: str, mechanisms: str = SCRAM) -> dict[str, Any]:
         return {"saslMechanisms": mechanisms, "authenticatePeer": True, "access": access}
 
     return [
-        ["router", {"id": name, "mode": "standalone", "defaultDistribution": "unavailable"}],
+        ["router", {"id": name, "mode": "interior", "defaultDistribution": "unavailable"}],
         ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal", "saslMechanisms": SCRAM}],
         [
             "listener",
@@ -500,6 +534,16 @@ def _router_entities(name: str, ragent: str, operators: int, services: int) -> l
                 "role": "route-container",
                 "management": False,
                 **for_peers("services"),
+            },
+        ],
+        [
+            "listener",
+            {
+                "name": Inner.MESH.value,
+                "host": LOOPBACK,
+                "port": str(mesh),
+                "role": Inner.MESH.value,
+                **for_peers(Inner.MESH.value),
             },
         ],
     ]

@@ -29,6 +29,9 @@ class Node:
         self.task: asyncio.Task[Any] | None = None
         self.product: Product | None = None
         """The product of a broker; None: one that the console does not manage."""
+        self.asked = False
+        """Whether its management is asked, because it does not offer live state. That counts what connections between
+        routers carry."""
         self.complete = asyncio.Event()
         """Set when its state is complete."""
         self.told = asyncio.Event()

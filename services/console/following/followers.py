@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from enmasse.amqp.termini import SPACE
-from enmasse.control import ControlConnection, ControlError, connect, keep_connected
+from enmasse.control import ControlConnection, ControlError, connect, keep_connected_to
 from enmasse.control.live_followers import follow
 from enmasse.engines.artemis.live import poll_broker
 from enmasse.engines.messages.products import ARTEMIS, EMBEDDED, product_at
@@ -19,6 +19,7 @@ from enmasse.live_state import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.names import MANAGEMENT
 from enmasse.process import runner
+from enmasse.process.places import Places
 from enmasse.process.settings import host_port
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
@@ -38,12 +39,14 @@ LINGER = 30.0
 
 
 class Live:
-    """Live state. `router`: host:port of a router's listener for operators; None: without."""
+    """Live state. `router`: where a router's listener for operators is; None: without. `others`: id of a router of its
+    network → host:port of that listener: those that offer live state are followed there, others through the first."""
 
     def __init__(
         self,
         configuration: Configuration,
-        router: str | None,
+        router: Places | None,
+        others: Mapping[str, str],
         name: str,
         credential: AnyCredential | None,
     ) -> None:
@@ -52,10 +55,11 @@ class Live:
         self.brokers: dict[str, Node] = {}
         self.gateways: dict[str, Node] = {}
         self.mesh: dict[str, Node] = {}
-        """The other routers of the router's mesh. They and gateways are followed over the connection to the router."""
+        """The other routers of the router's mesh. Gateways are followed over the connections to their routers."""
         self.events = Events()
         self._configuration = configuration
         self._router = router
+        self._at = {name: Places(host_port(at)) for name, at in others.items()}
         self._name = name
         self._credential = credential
         self._endpoints: dict[str, BrokerEndpoint] = {}
@@ -106,8 +110,7 @@ class Live:
         self._began = time.monotonic()
         self._looking = runner.spawn(self._look(), "rates")
         if self._router is not None:
-            host, port = host_port(self._router)
-            self.router.task = runner.spawn(self._keep(self.router, host, port, self._credential), "live router")
+            self.router.task = runner.spawn(self._keep(self.router, self._router, self._credential), "live router")
         self._follow_brokers()
 
     def _stop(self) -> list[asyncio.Task[Any]]:
@@ -151,14 +154,19 @@ class Live:
             text = f"the broker {broker} is not reached; try again"
             raise RequestError("console.service.unavailable", text) from None
 
-    async def _keep(self, node: Node, host: str, port: int, credential: AnyCredential | None) -> None:
+    async def _keep(self, node: Node, places: Places, credential: AnyCredential | None) -> None:
         async def session(connection: ControlConnection) -> None:
             node.connection = connection
             try:
                 if node is self.router:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(self._follow(node, connection, NODE))
-                        group.create_task(self._follow_behind(connection))
+                        group.create_task(self._follow_gateways(node, connection))
+                        group.create_task(self._follow_others(connection))
+                elif node.name in self.mesh:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._follow(node, connection, NODE))
+                        group.create_task(self._follow_gateways(node, connection))
                 else:
                     await self._follow_broker(node, connection)
             finally:
@@ -166,9 +174,8 @@ class Live:
                 if not node.ended:
                     self.traffic.gone(node.component)
 
-        await keep_connected(
-            host,
-            port,
+        await keep_connected_to(
+            places,
             session,
             container=self._name,
             credential=credential,
@@ -179,7 +186,7 @@ class Live:
     async def _follow(self, node: Node, connection: ControlConnection, address: str) -> None:
         while True:
             ended = asyncio.Event()
-            node.merged = Merged()
+            node.merged, node.asked = Merged(), False
             node.complete.clear()
             receiver = follow(connection, node.merged, lambda body: self._take(node, body), node=address)
             receiver.on_closed = lambda _, ended=ended: ended.set()
@@ -205,6 +212,7 @@ class Live:
     async def _poll(self, node: Node, poll: Callable[[Callable[[Row], None]], Awaitable[None]]) -> None:
         """Have a router or broker asked that does not offer live state."""
         merged = node.merged = Merged()
+        node.asked = True
         node.complete.clear()
 
         def take(body: Row) -> None:
@@ -233,53 +241,66 @@ class Live:
             node.told.set()
             await asyncio.sleep(AGAIN)
 
-    async def _follow_behind(self, connection: ControlConnection) -> None:
-        """Follow the gateways at the router, and the other routers of its mesh, as they come and go."""
-
-        def gateway(name: str) -> tuple[Node, Coroutine[Any, Any, None]]:
-            node = Node(name, name)
-            return node, self._follow(node, connection, f"{NODE}/{name}")
-
-        def other(name: str) -> tuple[Node, Coroutine[Any, Any, None]]:
-            node = Node(name, f"the router {name}", f"_topo/0/{name}/{MANAGEMENT}")
-            return node, self._follow_other(node, connection)
-
-        router = self.router
-        kinds = (
-            (self.gateways, self._gateways, gateway, dict[str, asyncio.Task[None]]()),
-            (self.mesh, self._others, other, dict[str, asyncio.Task[None]]()),
-        )
+    async def _follow_gateways(self, router: Node, connection: ControlConnection) -> None:
+        """Follow the gateways at a router, as they come and go. One that has gone to another router is followed
+        there."""
+        here: dict[str, tuple[Node, asyncio.Task[None]]] = {}
         await router.complete.wait()
         try:
             while True:
-                for nodes, names, following, tasks in kinds:
-                    wanted = names()
-                    for name in nodes.keys() - wanted:
-                        if name in tasks:  # otherwise its last connection is lost
-                            tasks.pop(name).cancel()
-                        self.traffic.gone(nodes.pop(name).component)
-                    for name in wanted - tasks.keys():
-                        nodes[name], work = following(name)
-                        tasks[name] = asyncio.create_task(work)
+                wanted = _gateways(router)
+                for name in here.keys() - wanted:
+                    node, task = here.pop(name)
+                    task.cancel()
+                    self._leave(self.gateways, node)
+                for name in wanted - here.keys():
+                    node = self.gateways[name] = Node(name, name)
+                    here[name] = node, asyncio.create_task(self._follow(node, connection, f"{NODE}/{name}"))
+                if router is not self.router:
+                    router.told.set()
+                await asyncio.sleep(AGAIN)
+                await router.complete.wait()
+        finally:
+            for node, task in here.values():
+                task.cancel()
+                self._leave(self.gateways, node)
+
+    async def _follow_others(self, connection: ControlConnection) -> None:
+        """Follow the other routers of the mesh, as they come and go: at their own listeners if they offer live
+        state."""
+        router = self.router
+        tasks: dict[str, asyncio.Task[None]] = {}
+        followed: dict[str, Node] = {}
+        await router.complete.wait()
+        try:
+            while True:
+                wanted = set(router.merged.kinds.get("routers", ()))
+                for name in tasks.keys() - wanted:
+                    tasks.pop(name).cancel()
+                    self._leave(self.mesh, followed[name])
+                for name in wanted - tasks.keys():
+                    at = None if router.asked else self._at.get(name)
+                    if at is None:
+                        node = Node(name, f"the router {name}", f"_topo/0/{name}/{MANAGEMENT}")
+                        work = self._follow_other(node, connection)
+                    else:
+                        node = Node(name, f"the router {name}")
+                        work = self._keep(node, at, self._credential)
+                    self.mesh[name] = followed[name] = node
+                    tasks[name] = asyncio.create_task(work)
                 router.told.set()
                 await asyncio.sleep(AGAIN)
                 await router.complete.wait()
         finally:
-            for *_, tasks in kinds:
-                for task in tasks.values():
-                    task.cancel()
+            for name, task in tasks.items():
+                task.cancel()
+                self._leave(self.mesh, followed[name])
 
-    def _gateways(self) -> set[str]:
-        """Return the names of the gateways at the router, without the containers of their connections for address
-        spaces."""
-        kinds = self.router.merged.kinds
-        rows = [row for row in kinds.get("connections", {}).values() if row.get("role") in GATEWAYS]
-        own = [row for row in rows if SPACE not in row.get("properties", ())]
-        return {str(row["container"]) for row in own if row.get("container")} | kinds.get("gateways", {}).keys()
-
-    def _others(self) -> set[str]:
-        """Return the ids of the other routers of the mesh."""
-        return set(self.router.merged.kinds.get("routers", ()))
+    def _leave(self, nodes: dict[str, Node], node: Node) -> None:
+        """Follow a process no longer, unless it is followed elsewhere."""
+        if nodes.get(node.name) is node and not node.ended:
+            del nodes[node.name]
+            self.traffic.gone(node.component)
 
     def _follow_brokers(self) -> None:
         """Follow the brokers that there are now."""
@@ -296,7 +317,8 @@ class Live:
             if endpoint is not None:
                 node = self.brokers[name] = Node(name, f"the broker {name}")
                 credential = self._credential_at(endpoint)
-                node.task = runner.spawn(self._keep(node, endpoint.host, endpoint.port, credential), f"live {name}")
+                place = Places((endpoint.host, endpoint.port))
+                node.task = runner.spawn(self._keep(node, place, credential), f"live {name}")
         self._endpoints = dict(now)
 
     def _credential_at(self, endpoint: BrokerEndpoint) -> AnyCredential | None:
@@ -324,6 +346,14 @@ class Live:
             if now - sampled >= SAMPLE:
                 sampled = now
                 self.traffic.sample(time.time())
+
+
+def _gateways(router: Node) -> set[str]:
+    """Return the names of the gateways at a router, without the containers of their connections for address spaces."""
+    kinds = router.merged.kinds
+    rows = [row for row in kinds.get("connections", {}).values() if row.get("role") in GATEWAYS]
+    own = [row for row in rows if SPACE not in row.get("properties", ())]
+    return {str(row["container"]) for row in own if row.get("container")} | kinds.get("gateways", {}).keys()
 
 
 def _router() -> Node:

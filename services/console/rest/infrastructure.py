@@ -46,7 +46,6 @@ def operations(parts: Components) -> list[Operation]:
 
     def neighbours(node: Node) -> list[Neighbour]:
         at = {(endpoint.host, str(endpoint.port)): name for name, endpoint in configuration.brokers.items()}
-        counts = "routers" in node.merged.kinds  # those that are asked do
         found: dict[tuple[str, Literal["broker", "router"]], list[Rates]] = {}
         for row, rates in live.traffic.peers(node.component):
             host, _, port = str(row.get("peer")).rpartition(":")
@@ -55,7 +54,7 @@ def operations(parts: Components) -> list[Operation]:
             elif (host.strip("[]"), port) in at:
                 found.setdefault((at[host.strip("[]"), port], "broker"), []).append(rates)
         return [
-            Neighbour(name=name, kind=kind, rates=added(Rates, rates) if counts else None)
+            Neighbour(name=name, kind=kind, rates=added(Rates, rates) if node.asked else None)
             for (name, kind), rates in sorted(found.items())
         ]
 

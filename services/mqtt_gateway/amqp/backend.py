@@ -42,6 +42,7 @@ from enmasse.model.sessions import (
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
+from enmasse.process.places import Places
 from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import TopicRoute
@@ -74,14 +75,14 @@ log = logs.get(part="sessions")
 
 
 class AmqpBackend:
-    """`name`: of this gateway, in the whole suite. `router`, `configserv`, `authserv`: host and port; without
+    """`name`: of this gateway, in the whole suite. `configserv`, `authserv`: host and port; without
     `authserv` clients need not log in, and may do everything. `logins`: where passwords are checked.
     `drops_unauthorized`: messages of clients of 3.1.1 that are not allowed are dropped."""
 
     def __init__(
         self,
         name: str,
-        router: tuple[str, int],
+        routers: Places,
         configserv: tuple[str, int],
         credential: AnyCredential | None = None,
         *,
@@ -101,7 +102,7 @@ class AmqpBackend:
         self._offering = Offering(name)
         self.bridge: Bridge[Shared] = Bridge(
             name,
-            router,
+            routers,
             configserv,
             credential,
             make=self._shared_in,
@@ -117,7 +118,7 @@ class AmqpBackend:
         )
         self.access = self.bridge.access
         self.shared = self.bridge.spaces[DEFAULT_SPACE]
-        self._services = Uplink(self.bridge.hub, *router, name, self._services_up, credential, followers)
+        self._services = Uplink(self.bridge.hub, routers, name, self._services_up, credential, followers)
 
     def _shared_in(self, bridge: Bridge[Shared], space: str) -> Shared:
         if space != DEFAULT_SPACE:

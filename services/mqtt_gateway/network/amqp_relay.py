@@ -18,9 +18,11 @@ from enmasse.amqp.sasl.layer import AnonymousClient, SaslClient
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.processes.relayed_client import RELAY, ConnectedClient, offers_to_relay, stating
 from enmasse.identity.processes.scram import of_process
+from enmasse.process.places import Address, Places
 
 SECONDS: Final = 8.0
 """For the router to take a client; the client has 10 to log in."""
+FAILURES: Final = (AmqpError, OSError, TimeoutError)
 
 
 class NotRelayed(Exception):
@@ -35,11 +37,10 @@ class GoesAway(Protocol):
 
 
 class AmqpRelay:
-    """Passes clients on to the router at host and port. `container`: the name of the gateway; `credential`: of it."""
+    """Passes clients on to one of the routers. `container`: the name of the gateway; `credential`: of it."""
 
-    def __init__(self, host: str, port: int, container: str, credential: AnyCredential | None) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, routers: Places, container: str, credential: AnyCredential | None) -> None:
+        self._routers = routers
         self._container = container
         self._credential = credential
         self._hub: Hub | None = None
@@ -48,7 +49,15 @@ class AmqpRelay:
         self.wires: set[GoesAway] = set()
 
     async def dial(self, client: ConnectedClient) -> asyncio.Transport:
-        """Return a connection on which the router expects the bytes of this client. Raises NotRelayed."""
+        """Return a connection on which a router expects the bytes of this client. Raises NotRelayed."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await self._routers.dial(lambda address: self._dial(address, client), FAILURES)
+        except FAILURES as error:
+            raise NotRelayed(f"the router cannot be reached: {str(error) or 'it does not answer'}") from None
+
+    async def _dial(self, address: Address, client: ConnectedClient) -> asyncio.Transport:
+        """Dial one router. Raises NotRelayed, or one of FAILURES."""
         if self._hub is None:
             self._hub = Hub()
         own = self._credential
@@ -57,21 +66,18 @@ class AmqpRelay:
             handler,
             container_id=self._container,
             is_client=True,
-            hostname=self._host,
-            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], self._host),
+            hostname=address[0],
+            sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], address[0]),
             properties=stating(client),
             desired_capabilities=(RELAY,),
         )
         wire = None
         try:
-            async with asyncio.timeout(SECONDS):
-                wire = await dial(self._hub, self._host, self._port, connection, None if own is None else own.tls())
-                await handler.answered
+            wire = await dial(self._hub, *address, connection, None if own is None else own.tls())
+            await handler.answered
             if not offers_to_relay(handler.answered.result()):
                 raise NotRelayed("this router takes no AMQP over WebSocket")
             transport = wire.release()
-        except (AmqpError, OSError, TimeoutError) as error:
-            raise NotRelayed(f"the router cannot be reached: {str(error) or 'it does not answer'}") from None
         finally:
             if wire is not None and wire.transport is not None:
                 wire.transport.abort()

@@ -127,6 +127,7 @@ def listener_config(name: str, body: Body) -> ListenerConfig:
         access=None if body["access"] is None else Listener(body["access"]),
         sasl_plugin=body["saslPlugin"] or None,
         space=body["space"] or None,
+        shared=body["shared"],
         http=body["http"],
         healthz=body["healthz"],
         metrics=body["metrics"],

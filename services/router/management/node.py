@@ -223,11 +223,13 @@ class ManagementAgent:
         self._reply(request, OK, body)
 
     def _revision(self) -> str:
-        """Return a text that is another one whenever a QUERY may show another set of entities, or another state of one.
-        Counters of messages do not count."""
+        """Return a text that is another one whenever a QUERY may show another set of entities, another state of one, or
+        other neighbours. Counters of messages do not count."""
         tables = [self.tables[kind.name] for kind in (LISTENER, CONNECTOR) if kind.name in self.tables]
         states = [[table.getter(name)(row) for name in _STATES] for table in tables for row in table.rows()]
-        return f"{self.router.changes}:{hash(str(states))}"
+        neighbours = self.router.network.engine.neighbours
+        links = sorted((router, neighbours.link_of(router)) for router in neighbours.routers())  # none comes twice
+        return f"{self.router.changes}:{hash(str((states, links)))}"
 
     # Replies
 

@@ -307,6 +307,8 @@ class NetworkRow(NamedTuple):
     valid_origins: list[str]
     cost: int
     number: int
+    link: int | None = None
+    """Number of the connection to a neighbour."""
 
 
 class NodeTable(Table):
@@ -326,6 +328,7 @@ class NodeTable(Table):
                 "nextHop": attrgetter("next_hop"),
                 "validOrigins": attrgetter("valid_origins"),
                 "address": lambda n: f"amqp:/_topo/0/{n.id}",
+                "routerLink": attrgetter("link"),
                 "cost": attrgetter("cost"),
                 "lastTopoChange": lambda _: 0,
                 "index": attrgetter("number"),
@@ -341,7 +344,8 @@ class NodeTable(Table):
             known, hop = engine.routers.get(router), topology.next_hops[router]
             instance, peers = (0, []) if known is None else (known.instance, sorted(known.peers))
             origins = topology.valid_origins(router)
-            yield NetworkRow(router, instance, peers, None if hop == router else hop, origins, cost, index)
+            link = engine.neighbours.link_of(router) if hop == router else None
+            yield NetworkRow(router, instance, peers, None if hop == router else hop, origins, cost, index, link)
 
 
 def core_tables(router: Router, config: dict[str, Any]) -> list[Table]:

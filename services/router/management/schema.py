@@ -199,7 +199,8 @@ LISTENER = _type(
     "requireEncryption:bool=false!C requireSsl:bool=false!C initialHandshakeTimeoutSeconds:int=0!C "
     "multiTenant:bool=false!C "
     "failoverUrls!C healthz:bool=true!C metrics:bool=true!C websockets:bool=true!C http:bool=false!C httpRootDir!C "
-    "trustedCertsFile!C management:bool=true!C access:services|operators|inter-router!C space!C operStatus",
+    "trustedCertsFile!C management:bool=true!C access:services|operators|inter-router!C space!C shared:bool=false!C "
+    "operStatus",
     _CRD,
     deprecated={
         "addr": "host",

@@ -84,7 +84,9 @@ class Listener:
                 self.port = self._http.port
             else:
                 refused = None if config.access is None else log_handshake
-                self._server = await serve(self._maker.hub, host, port, self._accept, context, refused=refused)
+                self._server = await serve(
+                    self._maker.hub, host, port, self._accept, context, refused=refused, shared=config.shared
+                )
                 self.port = self._server.port
         except (OSError, ValueError, runner.Fatal) as error:
             self._http = None

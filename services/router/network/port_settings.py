@@ -47,7 +47,8 @@ class ListenerConfig(EndpointConfig):
     """A port. `http`: it serves /healthz and /metrics (each if enabled) instead of AMQP. `handshake_timeout` 0: the
     engine's default. `access`: the listener is for processes of the suite, which authenticate and have the rights of
     their roles there. `sasl_plugin`: the listener is for users, whom this authentication service knows. `space`: the
-    address space of all of its clients; None: each client chooses."""
+    address space of all of its clients; None: each client chooses. `shared`: other routers of this machine listen at
+    the port too."""
 
     authenticate_peer: bool = False
     handshake_timeout: int = 0
@@ -55,6 +56,7 @@ class ListenerConfig(EndpointConfig):
     access: Listener | None = None
     sasl_plugin: str | None = None
     space: str | None = None
+    shared: bool = False
     http: bool = False
     healthz: bool = True
     metrics: bool = True

@@ -99,12 +99,20 @@ def test_a_router_proves_that_it_is_one(tmp_path: Path, role: Role | None) -> No
         listening = RouterProcess([mesh], router_id="b", default="balanced", settings={"peers": str(suite.file)})
         stack.callback(listening.stop)
         dialling = RouterProcess([["connector", dial]], router_id="a", default="balanced", settings=settings)
-        stack.callback(dialling.stop)
+        stop = stack.enter_context(ExitStack())
+        stop.callback(dialling.stop)
         management = listening.management()
         stack.callback(management.close)
-        rows = partial(management.query, PREFIX + "router.node", "id")
+        rows = partial(management.query, PREFIX + "router.node", "id", "routerLink")
         if role is Role.ROUTER:
-            wait_for(lambda: {row["id"] for row in rows()} == {"a", "b"}, "they are neighbours")
+            linked = {"a": True, "b": False}
+            wait_for(
+                lambda: {row["id"]: row["routerLink"] is not None for row in rows()} == linked, "they are neighbours"
+            )
+            revision = management.call("GET-REVISION")
+            stop.close()
+            wait_for(lambda: [row["id"] for row in rows()] == ["b"], "the other one is gone")
+            assert management.call("GET-REVISION") != revision, "an agent looks again"
             return
         other = dialling.management()
         stack.callback(other.close)

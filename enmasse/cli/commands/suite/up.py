@@ -16,6 +16,7 @@ from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
+from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
@@ -158,6 +159,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--gateways", type=click.IntRange(1, MOST_GATEWAYS), metavar="NUMBER",
               help="MQTT gateways, which share the MQTT ports, as `enmasse scale mqtt_gateway=NUMBER` sets them "
                    "(default: as in the last run, at first 1).")  # fmt: skip
+@click.option("--routers", type=click.IntRange(1, MOST_ROUTERS), metavar="NUMBER",
+              help="Embedded routers, which share the AMQP ports and form a network, as `enmasse scale routers NUMBER` "
+                   "sets them (default: as in the last run, at first 1).")  # fmt: skip
 @click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
               help="Run a part beside the suite: http, stomp, gateways for their clients; spark, the telemetry "
                    "pipeline of FILE (default: spark.toml in --config).")  # fmt: skip
@@ -187,7 +191,7 @@ def command(
     config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
     tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
     allow_anonymous: bool, allow_plaintext: bool,
-    without: tuple[str, ...], gateways: int | None, extras: tuple[tuple[str, str], ...],
+    without: tuple[str, ...], gateways: int | None, routers: int | None, extras: tuple[tuple[str, str], ...],
     router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], space_domain: str, mqtt_limits: tuple[tuple[str, int], ...],
     metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
@@ -207,6 +211,11 @@ def command(
         raise click.UsageError("--tls auto makes its own certificate: leave --tls-cert and --tls-key out, or --tls")
     if gateways is not None and "mqtt" in without:
         raise click.UsageError("--without mqtt leaves the gateways out: leave --gateways out, or --without mqtt")
+    if routers is not None and not ROUTERS[router].shares_ports:
+        raise click.UsageError(
+            f"--routers is for routers that share the AMQP ports, which {router} does not do; `enmasse scale "
+            "routers N` gives it N routers with ports of their own"
+        )
     _occupy_standard_streams()
     data = data or data_folder(offset)
     if config is None:
@@ -214,7 +223,7 @@ def command(
         _write_example(config, data)
     _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
          allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
-         gateways=gateways, doors=frozenset(DOORS) & dict(extras).keys(),
+         gateways=gateways, routers=routers, doors=frozenset(DOORS) & dict(extras).keys(),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
          allowed_origins=allowed_origins, space_domain=space_domain, mqtt_limits=Limits(**dict(mqtt_limits)),
          metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip
