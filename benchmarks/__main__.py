@@ -22,6 +22,7 @@ NAMES = (
     "console",
     "neighbour",
     "spark",
+    "two_routers",
 )
 
 

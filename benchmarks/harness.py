@@ -126,28 +126,35 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def load(server: Server, addresses: Sequence[str], options: Sequence[str], count: int) -> dict[str, Any]:
-    """Run one sender and one receiver on each address at once; every message is counted at both ends.
+    """Run one sender and one receiver on each address at once. As `load_pairs`."""
+    return load_pairs([(server, server, address) for address in addresses], options, count)
 
-    Returns rate (messages a second over all pairs, from the common start to the last message), the server's
-    processor seconds, and the worst p50/p99 where asked for. Raises RuntimeError if messages are missing.
+
+def load_pairs(pairs: Sequence[tuple[Server, Server, str]], options: Sequence[str], count: int) -> dict[str, Any]:
+    """Run a sender at the first server and a receiver at the second one for each pair, all at once; every message is
+    counted at both ends.
+
+    Returns rate (messages a second over all pairs, from the common start to the last message), the processor time of
+    the servers for a message, and the worst p50/p99 where asked for. Raises RuntimeError if messages are missing.
     """
-    share = count // len(addresses)
+    servers = list({id(each): each for pair in pairs for each in pair[:2]}.values())
+    share = count // len(pairs)
     common = [*options, "--count", str(share)]
-    receivers = [peer("receive", server, a, f"r{i}", common) for i, a in enumerate(addresses)]
+    receivers = [peer("receive", server, a, f"r{i}", common) for i, (_, server, a) in enumerate(pairs)]
     try:
         for process in receivers:
             line(process)
-        senders = [peer("send", server, a, f"s{i}", [*common, "--barrier"]) for i, a in enumerate(addresses)]
+        senders = [peer("send", server, a, f"s{i}", [*common, "--barrier"]) for i, (server, _, a) in enumerate(pairs)]
         receivers += senders
         for process in senders:
             line(process)
-        before, began = server.cpu(), time.monotonic()
+        before, began = sum(each.cpu() for each in servers), time.monotonic()
         for process in senders:
             tell(process)
-        got = [json.loads(line(process)) for process in receivers[: len(addresses)]]
+        got = [json.loads(line(process)) for process in receivers[: len(pairs)]]
         for process in senders:
             line(process)
-        seconds, cpu = time.monotonic() - began, server.cpu() - before
+        seconds, cpu = time.monotonic() - began, sum(each.cpu() for each in servers) - before
         for process in senders:
             tell(process)
         sent = [json.loads(line(process)) for process in senders]
@@ -156,8 +163,9 @@ def load(server: Server, addresses: Sequence[str], options: Sequence[str], count
             process.kill()
             process.wait()
     accepted, received = sum(s["accepted"] for s in sent), sum(r["received"] for r in got)
-    if accepted != share * len(addresses) or received != accepted:
-        raise RuntimeError(f"{server.name}: {accepted} accepted and {received} received of {share * len(addresses)}")
+    if accepted != share * len(pairs) or received != accepted:
+        names = ", ".join(each.name for each in servers)
+        raise RuntimeError(f"{names}: {accepted} accepted and {received} received of {share * len(pairs)}")
     result = {"rate": received / seconds, "cpu_us": cpu / received * 1e6}
     for key in ("p50_us", "p99_us"):
         if key in got[0]:
