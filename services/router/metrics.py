@@ -84,7 +84,7 @@ def totals(router: Router) -> Iterator[Metric]:
         ("connections", "Connections now: of clients, brokers and the agent.", len(router.connections)),
         ("links", "Links attached now.", links),
         ("addresses", "Addresses the router knows.", len(router.addresses)),
-        ("routers", "Routers of the network that this one knows.", 1),
+        ("routers", "Routers of the network that this one knows.", 1 + len(router.network.engine.topology.costs)),
         ("link_routes", "Link routes configured.", len(router.link_routes.by_name)),
         ("auto_links", "Auto-links configured.", len(router.auto_links.by_name)),
         ("deliveries_stuck", "Deliveries that have been unsettled for 10 seconds.", total.stuck),

@@ -14,7 +14,8 @@ import pytest
 
 from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.codec.performatives import ACCEPTED, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
 from enmasse.cli.contexts import console
 from enmasse.mqtt.packets import Will
@@ -178,6 +179,30 @@ async def test_replies_and_requests_to_services(suite: Suite) -> None:
             await kept.close()
             close = Message(None, subject="close", correlation_id=name)
             assert await control.send(close, timeout=DEADLINE) == ACCEPTED
+
+
+@asyncio_test
+async def test_temporary_queues_as_jms_makes_them(suite: Suite) -> None:
+    """A client at the other router sends to them, with and without a link of their own, until their maker goes."""
+    for of_maker, of_sender in (ROUTERS, ROUTERS[::-1]):
+        async with at(suite, of_maker) as making, at(suite, of_sender) as sending:
+            target = Target(dynamic=True, capabilities=(Symbol("temporary-queue"),))
+            maker = await making.sender(None, target=target, timeout=DEADLINE)
+            answered = maker.link.remote_target
+            assert isinstance(answered, Target) and answered.address is not None
+            by_source = await making.receiver(None, dynamic=True, capabilities=("temporary-queue",), timeout=DEADLINE)
+            by_target = await making.receiver(answered.address, timeout=DEADLINE)
+            for receiver in (by_source, by_target):
+                address = str(receiver.address)
+                assert await exchanged(sending, receiver, address, "by a link") == ["by a link"]
+                relay = await sending.sender(None, timeout=DEADLINE)
+                sent = asyncio.create_task(relay.send(Message("without", to=address), timeout=DEADLINE))
+                assert await bodies(receiver, 1) == ["without"]
+                assert await sent == ACCEPTED
+            left = await sending.sender(answered.address, timeout=DEADLINE)
+            await by_target.close()
+            await maker.close()
+            await until(partial(getattr, left, "closed"), "the sender's link has ended")
 
 
 def own_port(suite: Suite, gateway: str) -> int:

@@ -218,8 +218,9 @@ class Attaches:
 
     def _made_by_broker(self, connection: RouterConnection, link: Link, terminus: Any) -> bool:
         """Pass on a dynamic terminus for a temporary queue or topic to a broker. Return False if no broker is
-        configured."""
-        kind = termini.temporary_kind(terminus)
+        configured, or if there are other routers: they would not know which broker has it, and find the router's own
+        temporary addresses."""
+        kind = None if self.router.network.is_several else termini.temporary_kind(terminus)
         broker = None if kind is None else self.router.broker_for_temporary(kind, connection.space)
         if broker is None:
             return False

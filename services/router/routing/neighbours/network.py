@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from enmasse.amqp.codec.errors import NOT_ALLOWED, AmqpError
+from enmasse.amqp.codec.errors import NOT_ALLOWED, RESOURCE_DELETED, AmqpError
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.clock import Clock
 from services.router.mesh.control_messages import Treatment
@@ -26,7 +26,7 @@ from services.router.mesh.mesh_engine import (
     RoutesChanged,
     SendControl,
 )
-from services.router.routing.address_text import LOCAL, MOBILE, ROUTER, canonical, parse, strip
+from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, ROUTER, canonical, parse, strip
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.brokers.link_routes import LinkRoutes
@@ -109,6 +109,11 @@ class Network:
         self._onward: dict[tuple[str, str], list[OnwardHop]] = {}
         self._announced: dict[str, Treatment] = {}
         self._ticking = self._due = False
+
+    @property
+    def is_several(self) -> bool:
+        """Return True if a path leads to another router."""
+        return bool(self.engine.topology.costs)
 
     # Connections
 
@@ -318,7 +323,16 @@ class Network:
             address = self._make(key, routers)
         if address is not None:
             self._sync(address, routers)
+            if key[2:].startswith(OWN_TEMPORARY):
+                self._note_temporary(address, there=bool(routers))
             self._addresses.tidy(address)
+
+    def _note_temporary(self, address: RoutedAddress, *, there: bool) -> None:
+        """Let clients here use the temporary address of a client at another router as long as that one is there."""
+        address.temporary = there
+        if not there:
+            for producer in list(address.ins):
+                producer.detach(AmqpError(RESOURCE_DELETED, "the client that made this address has gone"))
 
     def _make(self, key: str, routers: Mapping[str, Treatment | None]) -> RoutedAddress:
         """Make an address that only other routers have receivers of. Without a configuration here it is treated as they
