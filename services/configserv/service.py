@@ -509,7 +509,7 @@ class ConfigService:
         changed = list(self._applied.now.changed)
         changed += self._applied.now.failed.keys() ^ before.failed.keys()
         self._look_leaving()
-        self._usage.configure(space_users.reached(now) or {})
+        self._usage.configure(space_users.reached(now) or {}, space_users.counted(now))
         limits_differ = space_users.storage_limits(now) != space_users.storage_limits(was)
         if first or changed or limits_differ or space_users.ending(now) != space_users.ending(was):
             revised.append("addresses")

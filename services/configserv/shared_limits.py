@@ -40,6 +40,7 @@ class SharedLimits:
         self._changed = changed
         self._ended = ended
         self._spaces: Mapping[str, feeds.ReachedSpace] = {}
+        self._users: Mapping[str, int] = {}
         self._processes: dict[ControlConnection, _Process] = {}
         self._limits: dict[str, SharedLimit[_Process]] = {}
         self._later: set[str] = set()
@@ -51,8 +52,11 @@ class SharedLimits:
         if self._timer is not None:
             self._timer.cancel()
 
-    def configure(self, spaces: Mapping[str, feeds.ReachedSpace]) -> None:
-        """Take other spaces, plans or limits."""
+    def configure(self, spaces: Mapping[str, feeds.ReachedSpace], users: Mapping[str, int]) -> None:
+        """Take other spaces, plans or limits. `users`: how many each space has."""
+        if users != self._users:
+            self._users = users
+            self._start_timer()
         if spaces == self._spaces:
             return
         self._spaces = spaces
@@ -62,7 +66,8 @@ class SharedLimits:
     def of_spaces(self) -> dict[str, feeds.SpaceUse]:
         """Return what each space uses."""
         found = {
-            name: feeds.SpaceUse(plan=space.plan, limits=space.limits, used={}) for name, space in self._spaces.items()
+            name: feeds.SpaceUse(plan=space.plan, limits=space.limits, used={"users": self._users.get(name, 0)})
+            for name, space in self._spaces.items()
         }
         for key, shared in self._limits.items():
             name, _, space = key.partition("/")
@@ -170,6 +175,9 @@ class SharedLimits:
 
     def _soon(self, key: str) -> None:
         self._later.add(key)
+        self._start_timer()
+
+    def _start_timer(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(INTERVAL, self._tick)
 

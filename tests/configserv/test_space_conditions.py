@@ -13,7 +13,7 @@ from services.configserv.resources.object_kinds import ADDRESS_SPACE, ResourceKe
 from services.configserv.resources.object_mapping import Became
 from services.configserv.resources.object_status import shown, status_of
 
-LIMITS = SpaceLimits(connections=5, storage=1000, wills=0, messages_per_second=10)
+LIMITS = SpaceLimits(users=3, connections=5, storage=1000, wills=0, messages_per_second=10)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,7 @@ LIMITS = SpaceLimits(connections=5, storage=1000, wills=0, messages_per_second=1
         ({}, ""),
         ({"connections": 4, "storage": 999, "messagesPerSecond": 10}, ""),
         ({"connections": 5, "storage": 1001}, "connections, storage"),
+        ({"users": 3}, "users"),
     ],
 )
 def test_the_condition_names_what_is_used_up(used: dict[str, int], full: str) -> None:

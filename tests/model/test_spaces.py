@@ -95,8 +95,11 @@ QUEUE = {"kind": "address", "type": "queue", "flavor": "small"}
         ({"kind": "space", "addressPlans": ["none"]}, "p.addressPlans: no valid plan 'none' of kind 'address'"),
         ({"kind": "space", "addressPlans": ["p"]}, "p.addressPlans: no valid plan 'p' of kind 'address'"),
         ({"kind": "space", "flavors": ["none"]}, "plans.json:4: p.flavors: no flavor 'none' in flavors.json"),
-        ({"kind": "space", "limits": 5}, "p.limits: must be an object with addresses, addressesByType, connections"),
-        ({"kind": "space", "limits": {"users": 5}}, "plans.json:5: p.limits.users: unknown key; known are addresses"),
+        (
+            {"kind": "space", "limits": 5},
+            "p.limits: must be an object with addresses, addressesByType, users, connections",
+        ),
+        ({"kind": "space", "limits": {"user": 5}}, "plans.json:5: p.limits.user: unknown key; known are addresses"),
         ({"kind": "space", "limits": {"connections": True}}, "p.limits.connections: must be a whole number, not true"),
         ({"kind": "space", "limits": {"connectionsPerUser": 0}}, "connectionsPerUser: must be a whole number from 1"),
         ({"kind": "space", "limits": {"addressesByType": {"stack": 1}}}, "limits.addressesByType.stack: unknown key"),

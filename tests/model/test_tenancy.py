@@ -242,6 +242,40 @@ def in_one(found: Applied) -> dict[str, Any]:
 PLANNED = {"plan": "q-small"}
 
 
+def test_a_plan_limits_the_users_of_its_spaces() -> None:
+    """Those in force stay, groups do not count, and a larger plan lets in what the file has."""
+
+    def users(*names: str) -> dict[str, Any]:
+        return {name: {} for name in names}
+
+    def names(now: Applied) -> list[str]:
+        assert now.state.tenants is not msgspec.UNSET
+        return list(now.state.tenants.spaces["one"].users or {})
+
+    def having(*of_one: str, most: int, before: Applied | None = None) -> Applied:
+        contents = {"plans": {**PLANS, "small": {**PLANS["small"], "limits": {"users": most}}}}
+        return applied(
+            before,
+            spaces={"one": {"plan": "small"}, "two": {}},
+            spaces__one__users=users(*of_one),
+            spaces__one__addresses={},
+            **contents,
+        )
+
+    now = having("@staff", "a", "b", "c", most=2)
+    assert names(now) == ["@staff", "a", "b"]
+    assert [line for line in told(now) if "users" in line] == [
+        "spaces/one/users.json:5: c: 2 of 2 users of the plan 'small' are used: remove one, or ask for another plan of "
+        "the space"
+    ]
+    now = having("@staff", "c", "a", "b", most=1, before=now)
+    assert names(now) == ["@staff", "a", "b"], "a smaller plan removes nothing"
+    now = having("@staff", "c", "b", most=1, before=now)
+    assert names(now) == ["@staff", "b"]
+    now = having("@staff", "c", "b", most=2, before=now)
+    assert names(now) == ["@staff", "c", "b"] and now.problems == []
+
+
 def test_a_plan_gives_what_an_address_does_not_state() -> None:
     found = planned({"a": PLANNED, "b": {**PLANNED, "maxSize": 10, "messageTtl": {"maximum": 50}, "type": "queue"}})
     expected = {**QUEUE, "plan": "q-small", "maxSize": 1000, "messageTtl": {"minimum": 10, "maximum": 100}}

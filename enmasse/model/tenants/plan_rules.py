@@ -13,6 +13,7 @@ from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS, AddressName, space_prefix
 from enmasse.model.tenants.plans import AddressPlan, Credits, Plans, SpacePlan
+from enmasse.model.users import GROUP, User
 from enmasse.model.values import Wrong
 
 _REMEDY: Final = "remove one, or ask for another plan of the space"
@@ -111,6 +112,24 @@ class PlanRules(NamedTuple):
             else:
                 used.count(before, 1)
                 found[name] = before
+        return problems
+
+    def users_exceeded(self, document: Document, found: dict[str, User], last: Mapping[str, User]) -> list[Problem]:
+        """Return problems of the users that are too many beside those of `last`, in the order of the file, and take
+        these out of `found`. Groups do not count."""
+        limit, users = self.terms.limits.users, [name for name in found if not name.startswith(GROUP)]
+        if limit is None or len(users) <= limit:
+            return []
+        used, problems = sum(name in last for name in users), []
+        for name in users:
+            if name in last:
+                continue
+            if used < limit:
+                used += 1
+                continue
+            reason = f"{used} of {limit} users of the plan {self.plan!r} are used: {_REMEDY}"
+            problems.append(document.problem(reason, name))
+            del found[name]
         return problems
 
 

@@ -52,6 +52,8 @@ class SpaceLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     addresses: int | None = None
     addresses_by_type: dict[AddressType, int] = {}
+    users: int | None = None
+    """Entries of users.json that are no groups."""
     connections: int | None = None
     connections_per_user: int | None = None
     links_per_connection: int | None = None
@@ -109,6 +111,7 @@ def _by_type(value: Any) -> dict[str, int]:
 _LIMITS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "addresses": _count,
     "addressesByType": _by_type,
+    "users": _count,
     "connections": _count,
     "connectionsPerUser": _rate,
     "linksPerConnection": _rate,

@@ -140,9 +140,13 @@ def judge(
         return was.rules is not None and found[file] == was.contents.get(file)
 
     users, issuers = was.state.users, was.state.issuers
-    if not same(users_file):
+    most = rules.terms.limits.users
+    if not same(users_file) or (was.rules is not None and was.rules.terms.limits.users != most):
         wrong = problems[users_file] = []
-        users = users_in_force(reader.document(users_file, wrong), users, wrong, None)
+        document = reader.document(users_file, wrong)
+        users = users_in_force(document, users, wrong, None)
+        if document is not None and users is not None:
+            wrong += rules.users_exceeded(document, users, was.state.users or {})
     if not same(issuers_file):
         wrong = problems[issuers_file] = []
         issuers = issuers_in_force(reader.document(issuers_file, wrong), issuers, wrong, in_space=True)

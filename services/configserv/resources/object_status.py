@@ -111,7 +111,7 @@ def _quota(use: feeds.SpaceUse | None) -> tuple[bool, str, str]:
     limits = {} if use is None else msgspec.to_builtins(use.limits)
     full = [
         limit
-        for limit in COUNTED
+        for limit in (*COUNTED, "users")
         if use is not None and limit not in RATES and use.used.get(limit, 0) >= (limits.get(limit) or MAX_COUNT)
     ]
     text = f"used up: {', '.join(full)}; `enmasse space show` has the numbers" if full else ""

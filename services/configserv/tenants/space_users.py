@@ -12,7 +12,7 @@ from enmasse.model.issuers import Issuer
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from enmasse.model.tenants.plans import NO_LIMITS, SpaceLimits
 from enmasse.model.tenants.tenancy import SpaceState, TenantState
-from enmasse.model.users import User
+from enmasse.model.users import GROUP, User
 
 _NONE = SpaceState()
 
@@ -45,6 +45,13 @@ def users(state: AppliedState) -> dict[str, User] | UnsetType:
         space_prefix(space) + name: user
         for space, each in spaces(state).items()
         for name, user in (each.users or {}).items()
+    }
+
+
+def counted(state: AppliedState) -> dict[str, int]:
+    """Return the number of users of each space, groups left out."""
+    return {
+        space: sum(not name.startswith(GROUP) for name in each.users or ()) for space, each in spaces(state).items()
     }
 
 

@@ -6,6 +6,7 @@ import { bytes, count } from "../format.js";
 export const LIMITS = {
   addresses: {},
   addressesByType: {},
+  users: {},
   connections: {},
   connectionsPerUser: {},
   linksPerConnection: {},
