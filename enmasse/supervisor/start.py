@@ -291,7 +291,7 @@ def _make_certificates(options: Options) -> None:
     if options.tls_auto:
         from enmasse.supervisor.plan import suite_ca
 
-        suite_ca.ensure(options.tls_folder, suite_ca.names(listening.names(options.listen)))
+        suite_ca.ensure(options.tls_folder, suite_ca.names(listening.names(options.listen), options.space_domain))
 
 
 def check_tls(options: Options) -> None:

@@ -286,7 +286,7 @@ class Supervisor:
         from enmasse.supervisor.plan import suite_ca  # its libraries take time and memory
 
         def names() -> list[str]:
-            return suite_ca.names(listening.names(self.options.listen))
+            return suite_ca.names(listening.names(self.options.listen), self.options.space_domain)
 
         await suite_ca.keep(self.options.tls_folder, names, self._say_once)
 

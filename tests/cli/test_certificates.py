@@ -88,6 +88,7 @@ def test_names_are_those_of_loopback_the_machine_and_the_listeners(monkeypatch: 
     ]
     monkeypatch.setattr(socket, "gethostname", lambda: "bär")  # no name of a certificate
     assert names() == ["localhost", "127.0.0.1", "::1"]
+    assert names([], "mq.example") == ["localhost", "127.0.0.1", "::1", "*.mq.example"]
 
 
 def rsa_key(_: Path) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography import x509
 
 from enmasse import __version__
 from services.configserv.service import ConfigservSettings
@@ -45,6 +47,23 @@ def schemas(cluster: Cluster) -> Path:
 
 def test_lint(cluster: Cluster) -> None:
     cluster.helm("lint", "--strict", str(CHART))
+
+
+def test_the_domain_of_spaces_is_in_the_certificate_and_no_tenants(cluster: Cluster) -> None:
+    given = {
+        "configuration": {"spaceDomain": "mq.example.com"}, "tls": {"enabled": True},
+        "customResources": {"enabled": True},
+    }  # fmt: skip
+    found = rendered(cluster, given)
+    text = objects(found, "ConfigMap")["enmasse-configserv"]["data"]["settings.json"]
+    settings = msgspec.json.decode(text, type=ConfigservSettings)
+    assert settings.domain == "mq.example.com" and settings.driver is not None
+    assert settings.driver.custom_resources is not None
+    assert "*.mq.example.com" in settings.driver.custom_resources.hosts
+    content = objects(found, "Secret")["enmasse-tls"]["data"]["tls.crt"]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(content))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "*.mq.example.com" in names.get_values_for_type(x509.DNSName)
 
 
 def test_the_readme_is_made_from_the_values() -> None:

@@ -457,7 +457,7 @@ def test_a_space_with_gateways_of_its_own_shows_them(pod: Pod) -> None:
 
 def test_a_tenant_takes_no_host_of_the_release_or_of_another_tenant(defined: Cluster, tmp_path: Path) -> None:
     namespace, one, two = (defined.namespace() for _ in range(3))
-    assigned = {one: ["one"], two: ["two", "three"]}
+    assigned = {one: ["one"], two: ["two", "three", "four"]}
 
     def at(name: str, host: str) -> dict[str, Any]:
         return space(name, endpoints=[{"name": "messaging", "service": "messaging", "host": host}])
@@ -467,21 +467,24 @@ def test_a_tenant_takes_no_host_of_the_release_or_of_another_tenant(defined: Clu
         config_map("enmasse-addresses", "addresses", {}),
         namespace=namespace,
     )
-    defined.apply(at("two", "shop.example.com"), at("three", "MQ.example.com"), namespace=two)
+    defined.apply(
+        at("two", "shop.example.com"), at("three", "MQ.example.com"), at("four", "one.mq.example.com"), namespace=two
+    )
     made = defined.get("addressspaces", "two", namespace=two)["metadata"]["creationTimestamp"]
     defined.apply(later := at("one", "shop.example.com"), namespace=one)
     while defined.get("addressspaces", "one", namespace=one)["metadata"]["creationTimestamp"] == made:
         defined.kubectl("delete", "addressspace", "one", "--namespace", one)
         defined.apply(later, namespace=one)
     with pods(tmp_path, defined, namespace, "one") as (pod,):
-        resources = {"namespaces": assigned, "hosts": ["mq.example.com"]}
+        resources = {"namespaces": assigned, "hosts": ["mq.example.com", "*.mq.example.com"]}
         pod.settings["driver"] = {"kind": "kubernetes", "namespace": namespace, "custom_resources": resources}
         pod.file.write_text(json.dumps(pod.settings))
         pod.start()
         pod.wait_ready()
         pod.namespace = two
-        found = wait_phases(pod, "addressspaces", two="Active", three="Failed")
+        found = wait_phases(pod, "addressspaces", two="Active", three="Failed", four="Failed")
         assert "'mq.example.com' is a host of the release" in text(found["three"])
+        assert "'one.mq.example.com' is a host of the release" in text(found["four"])
         pod.namespace = one
         found = wait_phases(pod, "addressspaces", one="Failed")
         assert "is a host of the address space 'two'" in text(found["one"])

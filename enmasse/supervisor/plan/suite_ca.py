@@ -34,9 +34,11 @@ PERIOD = 600.0
 """Seconds between two looks at validity and names."""
 
 
-def names(hosts: Iterable[str] = ()) -> list[str]:
-    """Return the names and addresses of the server certificate: those of loopback, this machine's name, and `hosts`."""
-    found = dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts))
+def names(hosts: Iterable[str] = (), space_domain: str = "") -> list[str]:
+    """Return the names and addresses of the server certificate: those of loopback, this machine's name, `hosts`, and
+    the hosts of address spaces below a domain."""
+    below = [f"*.{space_domain}"] if space_domain else []
+    found = dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts, *below))
     return [name for name in found if _general_name(name) is not None]
 
 
@@ -163,7 +165,7 @@ def _general_name(name: str) -> x509.GeneralName | None:
     """Return a name of a certificate; None if it cannot have this one."""
     with contextlib.suppress(ValueError):
         return x509.IPAddress(ip_address(name))
-    if not name or not name.isascii() or not all(c.isalnum() or c in "-._" for c in name):
+    if not name or not name.isascii() or not all(c.isalnum() or c in "-._" for c in name.removeprefix("*.")):
         return None
     return x509.DNSName(name)
 

@@ -220,7 +220,8 @@ class _Round:
 
     def _check_hosts(self, key: ResourceKey, entry: ResourceEntry) -> None:
         """Raises Wrong if a tenant would catch the clients of others."""
-        taken = self._m._hosts.intersection(entry.value.get("hosts", ()))
+        stated = entry.value.get("hosts", ())
+        taken = {host for host in stated if not self._m._hosts.isdisjoint((host, f"*.{host.partition('.')[2]}"))}
         if taken and key.namespace != self._m._namespace:
             raise Wrong(f"{min(taken)!r} is a host of the release, by which clients of all spaces come", "endpoints")
 
