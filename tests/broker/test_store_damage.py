@@ -137,7 +137,7 @@ def compare(directory: Path, expected: State) -> int:
     return sum(lost.values())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_bit_costs_the_message_it_hits(worked: Worked, tmp_path: Path, kind: str, seed: int) -> None:
     expected = worked(tmp_path / "whole", seed, close=True)
@@ -198,7 +198,7 @@ def scramble_head(path: Path, rng: random.Random) -> None:
 HURTS = [shorten, shorten_to_nothing, shorten_between_records, blank, delete, scramble_head]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 @pytest.mark.parametrize("hurt", HURTS)
 def test_what_is_gone_with_part_of_a_file_or_all_of_it_is_counted(
     worked: Worked, tmp_path: Path, hurt: Callable[[Path, random.Random], None], seed: int

@@ -72,7 +72,7 @@ RIGHTS = [
     for operation, op in ((SEND, "send"), (RECEIVE, "recv"))
 ]
 PASSWORD = "the-right-one"
-ALIKE = ("rhea", "paho-5", "paho-5-websocket", "mosquitto-3")
+ALIKE = ("rhea", "jms", "paho-5", "paho-5-websocket", "mosquitto-3")
 """Clients for which another one of their protocol or program stands in `make test`."""
 
 

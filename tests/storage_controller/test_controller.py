@@ -262,7 +262,7 @@ def test_a_queue_moves_to_another_flavor_without_losing_anything(play: Play) -> 
     play(scenario)
 
 
-@pytest.mark.parametrize("engine", ["embedded", "artemis"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("artemis", marks=pytest.mark.slow)])
 def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: Play) -> None:
     async def scenario(world: World) -> None:
         world.configserv.addresses({"t": topic(), "u": topic()})

@@ -508,7 +508,8 @@ def test_a_pool_that_grows_and_shrinks_under_a_durable_subscription_loses_nothin
     load.all_came()
 
 
-@pytest.mark.parametrize("shared", SHARED_SOON)
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
 def test_an_address_that_is_removed_and_comes_back_has_its_durable_subscriptions(
     suite: Suite, load: Load, shared: bool
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_restore_that_is_killed_lets_no_client_in_and_is_repeated(suite: Suite
     two_is_untouched(suite)
 
 
+@pytest.mark.slow
 def test_a_backup_that_is_killed_is_refused(suite: Suite, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     killed_when(suite, lambda: (folder / "copies").exists(), "backup", str(folder), "--space", "one")
