@@ -19,6 +19,7 @@ from enmasse.identity.processes.operator import SECRET_FILE
 from enmasse.identity.processes.roles import Listener as Inner
 from enmasse.model.loopback import is_loopback
 from enmasse.model.mqtt_limits import Limits
+from enmasse.network.trickle import LEAVING
 from enmasse.process.service_table import DOORS
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan import process_count
@@ -414,6 +415,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> 
         made["peers"] = settings.peers
         made["configserv"] = settings.configserv
         made["metrics_addresses"] = options.metrics_addresses
+        made["leave_within"] = LEAVING
         made |= options.traced
     if asks_for_users(options):
         made["entities"] = [*made["entities"], _auth_service(settings.address(f"{AUTHSERV}/amqp"))]
