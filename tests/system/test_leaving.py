@@ -12,12 +12,21 @@ from typing import Any
 
 import pytest
 from paho.mqtt.client import MQTTMessage
+from proton import Timeout
+from proton.utils import BlockingConnection, ConnectionClosed
 
 from enmasse.testing import Suite, running, wait_for
 from tests.kit.processes import COMMAND, run, start
+from tests.kit.waiting import DEADLINE
 from tests.system.mqtt_devices import PATIENCE, SOME, Device, publishing
+from tests.system.test_kill import Flow
 
 pytestmark = pytest.mark.slow
+ADDRESSES = {
+    "mytopic": {"type": "topic", "flavor": "small-persisted-topic"},
+    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
+    "news": {"type": "topic", "flavor": "small-persisted-topic"},
+}
 
 
 class Roamer(Device):
@@ -52,14 +61,14 @@ class Roamer(Device):
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("leaving"), options=()) as found:
+    with running(tmp_path_factory.mktemp("leaving"), ADDRESSES, options=()) as found:
         found.up()
         yield found
         assert found.down() == 0
 
 
-def scale(suite: Suite, count: int) -> str:
-    done = run(COMMAND, "scale", "gateways", str(count), "--port-offset", str(suite.offset), seconds=PATIENCE)
+def scale(suite: Suite, service: str, count: int) -> str:
+    done = run(COMMAND, "scale", service, str(count), "--port-offset", str(suite.offset), seconds=PATIENCE)
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout
 
@@ -81,17 +90,17 @@ def test_gateways_come_and_leave_and_sessions_have_everything_once(suite: Suite)
     idle = [Roamer(f"idle-{number}", port, 4 if number % 2 else 5) for number in range(24)]
     every = [*publishers, *readers, *idle]
     try:
-        scale(suite, 3)
+        scale(suite, "gateways", 3)
         for device in every:
             device.connect()
         for reader in readers:
             reader.subscribe("mytopic/+/state", 2)
         with publishing(list(publishers), "mytopic") as work:
             wait_for("messages arrive", more(readers[0]), PATIENCE)
-            assert "leaving" in scale(suite, 1)
+            assert "leaving" in scale(suite, "gateways", 1)
             assert list(gateways(suite)) == ["mqtt_gateway-0"]
             wait_for("messages arrive after it", more(readers[0]), PATIENCE)
-            scale(suite, 3)
+            scale(suite, "gateways", 3)
             wait_for("clients spread", lambda: _clients(suite, "mqtt_gateway-2") > 4, PATIENCE)
             scaling = start(COMMAND, "scale", "gateways", "1", "--port-offset", str(suite.offset))
             wait_for("it leaves", lambda: gateways(suite).get("mqtt_gateway-2", {}).get("leaving"), PATIENCE)
@@ -111,6 +120,37 @@ def test_gateways_come_and_leave_and_sessions_have_everything_once(suite: Suite)
     finally:
         for device in every:
             device.end()
+
+
+def test_routers_come_and_leave_and_what_was_accepted_stays(suite: Suite) -> None:
+    """1 → 2 → 1 twice, with producers and consumers of Proton at a queue and a topic, and idle connections."""
+    scale(suite, "routers", 2)
+    flow = Flow(suite)
+    idle = [BlockingConnection(suite.url, timeout=DEADLINE) for _ in range(20)]
+    flow.wait_some()
+    assert "leaving" in scale(suite, "routers", 1)
+    flow.wait_some()
+    closed = [each for each in idle if _closed(each)]
+    assert 0 < len(closed) < len(idle)
+    scale(suite, "routers", 2)
+    flow.wait_some()
+    scale(suite, "routers", 1)
+    flow.finish()
+    flow.check_counts(kills=2)
+    for each in idle:
+        if each not in closed:
+            each.close()
+
+
+def _closed(connection: BlockingConnection) -> bool:
+    """Whether a router has closed the connection, with the reason."""
+    try:
+        connection.wait(lambda: False, timeout=0.05)
+    except ConnectionClosed:
+        return bool(connection.conn.remote_condition.name == "amqp:connection:forced")
+    except Timeout:
+        return False
+    raise AssertionError
 
 
 def _clients(suite: Suite, name: str) -> int:
