@@ -10,6 +10,7 @@
     client_refused              why a client is not served
     bridge                      all of this, with the feeds and a connection for each address space
     gateway_settings            settings that every gateway has
+    gateway_ports               its ports: settings, sockets, TLS
     password_link               passwords that the authentication service checks
     offering                    the way to a gateway's live state through Qpid Dispatch
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from enmasse.bridge.bridge import Bridge
+from enmasse.bridge.gateway_ports import ListenerError
 from enmasse.bridge.gateway_settings import logins_of, tls_of
 from enmasse.bridge.lanes import Counters
 from enmasse.http.health import Health
@@ -26,7 +27,7 @@ from services.http_gateway.api.locked_deliveries import Locks
 from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.requests_of_clients import HttpRequests
-from services.http_gateway.http_door import HttpDoor, HttpPortError
+from services.http_gateway.http_door import HttpDoor
 from services.http_gateway.settings import HttpGatewaySettings
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
         families,
         metrics_secret=settings.metrics_secret,
         check=state,
-        endpoints=lambda: door.endpoints,
+        endpoints=lambda: door.ports.endpoints,
         counts=lambda: {"clients": len(door.connections)},
     )
     await health.start()
@@ -86,7 +87,7 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     try:
         for listener in settings.listeners:
             await door.open(listener)
-    except HttpPortError as error:
+    except ListenerError as error:
         raise runner.Fatal("service.port.not-available", f"{SERVICE} {settings.name}: {error}") from None
     gc.collect()
     gc.freeze()

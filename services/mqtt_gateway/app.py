@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from enmasse.aio.live_follower import LiveLink
+from enmasse.bridge.gateway_ports import ListenerError
 from enmasse.bridge.gateway_settings import logins_of, tls_of
 from enmasse.http.health import Health
 from enmasse.identity.processes.credentials import own
@@ -22,7 +23,7 @@ from services.mqtt_gateway.gateway import Gateway
 from services.mqtt_gateway.interfaces import Backend
 from services.mqtt_gateway.live_rows import LiveGateway
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
-from services.mqtt_gateway.network.listeners import ListenerError, ListenerSettings
+from services.mqtt_gateway.network.listeners import ListenerSettings
 from services.mqtt_gateway.settings import MqttGatewaySettings
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ async def run(
         families,
         metrics_secret=settings.metrics_secret,
         check=backend.state,
-        endpoints=lambda: gateway.listeners.endpoints,
+        endpoints=lambda: gateway.listeners.ports.endpoints,
         counts=counts,
     )
     await health.start()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.bridge.bridge import Bridge
+from enmasse.bridge.gateway_ports import ListenerError
 from enmasse.bridge.gateway_settings import logins_of, tls_of
 from enmasse.bridge.lanes import Counters
 from enmasse.http.health import Health
@@ -22,7 +23,7 @@ from enmasse.tracing import setup as tracing
 from services.stomp_gateway import metrics
 from services.stomp_gateway.settings import StompGatewaySettings
 from services.stomp_gateway.stomp_clients import StompClients
-from services.stomp_gateway.stomp_door import StompDoor, StompPortError
+from services.stomp_gateway.stomp_door import StompDoor
 from services.stomp_gateway.stomp_rows import StompRows
 from services.stomp_gateway.stomp_transactions import StompSpace
 
@@ -76,7 +77,7 @@ async def serve(settings: StompGatewaySettings, stop: asyncio.Event) -> None:
         families,
         metrics_secret=settings.metrics_secret,
         check=state,
-        endpoints=lambda: door.endpoints,
+        endpoints=lambda: door.ports.endpoints,
         counts=lambda: {"clients": len(clients.clients)},
     )
     await health.start()
@@ -85,7 +86,7 @@ async def serve(settings: StompGatewaySettings, stop: asyncio.Event) -> None:
     try:
         for listener in settings.listeners:
             await door.open(listener)
-    except StompPortError as error:
+    except ListenerError as error:
         raise runner.Fatal("service.port.not-available", f"{SERVICE} {settings.name}: {error}") from None
     gc.collect()
     gc.freeze()

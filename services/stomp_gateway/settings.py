@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
+from enmasse.bridge.gateway_ports import GatewayListener
 from enmasse.bridge.gateway_settings import GatewaySettings
 
 
-class StompListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A port: `stomp`, `stomps` (TLS), `stompws` (WebSocket), `stompwss` (over TLS). `cert`, `key`: files in PEM, for
-    TLS. `client_ca`: file in PEM with the authority of clients' certificates; None: clients are not asked for one.
-    `shared`: other gateways listen there too. `space`: address space of all clients of this port; None: each says
-    which."""
+class StompListener(GatewayListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A port: `stomp`, `stomps` (TLS), `stompws` (WebSocket), `stompwss` (over TLS)."""
 
     kind: Literal["stomp", "stomps", "stompws", "stompwss"]
-    host: str
-    port: int
-    cert: str | None = None
-    key: str | None = None
-    client_ca: str | None = None
-    shared: bool = False
-    space: str | None = None
 
 
 class StompGatewaySettings(GatewaySettings, frozen=True, kw_only=True):

@@ -7,88 +7,48 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+from enmasse.bridge.gateway_ports import GatewayPorts
 from enmasse.logs import log as logs
-from enmasse.network import tls, tls_handshake
-from enmasse.network.acceptor import Acceptor, listening, oldest_of_most
-from enmasse.text import endpoint
+from enmasse.network import tls_handshake
+from enmasse.network.acceptor import oldest_of_most
 from services.stomp_gateway.settings import StompListener
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
 from services.stomp_gateway.stomp_sockets import SmallReads, StompSocket
 
 log = logs.get(part="stomp")
 
-BACKLOG: Final = 4096
 TLS_SHUTDOWN: Final = 5.0
 LEAVING: Final = 5.0
 """Seconds in which what is under way gets its receipts before the gateway ends."""
-WITH_TLS: Final = frozenset(("stomps", "stompwss"))
-
-
-class StompPortError(Exception):
-    """A listener that cannot be opened: which, why, what to do."""
 
 
 class StompDoor:
-    """`endpoints`: kind → host:port of the listeners that are open; a second one of a kind has the name `own` if no
-    other gateway listens there, else a number. `most`: connections; of the host that has most of them the oldest gives
-    way."""
+    """`most`: connections; of the host that has most of them the oldest gives way."""
 
     def __init__(self, clients: StompClients, most: int) -> None:
         self.clients = clients
         self.connections: set[StompSocket] = set()
-        self.endpoints: dict[str, str] = {}
+        self.ports = GatewayPorts(("stomps", "stompwss"))
         self._most = most
         self._loop = asyncio.get_running_loop()
-        self._acceptors: list[Acceptor] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._number = 0
 
     async def open(self, listener: StompListener) -> None:
-        """Open the sockets of a listener. Raises StompPortError."""
-        where = f"{listener.host}:{listener.port}"
-        context = self._context(listener, where) if listener.kind in WITH_TLS else None
-        try:
-            sockets = await listening(self._loop, listener.host, listener.port, BACKLOG, shared=listener.shared)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise StompPortError(
-                f"cannot listen on {where} ({listener.kind}): {reason}; choose another port in the setting 'listeners'"
-            ) from None
-        acceptor: Acceptor
-
-        def take(sock: socket.socket) -> Callable[[], None]:
-            return self._take(sock, context, listener, lambda: acceptor.done(sock))
-
-        acceptor = Acceptor(self._loop, sockets, take)
-        self._acceptors.append(acceptor)
-        self.endpoints[self._name(listener)] = endpoint(listener.host, sockets[0].getsockname()[1])
-
-    def _name(self, listener: StompListener) -> str:
-        earlier = sum(name.partition("-")[0] == listener.kind for name in self.endpoints)
-        if not earlier:
-            return listener.kind
-        return f"{listener.kind}-{earlier + 1}" if listener.shared else "own"
-
-    def _context(self, listener: StompListener, where: str) -> ssl.SSLContext:
-        cert, key, client_ca = listener.cert, listener.key, listener.client_ca
-        if not cert:
-            raise StompPortError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
-        try:
-            return tls.server(cert, key, ca=client_ca, required=False).listening()
-        except (OSError, ssl.SSLError) as error:
-            files = " or ".join(repr(file) for file in (cert, client_ca) if file)
-            raise StompPortError(f"the listener {where} ({listener.kind}): {files} cannot be used: {error}") from None
+        """Open the sockets of a listener. Raises ListenerError."""
+        await self.ports.open(listener, partial(self._take, listener.space))
 
     def _take(
-        self, sock: socket.socket, context: ssl.SSLContext | None, listener: StompListener, known: Callable[[], None]
+        self, space: str | None, sock: socket.socket, context: ssl.SSLContext | None, known: Callable[[], None]
     ) -> Callable[[], None]:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._number += 1
-        connection = StompSocket(self.clients, self.connections.discard, known, self._number, listener.space)
+        connection = StompSocket(self.clients, self.connections.discard, known, self._number, space)
         if len(self.connections) >= self._most:
             self._make_room()
         self.connections.add(connection)
@@ -129,9 +89,7 @@ class StompDoor:
 
     def stop_listening(self) -> None:
         """Accept no further connections; those that are open stay."""
-        for acceptor in self._acceptors:
-            acceptor.close()
-        self._acceptors.clear()
+        self.ports.close()
 
     async def close(self) -> None:
         """Close the ports, and the connections once what has come from them is done."""

@@ -54,7 +54,7 @@ class Live:
             ListenerSettings(kind=kind, host=self._host, port=0, cert=cert, key=key)  # type: ignore[arg-type]  # one of the kinds, by the caller
             for kind in kinds
         )
-        for kind, endpoint in self.gateway.listeners.endpoints.items():
+        for kind, endpoint in self.gateway.listeners.ports.endpoints.items():
             self.ports[kind] = int(endpoint.rpartition(":")[2])
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:

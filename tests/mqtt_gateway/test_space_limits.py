@@ -87,7 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                     gateway = Gateway(Limits(), backend)
                     await gateway.listen([ListenerSettings(kind="mqtt", host="127.0.0.1", port=0)])
                     ends.push_async_callback(gateway.close)
-                    ports.append(int(gateway.listeners.endpoints["mqtt"].rpartition(":")[2]))
+                    ports.append(int(gateway.listeners.ports.endpoints["mqtt"].rpartition(":")[2]))
                 client = await ends.enter_async_context(connect(host="127.0.0.1", port=router.services))
                 for space in SPACES:
                     drain = await client.receiver(f"!!{space}/news", credit=1000)

@@ -8,15 +8,13 @@ import importlib
 import socket
 import ssl
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
-
+from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
 from enmasse.logs import log as logs
-from enmasse.network import tls, tls_handshake
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network import tls_handshake
 from enmasse.process.allocator import trim
-from enmasse.text import endpoint
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.server_state import ServerState
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logs.get(part="mqtt")
 
-BACKLOG = 4096
 TLS_SHUTDOWN = 5.0  # seconds a peer has to answer a close_notify
 TRIM_BYTES = 16 << 20
 """Bytes that clients have freed before memory is returned to the operating system."""
@@ -35,29 +32,15 @@ TRIM_SECONDS = 5.0
 """Seconds between two returns, because the next large messages take it from there again."""
 
 
-class ListenerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A port: `mqtt`, `mqtts` (TLS), `ws` (WebSocket), `wss` (over TLS). `cert`, `key`: files in PEM, for TLS.
-    `client_ca`: file in PEM with the authority of clients' certificates; None: clients are not asked for one. `shared`:
-    other gateways listen there too. `space`: address space of all clients of this port; None: each says which."""
+class ListenerSettings(GatewayListener, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A port: `mqtt`, `mqtts` (TLS), `ws` (WebSocket), `wss` (over TLS)."""
 
     kind: Literal["mqtt", "mqtts", "ws", "wss"]
-    host: str
-    port: int
-    cert: str | None = None
-    key: str | None = None
-    client_ca: str | None = None
-    shared: bool = False
-    space: str | None = None
-
-
-class ListenerError(Exception):
-    """A listener that cannot be opened: which, why, what to do."""
 
 
 class Listeners:
-    """`endpoints`: kind → host:port of those that are open. A second one of a kind has the name `own` if no other
-    gateway listens there, else a number: `mqtt-2`. `allowed_origins`: of pages that may connect by WebSocket, beside
-    those of the gateway's own host. `relay`: passes on clients of AMQP over WebSocket; None: they are refused."""
+    """`allowed_origins`: of pages that may connect by WebSocket, beside those of the gateway's own host. `relay`:
+    passes on clients of AMQP over WebSocket; None: they are refused."""
 
     def __init__(
         self, front: ServerState, allowed_origins: Collection[str] = (), relay: AmqpRelay | None = None
@@ -68,50 +51,22 @@ class Listeners:
         self._front = front
         self._flusher = Flusher(self._loop)
         self._web: WebSocketServer | None = None
-        self._acceptors: list[Acceptor] = []
         self._connecting: set[asyncio.Task[None]] = set()
         self._timer = self._loop.call_later(STEP, self._sweep)
         self._trimmed = 0.0
-        self.endpoints: dict[str, str] = {}
+        self.ports = GatewayPorts(("mqtts", "wss"))
 
     async def open(self, listener: ListenerSettings) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
-        where = f"{listener.host}:{listener.port}"
-        context = self._context(listener, where) if listener.kind in ("mqtts", "wss") else None
-        try:
-            sockets = await listening(self._loop, listener.host, listener.port, BACKLOG, shared=listener.shared)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ListenerError(
-                f"cannot listen on {where} ({listener.kind}): {reason}; choose another port in the setting 'listeners'"
-            ) from None
-        web = listener.kind in ("ws", "wss")
-        acceptor: Acceptor
-
-        def take(sock: socket.socket) -> Callable[[], None]:
-            return self._take(sock, context, web, listener.space, lambda: acceptor.done(sock))
-
-        acceptor = Acceptor(self._loop, sockets, take)
-        self._acceptors.append(acceptor)
-        self.endpoints[self._name(listener)] = endpoint(listener.host, sockets[0].getsockname()[1])
-
-    def _name(self, listener: ListenerSettings) -> str:
-        earlier = sum(name.partition("-")[0] == listener.kind for name in self.endpoints)
-        if not earlier:
-            return listener.kind
-        return f"{listener.kind}-{earlier + 1}" if listener.shared else "own"
+        await self.ports.open(listener, partial(self._take, listener.kind in ("ws", "wss"), listener.space))
 
     def stop_listening(self) -> None:
         """Accept no further connections but those that wait for it; those that are open stay."""
-        for acceptor in self._acceptors:
-            acceptor.finish()
-        self._acceptors.clear()
+        self.ports.finish()
 
     async def close(self) -> None:
         """Close the listeners; connections were closed before."""
-        for acceptor in self._acceptors:
-            acceptor.close()
-        self._acceptors.clear()
+        self.ports.close()
         self._timer.cancel()
         for task in list(self._connecting):
             task.cancel()
@@ -120,10 +75,10 @@ class Listeners:
 
     def _take(
         self,
-        sock: socket.socket,
-        context: ssl.SSLContext | None,
         web: bool,
         space: str | None,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
         done: Callable[[], None],
     ) -> Callable[[], None]:
         with contextlib.suppress(OSError):
@@ -190,16 +145,6 @@ class Listeners:
         except OSError as error:  # of TLS too
             log.debug("mqtt.handshake.failed", error=str(error) or type(error).__name__)
             done()
-
-    def _context(self, listener: ListenerSettings, where: str) -> ssl.SSLContext:
-        cert, key, client_ca = listener.cert, listener.key, listener.client_ca
-        if not cert:
-            raise ListenerError(f"the listener {where} ({listener.kind}) needs 'cert' and 'key'")
-        try:
-            return tls.server(cert, key, ca=client_ca, required=False).listening()
-        except (OSError, ssl.SSLError) as error:
-            files = " or ".join(repr(file) for file in (cert, client_ca) if file)
-            raise ListenerError(f"the listener {where} ({listener.kind}): {files} cannot be used: {error}") from None
 
     def _sweep(self) -> None:
         now = self._loop.time()
