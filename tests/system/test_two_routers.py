@@ -14,7 +14,7 @@ import pytest
 
 from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Target
+from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.message import Message
 from enmasse.cli.contexts import console
@@ -166,6 +166,9 @@ async def test_replies_and_requests_to_services(suite: Suite) -> None:
             await task
             name = f"by-{of_requester}"
             control = await asking.sender("$subctrl", timeout=DEADLINE)
+            relay = await asking.sender(None, timeout=DEADLINE)
+            without = Message("news", to="$subctrl", subject="subscribe", correlation_id=name)
+            assert isinstance(await relay.send(without, timeout=DEADLINE), Rejected), "its user would not be known"
             subscribe = Message("news", subject="subscribe", correlation_id=name)
             assert await control.send(subscribe, timeout=DEADLINE) == ACCEPTED
             replies = await asking.receiver(None, dynamic=True, timeout=DEADLINE)

@@ -294,7 +294,7 @@ class AnonymousInLink(InLink):
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
         if broker is None:
             return None
-        if not relays(broker):
+        if broker.is_neighbour or not relays(broker):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
         return broker, name
 
