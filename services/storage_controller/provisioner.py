@@ -9,7 +9,7 @@ from enmasse.network.backoff import SOON_AGAIN
 from enmasse.reconcile import Reconciler
 from services.storage_controller.drivers import BrokerDriver, DriverError, Manifest, RunningBroker
 
-POLL_SETTLED, POLL_UNSETTLED = 0.5, 0.05
+POLL_SETTLED, POLL_UNSETTLED = 1.0, 0.05
 """Seconds between two looks at the running brokers."""
 
 
