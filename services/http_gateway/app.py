@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from enmasse.aio.live_follower import LiveLink
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.gateway_ports import ListenerError
 from enmasse.bridge.gateway_settings import logins_of, tls_of
@@ -28,6 +29,7 @@ from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.requests_of_clients import HttpRequests
 from services.http_gateway.http_door import HttpDoor
+from services.http_gateway.http_live_rows import LiveHttpGateway
 from services.http_gateway.settings import HttpGatewaySettings
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     credential = own(settings)
     counters = Counters()
     clients = HttpClients(settings.allowed_origins)
+    refusals = Refusals(time.monotonic)
+    followers: set[LiveLink] = set()
     traces = tracing.start(settings, "http-gateway", "deliver", "send")
     bridge: Bridge[HttpSpace] = Bridge(
         settings.name,
@@ -56,7 +60,8 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
         authserv=None if settings.authserv is None else host_port(settings.authserv),
         authserv_tls=tls_of(settings, credential, SERVICE),
         logins=logins_of(settings, credential, SERVICE),
-        refusals=Refusals(time.monotonic),
+        refusals=refusals,
+        followers=followers,
         traces=traces,
     )
     clients.bridge = bridge
@@ -83,6 +88,8 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
         counts=lambda: {"clients": len(door.connections)},
     )
     await health.start()
+    live = LiveHttpGateway(settings.name, clients, streaming, refusals, followers, asyncio.get_running_loop())
+    live.publisher.start()
     bridge.start()
     try:
         for listener in settings.listeners:

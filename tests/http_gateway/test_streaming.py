@@ -18,6 +18,7 @@ import pytest
 
 from enmasse.testing import Suite, running
 from tests.console.browser import chromium
+from tests.console.client import Client, of
 from tests.http_gateway.requests_to_suite import basic, request
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.users import allow, entry, write_users
@@ -199,6 +200,35 @@ def test_what_has_no_events(suite: Suite) -> None:
     ):
         assert request(suite, "GET", path, headers=ALICE).status == status, path
     assert request(suite, "DELETE", "/v1/events/events", headers=ALICE).status == 400
+
+
+def test_the_console_shows_clients_and_their_streams(suite: Suite) -> None:
+    operator = suite.operator_headers
+    with Client(suite, **operator) as client, stream(suite, "/v1/events/c/events") as found:
+
+        def shown() -> list[Any]:
+            rows = client.items("connections?protocol=http")
+            return [row for row in rows if row["user"] == "alice" and row["totals"]["out"] == 3]
+
+        before = client("GET", "addresses/events").body["stats"]["consumers"]
+        assert before >= 1, "the stream is a receiver"
+        for n in range(3):
+            post(suite, "events/c", b"%d" % n)
+            assert found.body() == str(n)
+        wait_for(shown, "the client is shown")
+        (row,) = shown()
+        assert row["component"].startswith("http_gateway")
+        assert (row["links"], row["mqtt"]) == (1, None)
+        (link,) = client.items(f"connections/{of(row['id'])}/links")
+        assert (link["name"], link["address"], link["direction"]) == ("events/c", "events", "out")
+        assert link["totals"]["out"] == 3
+        assert client("DELETE", f"connections/{of(row['id'])}").status == 400
+    wait_for(lambda: not shown_after(suite), "it has left")
+
+
+def shown_after(suite: Suite) -> list[Any]:
+    with Client(suite, **suite.operator_headers) as client:
+        return [row for row in client.items("connections?protocol=http") if row["totals"]["out"] == 3]
 
 
 SCRIPT = """async ([url, headers]) => {

@@ -18,6 +18,11 @@ CLOSING = 10.0
 async def close_connection(live: Live, subscribers: Subscribers, row: Connection) -> None:
     """Close a connection of a client or process. Raises RequestError."""
     id = row.id.removeprefix(f"{row.component}/")
+    if row.protocol == "http":
+        raise RequestError(
+            "console.request.invalid",
+            "a client of HTTP connects again with its next request: take its permissions away, or its user",
+        )
     if any(row.component == gateway.component for gateway in live.gateways.values()):
         await subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
         return

@@ -133,6 +133,8 @@ class Streaming:
             properties: dict[str, Any] = {Symbol(FOR_OWNER): True}
             fields = {"properties": properties, "desired_capabilities": (Symbol(MESSAGE_IDENTITY),)}
         stream = EventStream(kind, self._count)
+        stream.client, stream.stated = client.name, address
+        stream.address, stream.names = owner.name, client.lanes.topics.full(address)
         try:
             self._end_own(session.links, link_name)
             stream.attached_by(session.attach_receiver(link_name, source, Target(), **fields))
@@ -195,7 +197,7 @@ class Streaming:
                 self.counts["dropped"] += dropped
                 await exchange.write(b'event: dropped\ndata: {"count":%d}\n\n' % dropped)
             if stream.waiting and not stream.unsure:
-                await self._write(exchange, stream, now)
+                await self._write(exchange, client, stream, now)
                 said = now()
                 continue
             if now() - said >= HEARTBEAT:
@@ -206,7 +208,7 @@ class Streaming:
                 async with asyncio.timeout(CONFIRMING if stream.unsure else said + HEARTBEAT - now()):
                     await stream.changed.wait()
 
-    async def _write(self, exchange: HttpExchange, stream: EventStream, now: Any) -> None:
+    async def _write(self, exchange: HttpExchange, client: HttpClient, stream: EventStream, now: Any) -> None:
         pieces, messages, size = [], [], 0
         while stream.waiting and size < MOST:
             message = stream.take()
@@ -222,6 +224,8 @@ class Streaming:
             size += len(piece)
         if pieces:
             await exchange.write(b"".join(pieces))
+            for message in messages:
+                client.gets(len(message.payload))
             stream.written(messages, exchange.position, now())
             self.counts["sent"] += len(messages)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -38,6 +39,7 @@ RECENT: Final = 30.0
 acknowledged what the client has not read."""
 UNSURE: Final = 512
 """Messages of a subscription at most that were written and are not settled."""
+_numbers: Final = count(1)
 IDENTITY: Final = 8
 """Bytes of a delivery-tag that names the message."""
 
@@ -71,6 +73,13 @@ class EventStream(LinkUser):
 
     def __init__(self, kind: StreamKind, kept: Any) -> None:
         self.kind = kind
+        self.number = next(_numbers)
+        """Different for each stream of the process."""
+        self.client = self.stated = self.names = ""
+        """Name of its client; the address as its request has it, and by its full name."""
+        self.address = ""
+        """Full name of the configured address."""
+        self.sent = self.sent_bytes = 0
         self.link: Receiver | None = None
         self.attached = False
         self.ended: AmqpError | None = None
@@ -187,6 +196,8 @@ class EventStream(LinkUser):
     def written(self, messages: list[UnwrittenEvent], position: int, now: float) -> None:
         """Messages were written; `position`: bytes of the connection behind them."""
         for message in messages:
+            self.sent += 1
+            self.sent_bytes += len(message.payload)
             if message.delivery_id < 0 or self.link is None:
                 continue
             if self.kind is StreamKind.TOPIC:

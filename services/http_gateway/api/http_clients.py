@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
@@ -42,6 +43,9 @@ class HttpClient(Publisher):
         self.lanes = lanes
         self.rights = rights
         self.space = login.principal.space
+        self.peer = name.rpartition("#")[0]
+        self.opened = time.time()
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.ended = ""
         """Why its login no longer holds."""
         self.watchers: set[Callable[[], None]] = set()
@@ -52,6 +56,16 @@ class HttpClient(Publisher):
     def allowed(self, operation: Operation, address: str) -> bool:
         """Return whether the client has the permission."""
         return self.rights is None or self.rights.allows(operation, address)
+
+    def sends(self, size: int) -> None:
+        """Count a message from the client."""
+        self.messages_in += 1
+        self.bytes_in += size
+
+    def gets(self, size: int) -> None:
+        """Count a message to the client."""
+        self.messages_out += 1
+        self.bytes_out += size
 
     async def room(self) -> None:
         """Wait until not too many messages of the client wait."""

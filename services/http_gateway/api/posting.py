@@ -156,6 +156,7 @@ class Posting:
                 condition="amqp:resource-limit-exceeded",
                 retry=SOON,
             )
+        client.sends(size)
 
     def _note(self, status: int) -> None:
         self.answered[status] = self.answered.get(status, 0) + 1

@@ -77,6 +77,8 @@ class Receiving:
                     await exchange.answer(204, ())
                     return
                 room.close()
+                for each, _ in found:
+                    client.gets(len(each.payload))
                 locations = [self._location(each, client, address, lock) for each, _ in found]
                 if several:
                     await self._answer_many(exchange, found, locations, lock)
