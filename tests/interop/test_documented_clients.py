@@ -1,4 +1,5 @@
-"""The programs of docs/clients.md, as they stand there, after nothing but `enmasse init` and `enmasse up`."""
+"""The programs of docs/clients.md, as they stand there, after nothing but `enmasse init` and `enmasse up`
+(`--with http` for those of HTTP)."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients bef
 LIMIT = 300
 """Seconds for one program; each of its steps gives up after 60."""
 PROGRAMS = {program.name: program for program in programs("clients.md")}
-HELLO = ("hello.py", "hello_asyncio.py", "Hello.java", "hello.js", "hello.go")
+HELLO = ("hello.py", "hello_asyncio.py", "Hello.java", "hello.js", "hello.go", "hello_http.go")
 """The same program in each language."""
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("documented")) as suite:
+    with running(tmp_path_factory.mktemp("documented"), options=("--with", "http")) as suite:
         suite.up(240)
         yield suite
 
@@ -43,7 +44,7 @@ def run(program: Program, suite: Suite, folder: Path, **replaced: str) -> subpro
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.slow
 def test_a_program_prints_what_the_page_shows(suite: Suite, name: str, tmp_path: Path) -> None:
-    assert any("5672" in text for text in PROGRAMS[name].files.values())
+    assert any("5672" in text or "8088" in text for text in PROGRAMS[name].files.values())
     done = run(PROGRAMS[name], suite, tmp_path)
     assert (done.stdout, done.returncode) == (PROGRAMS[name].output, 0), done.stderr
     wait_for("no message left", lambda: not any(a["messages"] for a in suite.status()["addresses"]))
