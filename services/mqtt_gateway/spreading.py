@@ -13,7 +13,7 @@ from enmasse.network.trickle import LEAVING
 
 MORE: Final = 1.1
 """Clients that a gateway may have beside the mean, as a factor: SO_REUSEPORT spreads by chance."""
-LEAST: Final = 10
+LEAST: Final = 5
 """Clients of a surplus, below which it stays."""
 
 

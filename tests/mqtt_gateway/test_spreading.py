@@ -21,7 +21,7 @@ def test_only_what_came_later_makes_a_surplus() -> None:
     assert one.take(3, 102, 60, 30.0) == 0, "the others have not reported since"
     assert one.take(3, 102, 60, 40.0) == 60 - 38
     one.closed(43.0)
-    assert one.take(3, 102, 45, 60.0) == 0, "few are left"
+    assert one.take(3, 102, 42, 60.0) == 0, "few are left"
     assert one.take(3, 102, 90, 20.0 + LEAVING) == 0, "clients that come later are where chance has them"
     assert one.take(2, 102, 90, 200.0) == 0, "one has left"
     assert one.take(3, 102, 90, 210.0) > 0, "and came again"
@@ -62,4 +62,4 @@ def test_clients_spread_and_none_is_moved_twice(clients: Sequence[int], come: in
     assert sum(held) == sum(clients) and min(stay) >= 0
     mean = sum(held) / len(held)
     for number in range(len(clients)):
-        assert stay[number] == 0 or held[number] <= mean * 1.5 + 2 * LEAST
+        assert stay[number] == 0 or held[number] <= mean * 1.5 + 4 * LEAST
