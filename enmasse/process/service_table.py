@@ -24,6 +24,8 @@ class Service(NamedTuple):
     """Clients connect by another protocol than AMQP: it asks for their logins, and sends and receives for them."""
     schemes: Mapping[str, str] = MappingProxyType({})
     """Scheme of a listener for clients → path."""
+    urls: Mapping[str, str] = MappingProxyType({})
+    """Name of a listener → scheme of its URLs, where that is another word."""
     relays: Mapping[str, str] = MappingProxyType({})
     """Scheme of a listener that passes AMQP clients on to embedded routers → a path for them."""
 
@@ -46,7 +48,8 @@ SERVICES = {
         ends=2,
         numbered=True,
         is_gateway=True,
-        schemes={"stomp": "", "stomps": ""},
+        schemes={"stomp": "", "stomps": "", "stompws": "/stomp", "stompwss": "/stomp"},
+        urls={"stompws": "ws", "stompwss": "wss"},
     ),
     "subserv": Service(ends=3, has_store=True),
     "mqtt_lwt": Service(ends=3, has_store=True),
@@ -73,6 +76,6 @@ class ProtocolDoor(NamedTuple):
 
 DOORS: Mapping[str, ProtocolDoor] = {
     "http": ProtocolDoor("http_gateway", {"http": 8088}, {"https": 8448}),
-    "stomp": ProtocolDoor("stomp_gateway", {"stomp": 61613}, {"stomps": 61614}),
+    "stomp": ProtocolDoor("stomp_gateway", {"stomp": 61613, "stompws": 61615}, {"stomps": 61614, "stompwss": 61617}),
 }
 """Part that `--with` adds → its gateways."""

@@ -9,7 +9,7 @@ stomp_transactions      transactions at the broker
 stomp_client            frames of a client, and what they mean
 stomp_shared            what all clients share
 stomp_clients           logins, rights and limits of clients
-stomp_sockets, stomp_peers, stomp_door
+stomp_sockets, stomp_web, stomp_peers, stomp_door
                         connections and listeners
 stomp_rows, metrics, app
                         what operators see; the process

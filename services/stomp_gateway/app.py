@@ -60,7 +60,7 @@ async def serve(settings: StompGatewaySettings, stop: asyncio.Event) -> None:
         traces=traces,
     )
     clients.bridge = bridge
-    door = StompDoor(clients, settings.max_connections)
+    door = StompDoor(clients, settings.max_connections, settings.allowed_origins)
     rows = StompRows(settings.name, clients, refusals, followers, asyncio.get_running_loop())
 
     def families() -> Iterator[Metric]:

@@ -9,6 +9,7 @@ from typing import Final, cast
 from enmasse.identity.proofs.certificates import certified
 from enmasse.network.tls import server_name
 from enmasse.network.tls_transport import LITTLE, MUCH, read_much
+from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
 from services.stomp_gateway.stomp_peers import StompPeer
 
@@ -45,6 +46,7 @@ class StompSocket(asyncio.Protocol):
         self._closing = False
         self._unwritten: list[bytes] = []
         self.peer = StompPeer(name="?", number=number, space=space)
+        self.client: StompClient | None = None
 
     @property
     def host(self) -> str:
@@ -67,7 +69,7 @@ class StompSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
-        if not self._closing:
+        if not self._closing and self.client is not None:
             self.client.take(data)
 
     def eof_received(self) -> bool:
@@ -81,12 +83,14 @@ class StompSocket(asyncio.Protocol):
     def resume_writing(self) -> None:
         """As asyncio.Protocol."""
         self._blocked = False
-        self.client.unblocked()
+        if self.client is not None:
+            self.client.unblocked()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio.Protocol."""
         self._transport, self._closing = None, True
-        self.client.lost()
+        if self.client is not None:
+            self.client.lost()
         self._ended(self)
 
     # StompWire
@@ -149,6 +153,11 @@ class StompSocket(asyncio.Protocol):
         else:
             transport.close()
         loop.call_later(STUCK, self.abort)
+
+    def leave(self) -> None:
+        """End in order."""
+        if self.client is not None:
+            self.client.leave()
 
     def abort(self) -> None:
         """As StompWire."""

@@ -54,6 +54,14 @@ def rhea() -> list[str]:
     return [node, str(folder / "main.js")]
 
 
+def stompjs() -> Path:
+    """The file of @stomp/stompjs for web pages, which npm fetches."""
+    npm = _needs("npm", "npm")
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    folder = _built("stompjs", lambda folder: _run(command, folder, attempts=3))
+    return folder / "node_modules/@stomp/stompjs/bundles/stomp.umd.js"
+
+
 def fe2o3() -> list[str]:
     """The command of the program on fe2o3-amqp, built by Rust's Cargo; the library itself is built once."""
     cargo = _needs("cargo", "cargo-web")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V311, Connect
 from enmasse.network.web_origins import is_allowed, may_be_any_site
-from services.mqtt_gateway.network.masking import MaskCheck
+from enmasse.websocket.masking import MaskCheck
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.kit.websocket import RawWebSocket, frame
 from tests.mqtt_gateway.live import Live, live

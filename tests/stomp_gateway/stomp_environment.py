@@ -74,7 +74,7 @@ class RawClient:
 
 
 class Running(NamedTuple):
-    """`port`: of the gateway; `clients`: of the router, for AMQP clients."""
+    """`port`: of the gateway; `web`: for WebSockets; `clients`: of the router, for AMQP clients."""
 
     port: int
     tls: int
@@ -105,7 +105,8 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
     router = Router(folder)
     router.start()
     port, web, secure, health = free_port(), free_port(), free_port() if tls else 0, free_port()
-    listeners = [{"kind": "stomp", "host": "127.0.0.1", "port": port}]
+    kinds = {"stomp": port, "stompws": web}
+    listeners = [{"kind": kind, "host": "127.0.0.1", "port": number} for kind, number in kinds.items()]
     if tls:
         listeners.append({"kind": "stomps", "host": "127.0.0.1", "port": secure, "cert": tls[0], "key": tls[1]})
     settings = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,6 +219,16 @@ def test_stomp_py(suite: Suite, kind: Any) -> None:
     wait_for(lambda: "bye" in got.receipts, "the receipt")
     assert got.errors == []
     assert drained(suite, "jobs") == []
+
+
+def test_the_program_of_the_guide(suite: Suite) -> None:
+    page = (Path(__file__).parents[2] / "docs/guides/from-stomp.md").read_text()
+    (program,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    for old, new in (("61613", str(PORT + suite.offset)), ("secret", PASSWORD), ("/myqueue", "/jobs")):
+        assert old in program
+        program = program.replace(old, new)
+    exec(program)
+    assert drained(suite, "jobs") == ["hello"]
 
 
 MESSAGES, SENDERS, TRANSACTION = 2_000, 4, 5

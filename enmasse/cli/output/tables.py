@@ -119,7 +119,11 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
             for name, at in endpoints.items():  # all gateways have the same; a second one has a number
                 if name.partition("-")[0] == scheme:
                     paths = client_paths(scheme, relays=relayed)
-                    click.echo("\n".join(f"{scheme.upper():6} {scheme}://{at}{each}" for each in paths))
+                    click.echo(
+                        "\n".join(
+                            f"{scheme.upper():6} {service.urls.get(scheme, scheme)}://{at}{each}" for each in paths
+                        )
+                    )
     if ca is not None:
         click.echo(f"{'CA':6} {printable(ca)}")
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})

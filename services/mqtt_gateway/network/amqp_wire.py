@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import WSCloseCode, web
 
-from services.mqtt_gateway.network.websocket_stream import HttpProtocol, WebSocketStream
+from enmasse.websocket.websocket_stream import HttpProtocol, WebSocketStream
 from services.mqtt_gateway.network.wire import LINGER
 
 _HEADER: Final = b"AMQP"

@@ -15,10 +15,10 @@ from enmasse.logs import log as logs
 from enmasse.network.tls import protection
 from enmasse.network.turns import Tenant
 from enmasse.network.web_origins import is_allowed, may_be_any_site
+from enmasse.websocket.websocket_stream import SERVER, HttpProtocol, WebSocketStream
 from services.mqtt_gateway.interfaces import NOT_ASKED
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from services.mqtt_gateway.network.amqp_wire import AmqpWire
-from services.mqtt_gateway.network.websocket_stream import SERVER, HttpProtocol, WebSocketStream
 from services.mqtt_gateway.network.wire import Flusher, asked_of, certificate_of, peer_name
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.server_state import ServerState

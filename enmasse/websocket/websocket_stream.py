@@ -11,12 +11,14 @@ from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.logs import log as logs
 from enmasse.network.tls_transport import read_much
-from services.mqtt_gateway.network.masking import MaskCheck
-from services.mqtt_gateway.network.wire import HIGH_WATER, LOW_WATER
+from enmasse.websocket.masking import MaskCheck
 
 log = logs.get(part="mqtt")
 
 SERVER: Final = "EnMasse"
+HIGH_WATER: Final = 64 << 10
+LOW_WATER: Final = HIGH_WATER // 4
+"""Bytes that wait for the client at which nothing further is given to it, and at which more is."""
 UNSUPPORTED_DATA: Final = 1003
 """RFC 6455, 7.4.1."""
 _PROTOCOL_ERROR: Final = b"\x88\x02" + (1002).to_bytes(2)
@@ -105,6 +107,9 @@ class WebSocketStream:
     Beside aiohttp's task for the request there is one only while something is written."""
 
     text_refused = b"bytes are in binary frames"
+    takes_text = False
+    """Frames of text have bytes too, and a client that has sent one gets text where that is possible."""
+    sends_text = False
 
     def __init__(
         self,
@@ -144,6 +149,9 @@ class WebSocketStream:
             message = await socket.receive()
             if message.type is WSMsgType.BINARY:
                 self.take(bytes(message.data))
+            elif message.type is WSMsgType.TEXT and self.takes_text:
+                self.sends_text = True
+                self.take(message.data.encode("utf-8", "surrogatepass"))
             elif message.type is WSMsgType.TEXT:
                 await socket.close(code=UNSUPPORTED_DATA, message=self.text_refused)
                 return
@@ -205,12 +213,23 @@ class WebSocketStream:
         if self._writing is None and (data or self._ending):
             self._writing = self._loop.create_task(self._write())
 
+    async def _send(self, data: bytes) -> None:
+        if self.sends_text:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                pass
+            else:
+                await self._socket.send_str(text)
+                return
+        await self._socket.send_bytes(data)
+
     async def _write(self) -> None:
         try:
             while self._unsent and not self._lost:
                 data = b"".join(self._unsent)
                 self._unsent.clear()
-                await self._socket.send_bytes(data)
+                await self._send(data)
                 self._unsent_size -= len(data)
                 if self._blocked and self._unsent_size < LOW_WATER:
                     self._blocked = False
