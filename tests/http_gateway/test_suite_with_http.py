@@ -202,7 +202,7 @@ def test_requests_that_wait_count_as_locks(suite: Suite) -> None:
 def test_a_user_that_may_no_longer_receive_settles_nothing(suite: Suite) -> None:
     for body in (b"one", b"two"):
         assert ask(suite, "/v1/jobs/messages", body, ALICE)[0] == 201
-    place, renewed = (request(suite, "POST", NEXT + "?lock=3600").headers["location"] for _ in range(2))
+    place, renewed = (request(suite, "POST", NEXT + "?wait=60&lock=3600").headers["location"] for _ in range(2))
     connection = HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE)
     connection.request("POST", NEXT + "?wait=300", headers=ALICE)
     write_users(suite, {"alice": entry(PASSWORD, allow("jobs", operations=("send",)))})
