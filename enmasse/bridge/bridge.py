@@ -92,6 +92,7 @@ class Bridge(Generic[S]):
         self.audit = LoginAudit(time.monotonic)
         """Logins by certificate; the authentication service has the others."""
         self.refusals = refusals or Refusals(time.monotonic)
+        self.refusals.tried = self.access.users.tried
         self.topics = TopicMaps({})
         self.spaces: dict[str, S] = {}
         """State of each address space that has, or had, clients."""

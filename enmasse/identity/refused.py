@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from enmasse.identity.principal import Principal
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, MAX_KEYS, RepeatedEvents
 from enmasse.metrics import counter
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Refusal(NamedTuple):
     """Something that a client was refused. `what`: connect, send, receive, message, publish, subscribe, session, will,
     manage, or close for a connection or link that was ended. `peer`: its host; `client`: its container-id or client
-    identifier; `space`: the address space of the client, or the one that it has asked for."""
+    identifier; `space`: the address space of the client, or the one that it has asked for. `proved` False: the user was
+    named in a login that failed."""
 
     what: str
     peer: str
@@ -28,6 +30,7 @@ class Refusal(NamedTuple):
     address: str
     condition: str
     space: str = DEFAULT_SPACE
+    proved: bool = True
 
 
 MOST, MOST_OF_A_PEER = 200, 20
@@ -35,6 +38,8 @@ MOST, MOST_OF_A_PEER = 200, 20
 MAX_TEXT = 200
 """Characters of a text that a client states."""
 MAX_CONDITIONS = 100
+MOST_FAILED = 200
+"""Failed logins between two ticks whose events name the user; those of the others do not."""
 MAX_NAMES = 2000
 """Characters of the names of what was refused; EVERYTHING stands for longer ones."""
 EVERYTHING = "#"
@@ -53,9 +58,33 @@ class Refusals:
         self._repeats: RepeatedEvents[Refusal] = RepeatedEvents(now)
         self._reasons: dict[Refusal, str] = {}
         self._names: dict[Refusal, list[str]] = {}
+        self._peers: dict[Refusal, str] = {}
+        """Failed login → host and port of the newest one that was written."""
         self._since = self._next = now()
         self._written: Counter[str] = Counter()
         self._omitted = 0
+        self.tried: Callable[[str, str | None], Principal | None] | None = None
+        """Returns the user that a client has named, and None if there is no such user (`UserDirectory.tried`)."""
+        self._failed: list[tuple[str, str, dict[str, Any]]] = []
+        """Name, space, and facts of refusals of clients that have not proved who they are."""
+
+    def note_failed(self, what: str, stated: str, *, space: str = DEFAULT_SPACE, **facts: Any) -> None:
+        """Note the refusal of a client that has named a user, and not proved to be it. The user is looked up with the
+        next tick: the time of the answer must not tell whether there is one. A name that no user has may be a password:
+        it is not repeated. `facts`: as of `note`."""
+        if stated and len(self._failed) < MOST_FAILED:
+            self._failed.append((stated, space, {"what": what, **facts}))
+        else:
+            self.note(what, space=space, **facts)
+
+    def _look_up(self) -> None:
+        failed, self._failed = self._failed, []
+        for stated, space, facts in failed:
+            who = None if self.tried is None else self.tried(stated, None if space == DEFAULT_SPACE else space)
+            if who is None:
+                self.note(**facts, space=space)
+            else:
+                self.note(**facts, user=who.full_name, space=who.space, proved=False)
 
     def note(
         self,
@@ -69,6 +98,7 @@ class Refusals:
         address: str = "",
         names: Sequence[str] = (),
         space: str = DEFAULT_SPACE,
+        proved: bool = True,
     ) -> None:
         """Count a refusal, and write a line if it is time for one. `peer`: host:port; `condition` a condition of AMQP
         or the name of a reason code of MQTT; `reason` a sentence. `address`: as the client stated it, an MQTT topic or
@@ -79,7 +109,7 @@ class Refusals:
         self.counts[what, known] += 1
         host = peer.rpartition(":")[0] or peer
         refusal = Refusal(
-            what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT], space
+            what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT], space, proved
         )  # fmt: skip
         count = self._repeats.count(refusal)
         if not count:
@@ -92,11 +122,14 @@ class Refusals:
             return
         self._written[host or refusal.client] += 1
         self._reasons[refusal] = reason[:MAX_TEXT]
+        if not proved:
+            self._peers[refusal] = peer[:MAX_TEXT]
         self._names[refusal] = list(names) if sum(map(len, names)) <= MAX_NAMES else [EVERYTHING]
         self._write(refusal, count)
 
     def tick(self) -> None:
         """Write the lines that are due; called about once a second."""
+        self._look_up()
         now = self._now()
         if now >= self._next:
             self._next = now + INTERVAL / 6
@@ -118,6 +151,7 @@ class Refusals:
         if len(self._reasons) > MAX_KEYS:
             self._reasons.clear()
             self._names.clear()
+            self._peers.clear()
         if self._omitted:
             log.get().info("client.refusals.omitted", count=self._omitted)
             if self.seen is not None:
@@ -126,6 +160,10 @@ class Refusals:
 
     def _write(self, refusal: Refusal, count: int) -> None:
         facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
+        if refusal.proved:
+            del facts["proved"]
+        else:
+            facts["peer"] = self._peers.get(refusal, refusal.peer)
         log.get().info("client.refused", **facts)
         if refusal.space == DEFAULT_SPACE:
             del facts["space"]

@@ -131,6 +131,17 @@ class UserDirectory:
         found = self._spaces.get(space)
         return found.users.get(user) if found is not None and found.permissions.knows(user) else None
 
+    def tried(self, stated: str, space: str | None) -> Principal | None:
+        """Return the user that a client has named in a login; None: there is no such user. `space`: address space that
+        the client has chosen otherwise; None: `USER@SPACE` names one, else it is the default one."""
+        name, _, end = stated.rpartition("@")
+        if space is None:
+            named_one = bool(name) and end != DEFAULT_SPACE and end in self._spaces
+            who = Principal(name, space=end) if named_one else Principal(stated)
+        else:
+            who = Principal(name if name and end == space else stated, space=space)
+        return None if self.entry(who.name, who.space) is None else who
+
     def rights(self, principal: Principal) -> Rights | None:
         """Return what a principal may do in its space; None: everything, as there are no users."""
         if self.is_open(principal.space):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ class Web:
         gate = Gate(configuration.users, authserv, config.metrics_secret)
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, _routers(config), config.routers, config.name, credential)
+        gate.refusals.seen = lambda row: live.events.add_own({"at": time.time(), **row})
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)
         kept = KeptForClients(subscribers, lambda: live.router.reached())
@@ -87,6 +89,12 @@ class Web:
         await self._runner.setup()
         self._connections.start()
         self._tasks.append(runner.spawn(self._parts.configuration.run(), "configuration"))
+        self._tasks.append(runner.spawn(self._count_refusals(), "refusals"))
+
+    async def _count_refusals(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._parts.gate.refusals.tick()
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""

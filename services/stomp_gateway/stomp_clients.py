@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from enmasse.bridge.client_logins import LoginAttempt
-from enmasse.bridge.client_refused import ClientRefused
+from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.identity.login import Login
+from enmasse.model.names import DEFAULT_SPACE
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_errors import StompError, of_refusal
 from services.stomp_gateway.stomp_peers import StompPeer, StompWire
@@ -74,7 +75,11 @@ class StompClients(StompShared):
                     bridge.access.enforcer.leave(client.name, login)
         except ClientRefused as refused:
             condition = refused.refusal.name.lower().replace("_", " ")
-            bridge.refusals.note("connect", condition=condition, reason=refused.text, peer=peer.name)
+            stated = headers.get("login", "") if refused.refusal is Refusal.CREDENTIALS else ""
+            bridge.refusals.note_failed(
+                "connect", stated, space=peer.space or DEFAULT_SPACE, condition=condition, reason=refused.text,
+                peer=peer.name,
+            )  # fmt: skip
             raise of_refusal(refused) from None
         return login, lanes
 

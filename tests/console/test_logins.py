@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import click
 import msgspec
+import paho.mqtt.client as mqtt
 import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
@@ -123,6 +124,43 @@ def test_a_wrong_login(body: dict[str, str], suite: Suite) -> None:
         reply = client("POST", "login", body)
         assert reply.status == 401 and "Set-Cookie" not in reply.headers
         assert body["password"] not in json.dumps(reply.body)
+
+
+def test_failed_logins_are_events_that_name_the_user_to_those_who_view_everything(
+    suite: Suite, log_in: Any, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "password"
+    wrong.write_text("wrong\n")
+    wrong.chmod(0o600)
+    root, pat = log_in("root"), log_in("pat")
+    secret = "hunter2-is-my-password"
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+    client.username_pw_set("pat", "wrong")
+    client.connect("127.0.0.1", 1883 + suite.offset)
+    client.loop_start()
+    for name in ("pat", secret):
+        with Client(suite) as other:
+            assert other("GET", "me", **stated(name, "wrong")).status == 401
+        at = f"amqp://127.0.0.1:{5672 + suite.offset}/open"
+        logged_in = {"ENMASSE_USER": name, "ENMASSE_PASSWORD_FILE": str(wrong)}
+        assert enmasse("send", "-a", at, "x", env=logged_in).returncode != 0
+    with Client(suite) as other:
+        assert other("GET", "me", Origin="http://a.example").status == 403
+
+    def seen() -> set[tuple[str, str]]:
+        found = root.items("events?kind=client.refused&limit=1000")
+        return {(row["component"].partition("-")[0], row["condition"]) for row in found if row["user"] == "pat"}
+
+    wanted = {"console", "router", "mqtt_gateway"}
+    wait_for(lambda: {component for component, _ in seen()} >= wanted, "events of all three")
+    client.loop_stop()
+    events = root.items("events?kind=client.refused&limit=1000")
+    assert secret not in json.dumps(events)
+    assert [row for row in events if row["condition"] == "origin refused" and row["component"] == "console"]
+    mine = [row for row in events if row["user"] == "pat"]
+    assert all(row["more"]["proved"] is False for row in mine)
+    assert all(":" in row["peer"] for row in mine if row["component"] != "router-0")
+    assert not pat.items("events?kind=client.refused"), "it is another client that named the user"
 
 
 def test_a_forged_request_changes_nothing(log_in: Any) -> None:

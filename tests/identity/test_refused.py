@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse import metrics
-from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_OF_A_PEER, Refusals
+from enmasse.identity.proofs.stated_names import user_in
+from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_FAILED, MOST_OF_A_PEER, Refusals
+from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.feeds import GrantedUser, PermissionChanges, ReachedSpace
 from tests.kit.logs import logged
 
 
@@ -24,8 +27,9 @@ class World:
         self.shown: list[dict[str, Any]] = []
         self.refusals = Refusals(lambda: self.now, self.shown.append)
 
-    def note(self, address: str = "a", peer: str = "10.0.0.1:999", **more: str) -> None:
-        facts = {"condition": "amqp:not-found", "reason": "no such address", "client": "c1", "user": "alice"} | more
+    def note(self, address: str = "a", peer: str = "10.0.0.1:999", **more: Any) -> None:
+        facts: dict[str, Any] = {"condition": "amqp:not-found", "reason": "no such address", "client": "c1"}
+        facts |= {"user": "alice"} | more
         self.refusals.note(facts.pop("what", "send"), peer=peer, address=address, **facts)
 
     def second(self, seconds: float = 1.0) -> None:  # limit: of the clock inside
@@ -60,6 +64,45 @@ def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minu
         "what": "send", "peer": "10.0.0.1", "user": "alice", "client": "c1", "address": "a",
         "condition": "amqp:not-found", "reason": "no such address",
     }  # fmt: skip
+
+
+def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick() -> None:
+    world = World()
+    users = UserDirectory()
+    users.take(PermissionChanges(users={"alice": GrantedUser()}, spaces={"one": ReachedSpace()},
+                                 in_spaces={"!!one/bob": GrantedUser()}))  # fmt: skip
+    world.refusals.tried = users.tried
+    facts = {"condition": "login refused", "peer": "10.0.0.1:999"}
+    for stated, space in (("alice", "default"), ("hunter2", "default"), ("bob@one", "default"), ("bob", "one")):
+        world.refusals.note_failed("connect", stated, space=space, **facts)
+    assert not world.shown, "the time of the answer does not tell who is known"
+    world.second()
+    assert [(each["user"], each.get("space"), each["peer"], each.get("proved")) for each in world.shown] == [
+        ("alice", None, "10.0.0.1:999", False),
+        ("", None, "10.0.0.1", None),
+        ("!!one/bob", "one", "10.0.0.1:999", False),
+    ]
+    assert "hunter2" not in json.dumps(world.shown) and world.refusals.counts.total() == 4
+    for number in range(2 * MOST_FAILED):
+        world.refusals.note_failed("connect", "alice", **facts | {"peer": f"10.0.0.2:{number}"})
+    world.second()
+    assert sum(world.refusals.counts.values()) == 4 + 2 * MOST_FAILED
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "first", "user"),
+    [
+        ("PLAIN", b"\0alice\0secret", "alice"),
+        ("PLAIN", b"as\0alice\0secret", "alice"),
+        ("PLAIN", b"alice", ""),
+        ("SCRAM-SHA-256", b"n,,n=al=2Ci=3Dce,r=abc", "al,i=ce"),
+        ("SCRAM-SHA-512", b"\xff", ""),
+        ("XOAUTH2", b"user=alice", ""),
+        ("PLAIN", None, ""),
+    ],
+)
+def test_the_user_that_a_mechanism_states_first(mechanism: str, first: bytes | None, user: str) -> None:
+    assert user_in(mechanism, first) == user
 
 
 def test_a_peer_that_tries_many_addresses_gets_a_bounded_number_of_lines() -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from enmasse.identity.login import Login, may_be_token
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.operator import BEARER, read_line
+from enmasse.identity.refused import Refusals
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import RepeatedEvents
@@ -45,6 +46,9 @@ class Gate:
 
     def __init__(self, users: UserDirectory, authserv: Authserv, secret: str | None) -> None:
         self.sessions = BrowserSessions()
+        self.refusals = Refusals(time.monotonic)
+        """Refusals of web pages of other sites, and of callers with wrong credentials."""
+        self.refusals.tried = users.tried
         self._users = users
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
@@ -59,12 +63,18 @@ class Gate:
             raise RequestError("console.request.invalid", "the Host header is no host")
         if self._users.anonymous and not (host in NAMES and is_loopback(request.remote or "")):
             text = "without users the console is for this machine: the Host header must name loopback"
-            raise RequestError("console.origin.refused", text)
+            raise self._other_site(request, text)
         for origin in request.headers.getall("Origin", []):
             if not _same_site(origin, hosts[0]):
-                raise RequestError("console.origin.refused", "requests from other web sites are not answered")
+                raise self._other_site(request, "requests from other web sites are not answered", origin)
         if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and request.method not in SAFE:
-            raise RequestError("console.origin.refused", "requests from other web sites are not answered")
+            raise self._other_site(request, "requests from other web sites are not answered")
+
+    def _other_site(self, request: web.Request, text: str, origin: str = "") -> RequestError:
+        """Return the refusal of a request that may come from a page of another site, which becomes an event."""
+        reason = f"{text}: {f'a page of {origin} asked' if origin else 'it was for'} {request.host}"
+        self.refusals.note("connect", condition="origin refused", reason=reason, peer=peer_of(request))
+        return RequestError("console.origin.refused", text)
 
     async def caller(self, request: web.Request) -> Caller:
         """Return the caller. Raises RequestError if it is not known."""
@@ -210,12 +220,16 @@ class Gate:
             caller = None if login is None else self._known(login)
             if caller is not None:
                 return caller
-        self.refused(request, "a wrong secret, token or password")
+        self.refused(request, "a wrong secret, token or password", "" if credentials is None else credentials[0])
         raise RequestError("console.login.refused", "what the header Authorization states is not valid, or has expired")
 
-    def refused(self, request: web.Request, what: str) -> None:
-        """Note a refused login, for auditors."""
+    def refused(self, request: web.Request, what: str, user: str = "") -> None:
+        """Note a refused login, for auditors, and as an event. `user`: the name that it states."""
         host = request.remote or "?"
+        self.refusals.note_failed(
+            "connect", user, space=self.space_of(request) or DEFAULT_SPACE, condition="login refused",
+            reason="user, password or token is wrong, or the user has to wait after failures", peer=peer_of(request),
+        )  # fmt: skip
         if count := _refused.count((host, what)):
             log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
 
@@ -239,6 +253,12 @@ class Gate:
             expires=login.expires,
             space=principal.space,
         )
+
+
+def peer_of(request: web.Request) -> str:
+    """Return host and port of the client."""
+    found = None if request.transport is None else request.transport.get_extra_info("peername")
+    return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else request.remote or ""
 
 
 def is_secure(request: web.Request, origin: str | None) -> bool:

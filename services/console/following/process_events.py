@@ -71,9 +71,14 @@ class Events:
         if body["complete"]:
             self._before.pop(component, None)
 
+    def add_own(self, row: Row) -> None:
+        """Add an event of the console itself."""
+        self._add("console", row)
+
     def owner(self, row: Event) -> str | None:
-        """Return the suite's user whose event it is; None at a broker, which knows processes and users of its own."""
-        return None if row.component in self._brokers else row.user
+        """Return the suite's user whose event it is; None at a broker, which knows processes and users of its own, and
+        of a client that has only named the user."""
+        return None if row.component in self._brokers or row.more.get("proved") is False else row.user
 
     def space_of(self, id: str) -> str:
         """Return the address space of an event: of its client, or of what it names."""

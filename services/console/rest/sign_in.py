@@ -40,7 +40,7 @@ def operations(parts: Components) -> list[Operation]:
             found = await authserv.check(body.user, body.password, call.host, space)
         caller = None if found is None else gate.begin(call.request, found)
         if caller is None:
-            gate.refused(call.request, "login")
+            gate.refused(call.request, "login", body.user)
             raise RequestError("console.login.refused", "user or password is wrong, or you have to wait after failures")
         return gate.keep(call.request, Answer(_me(caller)).response(), caller, call.request.headers.get("Origin"))
 

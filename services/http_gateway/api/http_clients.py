@@ -12,12 +12,13 @@ from typing import Final
 
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.client_logins import LoginAttempt
-from enmasse.bridge.client_refused import ClientRefused
+from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.bridge.lanes import Publisher
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.http_gateway.api.http_problems import Answered, of_refusal
@@ -204,7 +205,11 @@ class HttpClients:
             answer = of_refusal(refused)
             self.refused[answer.status] += 1
             condition = refused.refusal.name.lower().replace("_", " ")
-            bridge.refusals.note("connect", condition=condition, reason=refused.text, peer=facts.name)
+            stated = attempt.username if refused.refusal is Refusal.CREDENTIALS else None
+            bridge.refusals.note_failed(
+                "connect", stated or "", space=facts.space or DEFAULT_SPACE,
+                condition=condition, reason=refused.text, peer=facts.name,
+            )  # fmt: skip
             raise answer from None
         exchange.trust()
         return client
@@ -223,7 +228,10 @@ class HttpClients:
         if origin is None:
             return None
         if not is_allowed(origin, exchange.head.authority, self.allowed_origins, exchange.peer.local):
-            raise Answered(403, "pages of this origin may not send requests here: see the option --allowed-origin")
+            text = "pages of this origin may not send requests here: see the option --allowed-origin"
+            reason = f"a page of {origin} sent a request to {exchange.head.authority}: see the option --allowed-origin"
+            self.bridge.refusals.note("connect", condition="origin refused", reason=reason, peer=exchange.peer.name)
+            raise Answered(403, text)
         return origin
 
     def _attempt(self, exchange: HttpExchange) -> LoginAttempt:

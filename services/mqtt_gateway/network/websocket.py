@@ -116,7 +116,9 @@ class WebSocketServer:
             return self._refusal(404, self._offer())
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         if origin is not None and not self._is_allowed(origin, request):
-            log.info("mqtt.origin.refused", origin=origin[:200], host=request.host[:200])
+            peer = "" if request.transport is None else peer_name(request.transport)
+            reason = f"a page of {origin} asked for a WebSocket at {request.host}: see the option --allowed-origin"
+            self._front.refusals.note("connect", condition="origin refused", reason=reason, peer=peer)
             return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         if chosen is None:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
             return self._refusal(400, self._offer())

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from enmasse.identity.login import Certified
+from enmasse.identity.proofs.stated_names import user_in
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NEVER, V5, Connect, Properties
@@ -102,6 +103,13 @@ def examine(
         overruled=keep_alive != connect.keep_alive,
         bridge=connect.bridge,
     )
+
+
+def stated_user(request: Request) -> str:
+    """Return the user that a CONNECT names; empty if it names none."""
+    if request.auth_method is not None:
+        return user_in(request.auth_method, request.auth_data)
+    return request.username or ""
 
 
 def max_packet(limits: Limits, session: Session) -> int:

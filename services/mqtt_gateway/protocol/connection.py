@@ -371,7 +371,13 @@ class Connection:
         if self.intake.closed:
             return
         self._front.refused[reason] += 1
-        self._note_refused("connect", reason, text)
+        if reason == reasons.BAD_USER_NAME_OR_PASSWORD and self._terms is not None:
+            self._front.refusals.note_failed(
+                "connect", connecting.stated_user(self._terms.request), space=self.owner.space,
+                condition=reasons.name(reason), reason=text, peer=self.peer, client=self.client_id,
+            )  # fmt: skip
+        else:
+            self._note_refused("connect", reason, text)
         if self.output.v5:
             code = reason if reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             self.output.explain(2, lambda values: ConnAck(False, code, values), text)

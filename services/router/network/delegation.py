@@ -29,6 +29,7 @@ from enmasse.amqp.sasl.layer import EXTERNAL, TEMPORARY, SaslClient, SaslServer
 from enmasse.identity.allowances import Allowances, Reservation
 from enmasse.identity.login import SPACES, Login, stated
 from enmasse.identity.processes.relays import relayed_host_name
+from enmasse.identity.proofs.stated_names import user_in
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network.host import counted_host
 from enmasse.process import runner
@@ -123,15 +124,15 @@ class RelayedLogin(SaslServer):
         client: Client,
         go_on: Callable[[], None],
         by_certificate: Callable[[str, str], Login | None] | None = None,
-        meant: Callable[[str | None], str | None] = lambda hostname: None,
+        meant: Callable[[str | None, str], str | None] = lambda hostname, stated: None,
         *,
         required: bool = True,
         allowances: Allowances | None = None,
     ) -> None:
         """`service` None: every login fails for now. `by_certificate`: the client has presented a certificate; called
         with the name that it wants to have, or an empty one, and its address space, and returns its login, None if it
-        is refused. `meant`: returns the address space that the client has chosen, given the host of its sasl-init;
-        None: none. `allowances`: room for connections of address spaces."""
+        is refused. `meant`: returns the address space that the client has chosen, given the host of its sasl-init
+        and the user that it names there; None: none. `allowances`: room for connections of address spaces."""
         super().__init__({}, required=required)
         self.client = client
         self.space: str | None = None
@@ -187,7 +188,7 @@ class RelayedLogin(SaslServer):
         """Pass on a frame of the client. Raises AmqpError if it is out of turn."""
         if isinstance(frame, SaslInit) and self.mechanism is None:
             self.mechanism = str(frame.mechanism)
-            self.space = self._meant(frame.hostname)
+            self.space = self._meant(frame.hostname, user_in(self.mechanism, frame.initial_response))
             offered = self.mechanism in (self._offered or ())
             if offered and self.mechanism == EXTERNAL:
                 self._decide_by_certificate(frame.initial_response)

@@ -206,7 +206,8 @@ class Listener:
             client = Client(peer.host, peer.tls is not None or is_loopback(peer.host), self.config.sasl_mechanisms)
             service = self._maker.auth_services.get(plugin) if directory.known else None
 
-            def meant(hostname: str | None) -> str | None:
+            def meant(hostname: str | None, stated: str) -> str | None:
+                record.stated = stated
                 space = chosen or directory.hosts.get((hostname or "").lower())
                 if space is not None:  # also of a login that is refused
                     record.principal = Principal(NOBODY, space=space)

@@ -289,6 +289,7 @@ class RouterConnection:
         self.management = True  # True if `$management` may be used
         self.denied = False  # refused because of too many connections
         self.told = False  # its refusal was noted
+        self.stated = ""  # the user that a login by SASL names
         self.links: dict[int, LinkRecord] = {}
         self.coordinators: dict[Any, LinkRecord] = {}  # of the client's transactions, by session
         self.waiting: set[Watched] = set()
@@ -305,6 +306,12 @@ class RouterConnection:
     def refused(self, what: str, error: AmqpError, address: str = "") -> None:
         """Note that the client was refused something. Processes of the suite, which retry, log that themselves."""
         if self.of_process:
+            return
+        if self.stated and self.amqp.user is None:
+            self.owner.refusals.note_failed(
+                what, self.stated, space=self.principal.space, condition=str(error.condition),
+                reason=error.description, peer=self.host, client=self.container,
+            )  # fmt: skip
             return
         self.owner.refusals.note(
             what,

@@ -48,6 +48,7 @@ class Users:
         """`today`: seconds since 1970, for tokens."""
         self.router = router
         self.directory = UserDirectory(today)
+        router.refusals.tried = self.directory.tried
         self.audit = LoginAudit(router.now)
         self.enforcer: Enforcer[RouterConnection] = Enforcer(
             self.directory, self._visit, lambda seconds, call: router.clock.call_later(seconds, call), router.now
