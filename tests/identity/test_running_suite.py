@@ -53,8 +53,8 @@ ROUTERS = ["embedded", pytest.param("qdrouterd", marks=pytest.mark.needs("qdrout
 
 @pytest.fixture(scope="module", params=ROUTERS)
 def suite(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Suite]:
-    options = ("--router", request.param)
-    with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=(*options, "--with", "http", "--with", "stomp")) as started:
+    options = ("--router", request.param, "--with", "http", "--with", "stomp")
+    with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=options) as started:
         (started.config / "users.json").write_text(json.dumps(USERS))
         started.up()
         started.wait_ready()

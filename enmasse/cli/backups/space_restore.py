@@ -79,9 +79,23 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
         mark.unlink()
 
     try:
-        return asyncio.run(_all(brokers, made, ours, kept, folder, space, offset, let_in))
+        count = asyncio.run(_all(brokers, made, ours, kept, folder, space, offset, let_in))
     except (AmqpError, TimeoutError, EOFError, ValueError) as error:
         raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
+    _wait_for_users(console, space, folder / FILES / "users.json")
+    return count
+
+
+def _wait_for_users(console: LocalConsole, space: str, file: Path) -> None:
+    """Wait until the restored users can log in, KNOWN_SECONDS at most: of a file that is refused, the status of the
+    suite has the reason."""
+    wanted = len(json.loads(file.read_bytes())) if file.exists() else 0
+    until = time.monotonic() + KNOWN_SECONDS
+    while time.monotonic() < until:
+        status, page = console.request("GET", f"{API}{path('spaces', space)}/users?limit=1")
+        if status < 400 and page["total"] >= wanted:
+            return
+        time.sleep(POLL_SECONDS)
 
 
 async def _all(
