@@ -12,7 +12,7 @@ from enmasse.identity.annotations import BROKERS_FACTS, FACTS, OF_FACTS, TABLE, 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "identity.md"
 _NAME = re.compile(r"""["'](x-opt-[A-Za-z-]*[A-Za-z.])["']""")
-_NOT_ANNOTATIONS = {"x-opt-consumer", "x-opt-enmasse-space"}
+_NOT_ANNOTATIONS = {"x-opt-consumer", "x-opt-enmasse-for-owner", "x-opt-enmasse-space"}
 """Names of other maps: the info of an error, the properties of a link."""
 
 
