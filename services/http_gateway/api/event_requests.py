@@ -223,7 +223,11 @@ class Streaming:
             messages.append(message)
             size += len(piece)
         if pieces:
-            await exchange.write(b"".join(pieces))
+            try:
+                await exchange.write(b"".join(pieces))
+            except BaseException:
+                stream.put_back(messages)
+                raise
             for message in messages:
                 client.gets(len(message.payload))
             stream.written(messages, exchange.position, now())

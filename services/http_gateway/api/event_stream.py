@@ -178,6 +178,11 @@ class EventStream(LinkUser):
         self._count(-len(found.payload))
         return found
 
+    def put_back(self, messages: list[UnwrittenEvent]) -> None:
+        """Messages could not be written: they are returned with those that wait."""
+        self.waiting.extendleft(reversed(messages))
+        self._count(sum(len(each.payload) for each in messages))
+
     def ask(self) -> None:
         """Grant credit for as much as the client may have waiting."""
         link = self.link
