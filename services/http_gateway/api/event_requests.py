@@ -157,8 +157,10 @@ class Streaming:
         """End the stream of this gateway that has the subscription: a name is one link's of a session."""
         for link in links:
             if name is not None and link.name == name and isinstance(link.context, EventStream):
-                link.context.on_detach(link, AmqpError(STOLEN, REASONS["taken"]))
-                link.detach(closed=False)
+                ended: EventStream = link.context
+                ended.ended = AmqpError(STOLEN, REASONS["taken"])
+                ended.close()
+                ended.changed.set()
 
     def _check(self, client: HttpClient, address: str) -> None:
         if not _allowed(client, address):
