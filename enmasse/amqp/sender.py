@@ -423,11 +423,15 @@ class Sender(Link):
             window.settle(ids)
 
     def drained(self) -> None:
-        """Give the remaining credit back: the answer to a drain (2.6.7)."""
+        """Give the remaining credit back: the answer to a drain (2.6.7). Do nothing while the peer grants no window or
+        does not read: messages may wait that were denied room, and the answer would say that no more wait."""
         if not self.drain or self._queue:
             return  # begun deliveries are sent first; on_flow is called again after them
-        self.drain = False
         left = self._limit - self._sent
+        if left > 0 and (self._window.full or self.output.blocked) and not self.detached:
+            self._window.halted[self] = None
+            return  # on_flow is called again when there is room
+        self.drain = False
         if left > 0:
             self._sent += left
             self._done += left

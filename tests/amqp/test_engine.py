@@ -576,6 +576,32 @@ def test_drain() -> None:
     assert pair.client.names().count("drained") == 3
 
 
+def test_a_drain_is_not_answered_while_the_window_is_full() -> None:
+    """What waits at the sender is denied room then: an answer would say that nothing waits."""
+
+    class Server(Recorder):
+        def on_flow(self, link: Sender) -> None:
+            self.events.append(("flow", link.name))
+
+    pair = Pair(server=Server(), client_fields={"limits": Limits(incoming_window=4)})
+    receiver, remote = pair.receiver(window=0), pair.remote("r")
+    receiver.grant(10)
+    receiver.drain_credit()
+    pair.run()
+    for _ in range(4):
+        remote.send(b"x")
+    assert remote.credit == 0
+    remote.drained()
+    asked = pair.server.names().count("flow")
+    pair.run()
+    assert pair.server.names().count("flow") > asked, "there is room again"
+    assert (remote.drain, remote.credit, pair.client.names().count("drained")) == (True, 6, 0)
+    remote.send(b"last")
+    remote.drained()
+    pair.run()
+    assert (len(pair.client.received), receiver.credit, pair.client.names().count("drained")) == (5, 0, 1)
+
+
 def test_echo_is_answered() -> None:
     pair = Pair()
     pair.sender()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from enmasse.amqp.limits import Limits
+from enmasse.amqp.link import Sender
 from services.broker.core.queues.queue import Queue
+from tests.amqp.engine_kit import Pair, Recorder
 from tests.broker.sansio import Core, Outlet, QueueConsumer, more, outlet, taken
 
 
@@ -88,6 +91,27 @@ def test_a_drain_is_answered_after_everything_was_sent() -> None:
     outlet(consumer).drain = True
     more(consumer, 10)
     assert (taken(consumer), outlet(consumer).credit, outlet(consumer).drain) == ([0, 1, 2], 0, False)
+
+
+def test_a_drain_is_answered_after_more_messages_than_the_window_of_the_session_takes() -> None:
+    core = Core()
+    q = core.queue()
+    for n in range(40):
+        core.send(n)
+    consumer = QueueConsumer(q, 0)
+
+    class Server(Recorder):
+        def on_flow(self, link: Sender) -> None:
+            consumer.outlet = link
+            q.flow(consumer)
+
+    pair = Pair(server=Server(), client_fields={"limits": Limits(incoming_window=8)})
+    q.dispatcher.attach(consumer)
+    receiver = pair.receiver(window=0)
+    receiver.grant(50)
+    receiver.drain_credit()
+    pair.run()
+    assert (len(pair.client.received), pair.client.names()[-1], receiver.credit) == (40, "drained", 0)
 
 
 class AsksAgain(Outlet):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import socket
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -64,9 +67,10 @@ class Stream:
             assert self.next() == ("", None), "the first block says when to try again"
 
     def next(self) -> tuple[str, Any] | None:
-        """Return name and data of the next event; None: the stream has ended."""
-        name, data = "", None
+        """Return name and data of the next event; None: the stream has ended. Comments alone are no event."""
+        name, data, limit, begun = "", None, time.monotonic() + DEADLINE, False
         while line := self._answer.readline():
+            assert time.monotonic() < limit, "no event has come"
             field, _, value = line.decode().rstrip("\n").partition(": ")
             if field == "event":
                 name = value
@@ -74,8 +78,9 @@ class Stream:
                 data = json.loads(value)
             elif field == "id":
                 self.last = value
-            elif not field and line == b"\n":
+            elif not field and begun:
                 return name, data
+            begun = bool(field) and not line.startswith(b":")
         return None
 
     def body(self) -> str:
@@ -138,6 +143,29 @@ def test_a_subscription_goes_on_behind_the_last_event_of_its_client(suite: Suite
     with stream(suite, path, last) as found:
         post(suite, "events/b", b"other")
         assert found.body() == "other", "it has ended, with what it had"
+    assert request(suite, "DELETE", path, headers=ALICE).status == 204
+
+
+def test_what_a_client_has_not_read_comes_again_though_its_host_has_it(suite: Suite) -> None:
+    """The client ends with all but the first event in the receive buffer of its host, which has acknowledged them."""
+    path, total = "/v1/events/%23/events?name=unread", 600
+    with socket.create_connection(("127.0.0.1", 8088 + suite.offset), timeout=DEADLINE) as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ALICE['Authorization']}\r\n\r\n"
+        peer.sendall(head.encode())
+
+        def there() -> bytes:
+            return peer.recv(1 << 20, socket.MSG_PEEK)
+
+        wait_for(lambda: b"retry: " in there(), "it is subscribed")
+        lines = b"\n".join(b'{"body": "%d"}' % n for n in range(total))
+        assert request(suite, "POST", "/v1/events/a/messages?batch", lines, ALICE).status == 200
+        wait_for(lambda: b'"body":"%d"' % (total - 1) in there(), "its host has all")
+        first = re.search(rb"id: (\w+)\n", there())
+        assert first is not None
+    with stream(suite, path, first[1].decode()) as found:
+        for n in range(1, total):
+            assert found.body() == str(n)
     assert request(suite, "DELETE", path, headers=ALICE).status == 204
 
 

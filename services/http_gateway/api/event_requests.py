@@ -16,7 +16,7 @@ from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import FOR_OWNER, MESSAGE_IDENTITY, passed_on_name
 from enmasse.identity.owned import owned
-from services.http_gateway.api.event_stream import EventStream, StreamKind, UnwrittenEvent
+from services.http_gateway.api.event_stream import STEPS, EventStream, StreamKind, UnwrittenEvent
 from services.http_gateway.api.header_mapping import DUPLICATE_ID
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
@@ -177,8 +177,11 @@ class Streaming:
 
     async def _find(self, exchange: HttpExchange, stream: EventStream, last: str) -> None:
         """Begin behind the event that the client had last, if that is redelivered."""
-        stream.look()
-        await _until(lambda: stream.drained or stream.ended is not None, stream, exchange)
+        for _ in range(STEPS):
+            stream.look()
+            await _until(lambda: stream.drained or stream.ended is not None, stream, exchange)
+            if stream.ended is not None or stream.seen(last):
+                break
         self.counts["resumed"] += stream.found(last)
 
     # events
@@ -192,7 +195,7 @@ class Streaming:
                 raise ClientGone
             if reason := self._reason(client, address, stream):
                 return reason
-            stream.settle(exchange.confirmed, now())
+            stream.settle(exchange.confirmed, now(), len(self.streams))
             stream.ask()
             if stream.dropped:
                 dropped, stream.dropped = stream.dropped, 0

@@ -4,7 +4,8 @@ Three kinds of links. At multicast addresses a message is settled when it comes,
 receivers wait for that; a client that is behind loses the oldest ones, and learns how many. Of a topic it is settled
 when it was written; what the client does not read waits at the broker. Of a subscription with a name it is settled when
 the client's host has acknowledged its bytes and it is not one of the newest: until then it is redelivered, and
-`Last-Event-ID` says where the client was.
+`Last-Event-ID` says where the client was. What the host has acknowledged the client may not have read: the newest are
+to be more than the host, or a proxy in between, keeps for it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ FIRST: Final = 32 << 10
 BEHIND: Final = 1 << 20
 """Bytes that wait for a client of a multicast address before the oldest are dropped."""
 NEWEST: Final = 64
+MOST_NEWEST: Final = 1024
+"""Messages of a subscription that are not settled, because the client may not have read them, if they were written in
+the last `RECENT` seconds: `NEWEST` whatever their size, and up to `MOST_NEWEST` of `UNREAD` bytes."""
+ALL_NEWEST: Final = 16384
+"""Messages of all streams together that are not settled so, unless each has only `NEWEST`. A session, which they share
+with the other clients of the address space, gets no more messages at four times as many (`Limits.max_unsettled`)."""
+UNREAD: Final = 1 << 20
+"""Bytes that a host keeps for a client which does not read, as a rule."""
 RECENT: Final = 30.0
-"""Messages of a subscription, written in the last `RECENT` seconds, that are not settled: a proxy in between may have
-acknowledged what the client has not read."""
-UNSURE: Final = 512
-"""Messages of a subscription at most that were written and are not settled."""
+UNCONFIRMED: Final = 448
+"""Messages beside the newest that were written and that the client's host may not have acknowledged."""
+STEP: Final = 576
+"""Deliveries of which the ids are asked for at once, to find the place of a client."""
+STEPS: Final = -(-(MOST_NEWEST + UNCONFIRMED + WINDOW) // STEP)
+"""Steps that pass all that a stream before may have had."""
 _numbers: Final = count(1)
 IDENTITY: Final = 8
 """Bytes of a delivery-tag that names the message."""
@@ -96,6 +107,8 @@ class EventStream(LinkUser):
         self._average = float(FIRST)
         self._named = False
         self._written: deque[_Written] = deque()
+        self._newest = NEWEST
+        self._asked = 0
 
     def attached_by(self, link: Receiver) -> None:
         """Use this link."""
@@ -186,7 +199,7 @@ class EventStream(LinkUser):
     def ask(self) -> None:
         """Grant credit for as much as the client may have waiting."""
         link = self.link
-        if link is None or self.kind is StreamKind.MULTICAST or len(self._written) >= UNSURE:
+        if link is None or self.kind is StreamKind.MULTICAST or self.unsure:
             return
         window = max(1, min(WINDOW, int(WINDOW_BYTES / max(1.0, self._average))))
         missing = window - link.credit - len(self.waiting)
@@ -213,25 +226,41 @@ class EventStream(LinkUser):
     @property
     def unsure(self) -> bool:
         """As many messages were written and not settled as may be."""
-        return len(self._written) >= UNSURE
+        return len(self._written) >= self._newest + UNCONFIRMED
 
-    def settle(self, confirmed: int, now: float) -> None:
-        """Settle what the client's host has: `confirmed` bytes of the connection."""
+    def settle(self, confirmed: int, now: float, streams: int) -> None:
+        """Settle what the client's host has, `confirmed` bytes of the connection, but for the newest messages.
+        `streams`: how many share `ALL_NEWEST`."""
         written, link = self._written, self.link
+        self._newest = max(NEWEST, min(MOST_NEWEST, ALL_NEWEST // max(1, streams)))
         while link is not None and written and written[0].position <= confirmed:
-            if len(written) <= NEWEST and now - written[0].at < RECENT:
+            if now - written[0].at < RECENT and self._may_be_unread(len(written)):
                 return
             link.session.settle(written.popleft().delivery_id)
+
+    def _may_be_unread(self, count: int) -> bool:
+        """Return whether the client may not have read the oldest of the `count` messages written last."""
+        if count <= NEWEST:
+            return True
+        return count <= self._newest and self._written[-1].position - self._written[0].position < UNREAD
 
     # the place of a client
 
     def look(self) -> None:
-        """Ask for the deliveries that another stream may have written before: only their ids are kept."""
-        self.passed = []
+        """Ask for the next deliveries that another stream may have written before: only their ids are kept."""
+        if self.passed is None:
+            self.passed = []
         self.drained = False
+        self._asked += STEP
         assert self.link is not None
-        self.link.grant(UNSURE + WINDOW)
+        self.link.grant(STEP)
         self.link.drain_credit()
+
+    def seen(self, last: str) -> bool:
+        """Return whether the place of the client is known: by the event that it had last, or because no delivery is
+        left."""
+        passed = self.passed or []
+        return len(passed) < self._asked or any(id == last for _, id in passed)
 
     def found(self, last: str) -> int:
         """Settle the deliveries up to the one whose event the client had last, and return the others. Return how many
