@@ -358,7 +358,6 @@ def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
             200, {"accepted": True, "message": "router runs 1 process already"},
         )  # fmt: skip
         for service, count, reason in (
-            ("router", 2, "mesh"),
             ("router", 0, "cannot run without router"),
             ("ragent", 3, "controller"),
             ("broker", 3, "BROKERS"),

@@ -46,7 +46,7 @@ def test_two_routers_let_in_what_the_plan_states_and_no_more(installation: Insta
         first.pop().close()
         stack.callback(wait_for(lambda: _connected(installation, 0), "the room is another router's").close)
         assert "5 of 5" in installation.refused(1)
-        wait_for(lambda: installation.used() == {"connections": 5}, "the status shows what is used")
+        wait_for(lambda: installation.used()["connections"] == 5, "the status shows what is used")
 
 
 def _connected(installation: Installation, front: int, user: str = "alice") -> BlockingConnection | None:
