@@ -374,6 +374,31 @@ def test_an_edit_in_a_space_without_a_running_suite_ends_with_the_message(words:
     assert ended.returncode == 4 and ended.stderr.startswith("EnMasse is not running") and not ended.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("address", "list"),
+        ("address", "remove", "a"),
+        ("user", "add", "q", "--generate"),
+        ("user", "allow", "q", "send", "a"),
+        ("user", "remove", "q"),
+        ("user", "list"),
+        ("user", "check", "q", "send", "a"),
+    ],
+)
+def test_a_space_is_never_that_of_a_folder(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Not of one that a variable names either, whose files are those of the default space."""
+    (tmp_path / "addresses.json").write_text('{"a": {"type": "anycast"}}')
+    (tmp_path / "users.json").write_text('{"q": {}}')
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    there = (*words, "--space", "x", "--port-offset", str(free_offset()))
+    ended = enmasse(*there, env={"ENMASSE_CONFIG": str(tmp_path)})
+    assert ended.returncode == 4 and ended.stderr.startswith("EnMasse is not running") and not ended.stdout
+    ended = enmasse(*there, "--config", tmp_path)
+    assert ended.returncode == 2 and "--space works on a running suite" in ended.stderr
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
 def test_a_backup_names_the_messages_that_it_has_not() -> None:
     assert left_out({"a": 3, "b": None, "c": 2}, {"a": 3, "c": 4}) == ""
     text = left_out({"a": 3, "b": 2}, {"a": 1})

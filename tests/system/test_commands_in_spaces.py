@@ -135,6 +135,17 @@ def test_retained_messages_are_listed_and_cleared_in_the_space(suite: Suite) -> 
     }  # fmt: skip
 
 
+def test_a_user_is_added_in_the_space_whatever_folder_a_variable_names(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENMASSE_CONFIG", str(suite.config))
+    done(suite, "user", "add", "guest", "--generate", "--space", "one")
+    done(suite, "user", "allow", "guest", "manage", "#", "--space", "one")
+    assert "guest" in done(suite, "user", "list", "--space", "one")
+    assert "guest" not in done(suite, "user", "list") + (suite.config / "users.json").read_text()
+    done(suite, "user", "remove", "guest", "--space", "one")
+
+
 def _equals(found: Callable[..., set[str]], at: tuple[str, ...], expected: set[str]) -> bool:
     return found(*at) == expected
 

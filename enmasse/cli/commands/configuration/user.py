@@ -217,7 +217,7 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     from enmasse.model.jsonfile import Unparsable
     from enmasse.text import printable
 
-    if config is None and at_console(USERS, offset) is not None:
+    if at_console(USERS, offset) is not None:
         _check_by_console(offset, name, operation, address, as_json=as_json)
     folder = edited_folder(config, offset)
     text, present = entries.read(folder, USERS)
@@ -301,7 +301,7 @@ def _grant(
 
 def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
     """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
-    if config is None and (there := at_console(USERS, offset)) is not None:
+    if (there := at_console(USERS, offset)) is not None:  # also if a variable names a folder
         return there
     return FileEntries(USERS, edited_folder(config, offset), offset, None)
 
