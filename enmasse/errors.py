@@ -195,7 +195,7 @@ ERRORS = (
     Error("user.operation.denied", "`enmasse user check`: the user may not do this on the address.", "`enmasse user allow` adds a permission; the message names a rule that denies."),
     Error("user.password.missing", "No password was given.", "Name a file with --password-file, or use --generate."),
     Error("user.password.not-readable", "The file with the password cannot be read.", "Check its name and permissions."),
-    Error("user.password.not-written", "The file of --output cannot be written.", "Choose another one; if the message comes after the change, set another password with `enmasse user password`."),
+    Error("user.password.not-written", "The file of --output exists, or cannot be written.", "Choose another one; if the message comes after the change, set another password with `enmasse user password`."),
     Error("user.password.unsuitable", "The text cannot be a password.", "Choose another one."),
 )  # fmt: skip
 

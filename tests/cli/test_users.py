@@ -172,8 +172,7 @@ def test_users_are_listed_and_shown_without_hashes(folder: Path) -> None:
 def test_a_password_is_written_to_a_file_of_the_owner(folder: Path) -> None:
     kept = folder / "alice.password"
     for command in ("add", "password"):
-        kept.write_text("of before")
-        kept.chmod(0o644)
+        kept.unlink(missing_ok=True)
         done = user(folder, command, "alice", "--output", str(kept))
         assert done.returncode == 0 and kept.stat().st_mode & 0o777 == 0o600
         password = kept.read_text().removesuffix("\n")
@@ -182,6 +181,14 @@ def test_a_password_is_written_to_a_file_of_the_owner(folder: Path) -> None:
     before = written(folder)
     done = user(folder, "password", "alice", "--output", str(folder / "missing" / "file"))
     assert "[user.password.not-written]" in done.stderr and written(folder) == before
+    kept.write_text("of before")
+    for command, name in (("password", "alice"), ("add", "bob")):
+        done = user(folder, command, name, "--output", str(kept))
+        assert "[user.password.not-written]" in done.stderr and "exists" in done.stderr
+        assert (kept.read_text(), written(folder)) == ("of before", before)
+    new = folder / "new.password"
+    done = user(folder, "add", "a\nb", "--output", str(new))
+    assert done.returncode == 1 and written(folder) == before and not new.exists()
 
 
 def test_a_group_is_not_the_first_entry(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,7 +40,7 @@ def _password_options(function: Any) -> Any:
     function = click.option("--scram-sha-1", "sha1", is_flag=True,
                             help="Store a verifier for SCRAM-SHA-1 too, for old clients.")(function)  # fmt: skip
     function = click.option("--output", "output", type=click.Path(path_type=Path), metavar="FILE",
-                            help="Make a random password, written to FILE for you alone.")(function)  # fmt: skip
+                            help="Make a random password, written to a new FILE for you alone.")(function)  # fmt: skip
     function = click.option("--generate", is_flag=True,
                             help="Make a random password and print it, once, on stdout.")(function)  # fmt: skip
     return click.option("--password-file", "new_password_file", metavar="FILE",
@@ -363,7 +365,7 @@ def _new_password(
     generate = generate or output is not None
     text = _chosen(file, generate)
     if output is not None:
-        _write(output, "")  # before anything is changed: whether it can be
+        _reserve(output)
     shown = text if generate else None
     if by_console:
         return {"password": text}, shown
@@ -394,6 +396,24 @@ def _kept(name: str, password: str | None, output: Path | None) -> str | None:
     _write(output, f"{password}\n")
     report(f"the password of {name} is in {output}")
     return None
+
+
+def _reserve(output: Path) -> None:
+    """Make the file, which must not exist, before anything is changed; a command that fails removes it."""
+    try:
+        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        text = f"--output {output}: the file exists already; nothing was changed. Name a new one, or remove it first."
+        end("user.password.not-written", text)
+    except OSError as error:
+        end("user.password.not-written", f"--output {output}: {error.strerror}; nothing was changed.")
+
+    def remove_empty() -> None:
+        with contextlib.suppress(OSError):
+            if not output.stat().st_size:
+                output.unlink()
+
+    click.get_current_context().call_on_close(remove_empty)
 
 
 def _write(output: Path, text: str) -> None:
