@@ -52,6 +52,8 @@ EARLY_BYTES: Final = 64 << 10
 """Bytes of a client that are taken before it has logged in."""
 SUBSCRIPTIONS: Final = 200
 """Subscriptions of a connection."""
+SELECTOR: Final = 8 << 10
+"""Bytes of a selector, which has to fit into one frame of AMQP with the address and the name of the subscription."""
 SOONEST: Final = 1000
 """Milliseconds between heart-beats, at least."""
 SLACK: Final = 2.0
@@ -64,6 +66,7 @@ KEY: Final = 255
 _DURABLE: Final = ("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName")
 _PREFETCH: Final = ("prefetch-count", "activemq.prefetchSize")
 _NAME: Final = 255
+_DIGITS: Final = 20
 _CONNECTING: Final = ("CONNECT", "STOMP")
 
 
@@ -505,6 +508,9 @@ class StompClient(Publisher):
         if mode not in MODES:
             raise StompError("bad header", f"ack: expected {', '.join(MODES)}, not {mode[:40]!r}")
         durable = self._durable(headers)
+        selector = headers.get("selector")
+        if selector is not None and len(selector.encode("utf-8", "replace")) > SELECTOR:
+            raise StompError("bad header", f"selector: longer than {SELECTOR} bytes, the most that a subscription has")
         if where.temporary:
             if self.space != DEFAULT_SPACE:
                 raise StompError("bad destination", "temporary addresses are there in the default address space only")
@@ -524,7 +530,7 @@ class StompClient(Publisher):
         self._wait("subscribe")
         self.subscriptions[id] = found = StompSubscription(
             self, id, stated, where.prefix, mode=mode, traits=traits, address=address, local=local,
-            selector=headers.get("selector"), prefetch=_prefetch(headers), durable=durable,
+            selector=selector, prefetch=_prefetch(headers), durable=durable,
             session=self.lanes.session, plain_session=self.lanes.plain_session, receipt=headers.get("receipt", ""),
         )  # fmt: skip
         if where.temporary:
@@ -615,7 +621,9 @@ class StompClient(Publisher):
         receipt = headers.get("receipt", "")
         subscription = self._deliveries.pop(number, None)
         if subscription is None or number not in subscription.unacknowledged:
-            if subscription is None and (not number.isdigit() or int(number) > self._number):
+            if not (number.isascii() and number.isdigit()) or len(number) > _DIGITS:
+                raise StompError("bad header", f"{name}: expected what MESSAGE has there, not {number[:40]!r}")
+            if subscription is None and int(number) > self._number:
                 raise StompError("no such message", f"{command}: there is no message {number[:40]!r} to acknowledge")
             if receipt or "transaction" in headers:
                 text = f"{command}: message {number[:40]} is acknowledged, or lost with a link and redelivered"
