@@ -48,7 +48,7 @@ def families(door: StompDoor, bridge: Bridge[StompSpace], counters: Counters) ->
         ],
     )
     yield gauge("stomp_kept_bytes", "Bytes of frames that are not complete.", single(clients.kept))
-    yield gauge("stomp_transaction_bytes", "Bytes of messages in open transactions.", single(clients.transacted))
+    yield gauge("stomp_transaction_bytes", "Bytes of messages in open transactions.", single(clients.transacted.total))
     yield gauge(
         "stomp_waiting_messages",
         "From clients, waiting for credit.",

@@ -44,7 +44,7 @@ from services.stomp_gateway.stomp_subscriptions import (
     StompSubscription,
     outcome_of,
 )
-from services.stomp_gateway.stomp_transactions import ADDRESSES, ALL_BYTES, BYTES, OPEN, OPERATIONS, Open, StompSpace
+from services.stomp_gateway.stomp_transactions import LIFE, OPEN, Open, StompSpace
 
 log = logs.get(part="stomp")
 
@@ -279,7 +279,7 @@ class StompClient(Publisher):
             task.cancel()
         self._close_subscriptions()
         for work in self.transactions.values():
-            self.clients.transacted -= work.bytes
+            work.end()
         self.transactions.clear()
         self._count_kept()
         self._wire.recognised()
@@ -634,9 +634,7 @@ class StompClient(Publisher):
         for each in found:
             self._deliveries.pop(each.number, None)
         if (named := headers.get("transaction")) is not None:
-            work = self._transaction(named)
-            self._check_room(work, len(found), 0)
-            work.outcomes += [(each, state) for each in found]
+            self._transaction(named).acknowledge(found, state)
             self._receipt(receipt)
             return
         waiting = len(found)
@@ -668,7 +666,8 @@ class StompClient(Publisher):
             raise StompError("bad header", f"the transaction {name[:100]!r} is open already")
         if len(self.transactions) >= OPEN:
             raise StompError("too many transactions", f"a connection has at most {OPEN} open ones")
-        self.transactions[name] = Open()
+        assert self.login is not None
+        self.transactions[name] = Open(self.clients.transacted, self.login.principal, self._expired)
         self._receipt(frame.headers.get("receipt", ""))
 
     def _named(self, frame: StompFrame) -> str:
@@ -681,33 +680,27 @@ class StompClient(Publisher):
         found = self.transactions.get(name)
         if found is None:
             raise StompError("no such transaction", f"there is no open transaction {name[:100]!r}")
+        if found.expired:
+            text = f"{name[:100]!r} was rolled back: it was not committed within {LIFE:g} s of BEGIN. Send it again"
+            raise StompError("transaction aborted", text, condition="amqp:transaction:timeout")
         return found
-
-    def _check_room(self, work: Open, operations: int, size: int) -> None:
-        if work.operations + operations > OPERATIONS or work.bytes + size > BYTES:
-            text = f"a transaction has at most {OPERATIONS} messages and acknowledgements, and {BYTES} bytes"
-            raise StompError("transaction too large", text, condition="amqp:resource-limit-exceeded")
-        if self.clients.transacted + size > ALL_BYTES:
-            raise StompError("try again later", "the gateway has too many messages in open transactions")
 
     def _post(self, named: str, address: str, payload: bytes, *, stored: bool, name: str) -> None:
         work = self._transaction(named)
         if not stored:
             text = f"{name[:100]!r} stores nothing: a transaction takes the queues and topics of one broker"
             raise StompError("not possible in a transaction", text, condition="amqp:not-implemented")
-        self._check_room(work, 1, len(payload))
-        work.addresses.add(address)
-        if len(work.addresses) > ADDRESSES:
-            raise StompError("transaction too large", f"a transaction sends to at most {ADDRESSES} addresses")
-        work.posts.append((address, payload))
-        work.bytes += len(payload)
-        self.clients.transacted += len(payload)
+        work.post(address, payload, name)
 
     def _commit(self, frame: StompFrame) -> None:
         name = self._named(frame)
         work = self._transaction(name)
+        for each in work.names:
+            if not self._allowed("send", each):  # any longer
+                text = f"rolled back: no longer a permission to send to {each[:100]!r}"
+                raise StompError("transaction aborted", text, condition="amqp:unauthorized-access")
         del self.transactions[name]
-        self.clients.transacted -= work.bytes
+        work.close()
         receipt = frame.headers.get("receipt", "")
         self._wait("commit")
         self.clients.bridge.spawn(self._committed(work, receipt))
@@ -722,6 +715,7 @@ class StompClient(Publisher):
             self.fail(error)
             return
         finally:
+            work.end()
             self.in_flight -= 1
         self._receipt(receipt)
         self._done("commit")
@@ -731,16 +725,24 @@ class StompClient(Publisher):
         name = self._named(frame)
         work = self._transaction(name)
         del self.transactions[name]
-        self.clients.transacted -= work.bytes
+        self._roll_back(work)
+        self._receipt(frame.headers.get("receipt", ""))
+
+    def _expired(self, work: Open) -> None:
+        """Roll a transaction back that lasts too long. The client learns of it when it names it."""
+        work.expired = True
+        self._roll_back(work)
+
+    def _roll_back(self, work: Open) -> None:
         back: dict[StompSubscription, list[StompDelivery]] = {}
         for delivery, _ in work.outcomes:
             back.setdefault(delivery.subscription, []).append(delivery)
+        work.end()
         for subscription, deliveries in back.items():
             subscription.put_back(deliveries)
             for each in deliveries:
                 if each.number in subscription.unacknowledged:
                     self._deliveries[each.number] = subscription
-        self._receipt(frame.headers.get("receipt", ""))
 
     # DISCONNECT
 

@@ -8,7 +8,7 @@ from typing import Any
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity.login import Login
-from services.stomp_gateway.stomp_transactions import StompSpace
+from services.stomp_gateway.stomp_transactions import StompSpace, TransactionBytes
 
 
 class StompShared:
@@ -28,8 +28,7 @@ class StompShared:
         """ERROR frames, by their message."""
         self.kept = 0
         """Bytes of frames that are not complete."""
-        self.transacted = 0
-        """Bytes of messages in open transactions."""
+        self.transacted = TransactionBytes()
 
     async def enter(self, client: Any, headers: dict[str, str]) -> tuple[Login, StompSpace]:
         """Log a client in. Raises StompError."""

@@ -9,6 +9,7 @@ of the client. All clients of an address space share one session with a coordina
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from enmasse.amqp.session import Session
 from enmasse.bridge.lanes import Counters
 from enmasse.bridge.space_lanes import SpaceLanes
 from enmasse.bridge.uplink import LinkUser
+from enmasse.identity.principal import Principal
 from services.stomp_gateway.stomp_errors import StompError
 from services.stomp_gateway.stomp_subscriptions import StompDelivery
 
@@ -49,23 +51,98 @@ LINKS: Final = 256
 PATIENCE: Final = 20.0
 """Seconds of a commit."""
 ALL_BYTES: Final = 128 << 20
-"""Bytes of the messages in all open transactions of the gateway."""
+"""Bytes of the messages in all transactions of the gateway. An address space has at most half of what the others leave,
+and a user at most as many as are left of that, so 64 and 32 MiB: as at a broker."""
+LIFE: Final = 300.0
+"""Seconds from BEGIN to COMMIT, as in Artemis."""
+
+
+class TransactionBytes:
+    """Bytes of the messages in transactions, of all clients of the gateway."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._shares: Counter[tuple[str, ...]] = Counter()
+
+    def take(self, user: Principal, size: int) -> None:
+        """Count a message. Raises StompError if the user, or its address space, has too many."""
+        own = self._shares[user.space, user.name]
+        left = (ALL_BYTES - self.total - self._shares[user.space,]) // 2
+        if own + size > left - size:
+            text = (
+                f"the user has {own} bytes in transactions, and a user gets at most as many as are left: commit some, "
+                "or wait"
+            )
+            raise StompError("try again later", text, condition="amqp:resource-limit-exceeded")
+        self._count(user, size)
+
+    def give(self, user: Principal, size: int) -> None:
+        """Count messages no longer."""
+        self._count(user, -size)
+
+    def _count(self, user: Principal, size: int) -> None:
+        self.total += size
+        for key in ((user.space,), (user.space, user.name)):
+            self._shares[key] += size
+            if not self._shares[key]:
+                del self._shares[key]
 
 
 class Open:
-    """A transaction of a client."""
+    """A transaction of a client. `late`: called once it has lasted too long."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: TransactionBytes, user: Principal, late: Callable[[Open], None]) -> None:
         self.posts: list[tuple[str, bytes]] = []
         """Address on AMQP, and message."""
-        self.addresses: set[str] = set()
+        self.names: set[str] = set()
+        """Names that messages are sent to, as clients know them."""
         self.outcomes: list[tuple[StompDelivery, Any]] = []
-        self.bytes = 0
+        self.expired = False
+        self._addresses: set[str] = set()
+        self._bytes = 0
+        self._shares = shares
+        self._user = user
+        self._timer = asyncio.get_running_loop().call_later(LIFE, late, self)
 
     @property
     def operations(self) -> int:
         """Return the number of messages and acknowledgements."""
         return len(self.posts) + len(self.outcomes)
+
+    def post(self, address: str, payload: bytes, name: str) -> None:
+        """Add a message to a name at an address. Raises StompError."""
+        size = len(payload) + (0 if name in self.names else len(name))
+        self._check(1, size)
+        if address not in self._addresses and len(self._addresses) >= ADDRESSES:
+            raise StompError("transaction too large", f"a transaction sends to at most {ADDRESSES} addresses")
+        self._shares.take(self._user, size)
+        self._bytes += size
+        self._addresses.add(address)
+        self.names.add(name)
+        self.posts.append((address, payload))
+
+    def acknowledge(self, deliveries: Sequence[StompDelivery], state: Any) -> None:
+        """Add outcomes. Raises StompError."""
+        self._check(len(deliveries), 0)
+        self.outcomes += [(each, state) for each in deliveries]
+
+    def _check(self, operations: int, size: int) -> None:
+        if self.operations + operations > OPERATIONS or self._bytes + size > BYTES:
+            text = f"a transaction has at most {OPERATIONS} messages and acknowledgements, and {BYTES} bytes"
+            raise StompError("transaction too large", text, condition="amqp:resource-limit-exceeded")
+
+    def close(self) -> None:
+        """Let it last as long as it takes: it is being committed, or rolled back."""
+        self._timer.cancel()
+
+    def end(self) -> None:
+        """Forget it, with what it holds."""
+        self._timer.cancel()
+        self._shares.give(self._user, self._bytes)
+        self._bytes = 0
+        self.posts.clear()
+        self.names.clear()
+        self.outcomes.clear()
 
 
 class _Coordination(LinkUser):
