@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,6 +26,7 @@ from services.http_gateway.wire.http_exchange import (
     BodyTooSlow,
     ClientGone,
     HttpExchange,
+    IncomingBody,
     PeerFacts,
     UnsafeHeader,
 )
@@ -248,6 +251,50 @@ def test_a_body_is_not_read_before_it_is_asked_for() -> None:
         found.unread.set()
         assert (await reader.readline()).startswith(b"HTTP/1.1 413")
         writer.close()
+
+    inside(test)
+
+
+@pytest.mark.parametrize("fault", [BodyTooLarge, BodyTooSlow, ClientGone])
+def test_a_body_that_is_not_taken_is_forgotten(fault: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_exchange, "BODY_SECONDS", 0.01)
+
+    @asyncio_test
+    async def test() -> None:
+        body = IncomingBody(None, asyncio.get_running_loop())
+
+        def more() -> None:
+            if not body._pieces:
+                body.add(bytes(8))
+            if fault is ClientGone:
+                body.end(whole=False)
+
+        with pytest.raises(fault):
+            await body.read(0 if fault is BodyTooLarge else MOST, more)
+        assert not body._pieces
+
+    test()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_connection_that_ends_early_is_freed_at_once(asked: bool) -> None:
+    """Not when the garbage collector runs, which is rarely."""
+
+    async def test(found: Echo) -> None:
+        if not asked:
+            found.unread.clear()
+        gc.disable()
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", found.port)
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n" + bytes(10_000))
+            await until(lambda: found.working == 1)
+            left = weakref.ref(next(iter(found.connections)))
+            writer.transport.abort()
+            found.unread.set()
+            await until(lambda: found.gone == 1)
+            await until(lambda: left() is None, "nothing refers to it")
+        finally:
+            gc.enable()
 
     inside(test)
 

@@ -84,8 +84,10 @@ class Http1:
     def lost(self) -> None:
         """The connection has ended."""
         self._ended = True
-        if self._exchange is not None:
-            self._exchange.leave()
+        self._buffer.clear()
+        exchange, self._exchange = self._exchange, None  # it refers back
+        if exchange is not None:
+            exchange.leave()
 
     def close(self) -> None:
         """End the connection, after the answer that is under way."""

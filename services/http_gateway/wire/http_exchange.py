@@ -202,6 +202,8 @@ class IncomingBody:
         """Take no further bytes: the body is whole, or the client has left."""
         self.whole = self.whole or whole
         self.gone = self.gone or not whole
+        if self.gone:
+            self.drop()
         self._come.set()
 
     def drop(self) -> None:
@@ -231,11 +233,10 @@ class IncomingBody:
                         await self._come.wait()
                 except TimeoutError:
                     raise BodyTooSlow from None
+            return b"".join(self._pieces)
         finally:
             self.wants = False
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        return body
+            self.drop()
 
 
 def patience(size: int) -> float:

@@ -178,8 +178,9 @@ class PeerConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._is_known()
-        if self._http is not None:
-            self._http.lost()
+        http, self._http, self.pieces = self._http, None, None  # they refer back, and the garbage collector runs rarely
+        if http is not None:
+            http.lost()
         self.state.closed()
         self._ended(self)
 
