@@ -165,6 +165,7 @@ class WebSocketStream:
     def lost(self) -> None:
         """Handle the end of the request: the client is gone."""
         self._lost = True
+        self._unsent.clear()
         self._readable.set()
         self.recognised()
 

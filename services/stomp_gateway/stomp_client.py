@@ -62,6 +62,9 @@ killed by machines that are busy long before they are gone."""
 SLACK_SECONDS: Final = 5.0
 FLOODED: Final = 1 << 20
 """Bytes that a client leaves unread at which messages to all are not for it."""
+UNREAD_SECONDS: Final = 60.0
+"""Seconds in which a client that leaves much unread has to take `UNREAD_TAKEN` bytes."""
+UNREAD_TAKEN: Final = 64 << 10
 KEY: Final = 255
 _DURABLE: Final = ("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName")
 _PREFETCH: Final = ("prefetch-count", "activemq.prefetchSize")
@@ -105,6 +108,7 @@ class StompClient(Publisher):
         self._sent_at = self._heard_at = self.opened
         self._beats: tuple[float, float] = (0.0, 0.0)  # seconds between ours, and most between two of the client
         self._beat_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         self._login_timer: asyncio.TimerHandle | None = clients.loop.call_later(clients.patience, self._late)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -163,6 +167,9 @@ class StompClient(Publisher):
         finally:
             self._running = False
         self._count_kept()
+        self._look_at_reading()
+
+    def _look_at_reading(self) -> None:
         wanted = not self._waits and not self._ended
         if wanted is not self._reading:
             self._reading = wanted
@@ -248,8 +255,7 @@ class StompClient(Publisher):
             self._wire.close()
             return
         self._wait("leaving")
-        self._reading = False
-        self._wire.reading(False)
+        self._look_at_reading()
         self._leave(lambda: self.fail(StompError("the gateway ends", "connect again")))
 
     def _leave(self, leaving: Callable[[], None]) -> None:
@@ -272,7 +278,7 @@ class StompClient(Publisher):
             return
         self._ended = True
         self.left = True
-        for timer in (self._beat_timer, self._login_timer):
+        for timer in (self._beat_timer, self._login_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
         for task in list(self._tasks):
@@ -281,6 +287,7 @@ class StompClient(Publisher):
         for work in self.transactions.values():
             work.end()
         self.transactions.clear()
+        self._parser.clear()
         self._count_kept()
         self._wire.recognised()
         self.clients.leave(self)
@@ -366,7 +373,7 @@ class StompClient(Publisher):
             return
         if not self._reading:
             self._heard_at = now  # it is not read: nothing can come
-        if ours and now - self._sent_at >= ours / 2:
+        if ours and now - self._sent_at >= ours / 2 and not self._wire.blocked:
             self._sent_at = now
             self.bytes_out += 1
             self._wire.write(BEAT)
@@ -601,10 +608,35 @@ class StompClient(Publisher):
         self.messages_out += 1
         self.write(encoded("MESSAGE", own + headers, body, self.version))
 
-    def unblocked(self) -> None:
-        """The client has read what it left unread."""
-        for each in self.subscriptions.values():
+    def set_blocked(self, blocked: bool) -> None:
+        """The client leaves much unread, and is not read until it has taken that; or it has."""
+        if self._ended:
+            return
+        if blocked:
+            self._wait("unread")
+            self._watch_unread()
+            if not self._running:
+                self._look_at_reading()
+            return
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        for each in list(self.subscriptions.values()):
             each.unblocked()
+        self._done("unread")
+
+    def _watch_unread(self) -> None:
+        taken = self.bytes_out - self._wire.unsent
+        self._unread_timer = self.clients.loop.call_later(UNREAD_SECONDS, self._look_at_unread, taken)
+
+    def _look_at_unread(self, before: int) -> None:
+        """Cut a client that has taken next to nothing: it would not read an ERROR either."""
+        if self.bytes_out - self._wire.unsent - before >= UNREAD_TAKEN:
+            self._watch_unread()
+            return
+        log.debug("stomp-gateway.client.stalled", peer=self.peer.name, buffered=self._wire.unsent)
+        self.clients.errors["stalled"] = self.clients.errors.get("stalled", 0) + 1
+        self._end()
+        self._wire.abort()
 
     # ACK, NACK
 

@@ -65,6 +65,12 @@ class StompParser:
         """Return whether a frame has begun and is not complete."""
         return self._head is not None or self.kept > 0
 
+    def clear(self) -> None:
+        """Forget what has come: nothing more is read."""
+        self._buffer = bytearray()
+        self._at = self._seen = 0
+        self._head = None
+
     def feed(self, data: bytes) -> None:
         """Take bytes of the client."""
         self._buffer += data

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from enmasse.identity.login import Certified
+
+STUCK: Final = 60.0
+"""Seconds that a connection whose end was decided may leave output unread."""
 
 
 class StompPeer(Struct, frozen=True, kw_only=True):

@@ -11,15 +11,13 @@ from enmasse.network.tls import server_name
 from enmasse.network.tls_transport import LITTLE, MUCH, read_much
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
-from services.stomp_gateway.stomp_peers import StompPeer
+from services.stomp_gateway.stomp_peers import STUCK, StompPeer
 
 HIGH: Final = 64 << 10
 LOW: Final = 16 << 10
 """Bytes of unread output at which messages wait, and at which they are sent again."""
 LINGER: Final = 2.0
 """Seconds for a client to read the last frame, and close its side."""
-STUCK: Final = 60.0
-"""Seconds that a connection whose end was decided may leave output unread."""
 
 
 class StompSocket(asyncio.Protocol):
@@ -45,6 +43,7 @@ class StompSocket(asyncio.Protocol):
         self._blocked = False
         self._closing = False
         self._unwritten: list[bytes] = []
+        self._stuck: asyncio.TimerHandle | None = None
         self.peer = StompPeer(name="?", number=number, space=space)
         self.client: StompClient | None = None
 
@@ -79,18 +78,24 @@ class StompSocket(asyncio.Protocol):
     def pause_writing(self) -> None:
         """As asyncio.Protocol."""
         self._blocked = True
+        if self.client is not None:
+            self.client.set_blocked(True)
 
     def resume_writing(self) -> None:
         """As asyncio.Protocol."""
         self._blocked = False
         if self.client is not None:
-            self.client.unblocked()
+            self.client.set_blocked(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As asyncio.Protocol."""
         self._transport, self._closing = None, True
-        if self.client is not None:
-            self.client.lost()
+        self._unwritten.clear()
+        if self._stuck is not None:
+            self._stuck.cancel()
+        client, self.client = self.client, None  # each refers to the other, and the garbage collector runs rarely
+        if client is not None:
+            client.lost()
         self._ended(self)
 
     # StompWire
@@ -152,7 +157,7 @@ class StompSocket(asyncio.Protocol):
             loop.call_later(LINGER, transport.close)
         else:
             transport.close()
-        loop.call_later(STUCK, self.abort)
+        self._stuck = loop.call_later(STUCK, self.abort)
 
     def leave(self) -> None:
         """End in order."""

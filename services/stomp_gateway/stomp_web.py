@@ -15,7 +15,7 @@ from enmasse.network.tls import server_name
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from enmasse.websocket.websocket_stream import HttpProtocol, WebSocketStream
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
-from services.stomp_gateway.stomp_peers import StompPeer
+from services.stomp_gateway.stomp_peers import STUCK, StompPeer
 
 PATH: Final = "/stomp"
 PROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
@@ -173,6 +173,7 @@ class StompStream(WebSocketStream):
         self, clients: StompClients, facts: StompPeer, socket: web.WebSocketResponse, peer: StompWebPeer
     ) -> None:
         super().__init__(clients.loop, socket, peer.protocol, peer.known)
+        self._stuck: asyncio.TimerHandle | None = None
         self.client = clients.connected(StompWebWire(self), facts)
 
     def take(self, data: bytes) -> None:
@@ -181,8 +182,7 @@ class StompStream(WebSocketStream):
 
     def set_blocked(self, blocked: bool) -> None:
         """As WebSocketStream."""
-        if not blocked:
-            self.client.unblocked()
+        self.client.set_blocked(blocked)
 
     @property
     def is_blocked(self) -> bool:
@@ -192,7 +192,16 @@ class StompStream(WebSocketStream):
     def lost(self) -> None:
         """As WebSocketStream."""
         super().lost()
+        if self._stuck is not None:
+            self._stuck.cancel()
         self.client.lost()
+
+    def close(self) -> None:
+        """Close; what was written is sent, if the client reads it in time."""
+        self.put(b"", last=True)
+        self.resume()
+        if not self._lost and self._stuck is None:
+            self._stuck = self._loop.call_later(STUCK, self.abort)
 
 
 class StompWebWire:
@@ -232,8 +241,7 @@ class StompWebWire:
 
     def close(self) -> None:
         """As StompWire."""
-        self._stream.put(b"", last=True)
-        self._stream.resume()
+        self._stream.close()
 
     def abort(self) -> None:
         """As StompWire."""

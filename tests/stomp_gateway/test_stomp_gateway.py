@@ -198,14 +198,15 @@ def test_frames_without_end_do_not_use_memory(gateway: Running) -> None:
         return int(text.split()[1]) * 4096
 
     before = size()
-    clients = [gateway.raw() for _ in range(50)]
-    for client in clients:
-        client.write(b"SEND\ndestination:ask\ncontent-length:1000000\n\n" + b"x" * 500_000)
-    wait_for(lambda: gateway.metric("stomp_kept_bytes") >= 25_000_000, "the bytes have come")
-    assert size() - before < 150_000_000
-    for client in clients:
-        client.close()
-    wait_for(lambda: gateway.metric("stomp_kept_bytes") == 0, "they are gone")
+    for _ in range(8):  # what one round leaves behind adds up
+        clients = [gateway.raw() for _ in range(50)]
+        for client in clients:
+            client.write(b"SEND\ndestination:ask\ncontent-length:1000000\n\n" + b"x" * 500_000)
+        wait_for(lambda: gateway.metric("stomp_kept_bytes") >= 25_000_000, "the bytes have come")
+        assert size() - before < 150_000_000
+        for client in clients:
+            client.close()
+        wait_for(lambda: gateway.metric("stomp_kept_bytes") == 0, "they are gone")
 
 
 def test_a_slow_reader_holds_back_nobody(gateway: Running) -> None:
