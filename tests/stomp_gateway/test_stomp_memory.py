@@ -42,7 +42,7 @@ class Clients(StompClients):
         return self.made[-1]
 
     async def enter(self, client: StompClient, headers: dict[str, str]) -> tuple[Login, Any]:
-        login: Any = SimpleNamespace(principal=SimpleNamespace(space="", full_name="me"))
+        login: Any = SimpleNamespace(principal=SimpleNamespace(space="", name="me", full_name="me"))
         return login, SimpleNamespace()
 
     def leave(self, client: StompClient) -> None:
