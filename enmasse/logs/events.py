@@ -249,6 +249,7 @@ EVENTS = (
     Event("spark.source.resumed", "warning", "source", "Messages are received from the address again.", NOTHING),
     Event("spark.spool.filled", "warning", "source bytes", "The spool exceeds `spoolLimit`; nothing is received until Spark commits.", "Check whether the query makes progress; raise `spoolLimit`."),
     Event("spark.spool.freed", "warning", "source", "The spool has room again; messages are received.", NOTHING),
+    Event("stomp-gateway.client.stalled", "debug", "peer buffered", "A client does not read; its connection was closed. `buffered`: bytes that it left unread.", "Look at the client."),
     Event("stomp-gateway.connection.failed", "error", "peer", "Handling a client's connection failed; this connection was closed.", REPORT),
     Event("stomp-gateway.handshake.failed", "debug", "error", "A TLS handshake failed.", "Check certificate and protocol version of the client."),
     Event("store.backup.completed", "info", "folder bytes", "A backup of the store was made.", NOTHING),
