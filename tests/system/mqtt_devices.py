@@ -78,7 +78,8 @@ class Device:
     def close(self) -> None:
         """Its session goes on."""
         self.client.disconnect()
-        self.client.loop_stop()
+        with contextlib.suppress(AttributeError):  # of paho, if its thread ends between two of its own lines
+            self.client.loop_stop()
 
     def end(self) -> None:
         """Its session ends: it comes once more, without one."""
