@@ -30,6 +30,8 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 
 ISSUED = {"identity": {"issuer": {"name": "suite", "kind": "ClusterIssuer"}}}
+ALL = {each: {"enabled": True} for each in ("users", "console", "http")}
+"""Values with all components."""
 COMPONENTS = {component: component.replace("-", "_") for component in (*SETTINGS, "broker", "operator")}
 """Component → role."""
 
@@ -50,7 +52,7 @@ def folders(found: list[Object], folder: Path) -> dict[str, Path]:
 
 def test_certificates_of_processes_have_their_roles_and_hosts(cluster: Cluster, tmp_path: Path) -> None:
     """Each service that listens proves itself to the others under the names in their settings; no other one can."""
-    found = rendered(cluster, {"users": {"enabled": True}, "console": {"enabled": True}})
+    found = rendered(cluster, ALL)
     certificates = folders(found, tmp_path)
     assert set(certificates) == set(COMPONENTS)
     dialled = {
@@ -108,7 +110,7 @@ def test_pods_have_the_certificate_of_their_component(cluster: Cluster) -> None:
 
 
 def test_certificates_of_cert_manager(cluster: Cluster) -> None:
-    found = rendered(cluster, {**ISSUED, "users": {"enabled": True}, "console": {"enabled": True}})
+    found = rendered(cluster, {**ISSUED, **ALL})
     assert not [name for name in objects(found, "Secret") if "identity" in name]
     made = objects(found, "Certificate")
     assert {name.removeprefix("enmasse-").removesuffix("-identity") for name in made} == set(COMPONENTS)
@@ -131,7 +133,7 @@ def test_the_password_of_redis_is_in_no_config_map(cluster: Cluster) -> None:
 
 @values
 def test_secret_variables_of_traces_are_in_the_pods_that_trace(cluster: Cluster, values: Object) -> None:
-    """Router, gateway and embedded brokers; Dispatch and Artemis make no spans."""
+    """Router, gateways and embedded brokers; Dispatch and Artemis make no spans."""
     traces = EVERYTHING["traces"] if values is DISPATCH else values.get("traces", {})
     made = all_pods(rendered(cluster, {**values, "traces": traces}), values)
     found = {
@@ -141,6 +143,7 @@ def test_secret_variables_of_traces_are_in_the_pods_that_trace(cluster: Cluster,
         if "envFrom" in container
     }
     tracing = ["mqtt-gateway"] if values is DISPATCH else ["router", "broker", "mqtt-gateway"]
+    tracing += ["http-gateway"] if values.get("http", {}).get("enabled") else []
     assert found == {each: [{"secretRef": {"name": "collector"}}] for each in tracing if traces}
 
 
