@@ -424,7 +424,7 @@ class Sender(Link):
 
     def drained(self) -> None:
         """Give the remaining credit back: the answer to a drain (2.6.7). Do nothing while the peer grants no window or
-        does not read: messages may wait that were denied room, and the answer would say that no more wait."""
+        does not read: the answer would say that no message waits, while messages may wait for room."""
         if not self.drain or self._queue:
             return  # begun deliveries are sent first; on_flow is called again after them
         left = self._limit - self._sent

@@ -145,8 +145,8 @@ class Open:
         self.outcomes.clear()
 
 
-class _Coordination(LinkUser):
-    """The link to the coordinator."""
+class _RouterLink(LinkUser):
+    """A link to the router; `changed` is called when it is attached, has credit or has ended."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.link: Sender | None = None
@@ -166,6 +166,10 @@ class _Coordination(LinkUser):
         self.link = None
         self.error = error or AmqpError("amqp:connection:forced", "the router is not reached")
         self._changed()
+
+
+class _Coordination(_RouterLink):
+    """The link to the coordinator."""
 
     def on_outcomes(self, link: Sender, tokens: list[asyncio.Future[Any]], state: Any, settled: bool) -> None:
         """As LinkUser."""
@@ -176,32 +180,16 @@ class _Coordination(LinkUser):
             link.settle(tokens)
 
 
-class _Posts(LinkUser):
+class _Posts(_RouterLink):
     """A link to an address, for what transactions send. Tokens are lists to which the outcomes are added."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        self.link: Sender | None = None
-        self.error: AmqpError | None = None
+        super().__init__(changed)
         self.users = 0
-        self._changed = changed
 
     def ready(self) -> bool:
         """Return whether a message can be sent, or never will be."""
         return self.error is not None or _has_credit(self.link)
-
-    def on_attached(self, link: Link) -> None:
-        """As LinkUser."""
-        self._changed()
-
-    def on_flow(self, link: Sender) -> None:
-        """As LinkUser."""
-        self._changed()
-
-    def on_detach(self, link: Link, error: AmqpError | None) -> None:
-        """As LinkUser."""
-        self.link = None
-        self.error = error or AmqpError("amqp:connection:forced", "the router is not reached")
-        self._changed()
 
     def on_outcomes(self, link: Sender, tokens: list[list[Any]], state: Any, settled: bool) -> None:
         """As LinkUser. Outside of a transaction there is no good outcome."""
