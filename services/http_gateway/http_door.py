@@ -14,9 +14,10 @@ from enmasse.bridge.gateway_ports import GatewayPorts
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
 from enmasse.network.acceptor import oldest_of_most
+from enmasse.network.small_reads import SmallReads
 from services.http_gateway.api.requests_of_clients import HttpRequests
 from services.http_gateway.settings import HttpListener
-from services.http_gateway.wire.peer_connection import HEAD_SECONDS, PeerConnection, ReadBuffer
+from services.http_gateway.wire.peer_connection import HEAD_SECONDS, PeerConnection
 
 log = logs.get(part="http")
 
@@ -55,7 +56,7 @@ class HttpDoor:
         if len(self.connections) >= self._most:
             self._make_room()
         self.connections.add(connection)
-        made: asyncio.BaseProtocol = connection if context is not None else ReadBuffer(connection)
+        made: asyncio.BaseProtocol = connection if context is not None else SmallReads(connection)
         task = self._loop.create_task(self._connect(sock, context, made, connection, known))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)

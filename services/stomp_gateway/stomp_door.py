@@ -15,9 +15,10 @@ from enmasse.bridge.gateway_ports import GatewayPorts
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
 from enmasse.network.acceptor import oldest_of_most
+from enmasse.network.small_reads import SmallReads
 from services.stomp_gateway.settings import StompListener
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
-from services.stomp_gateway.stomp_sockets import SmallReads, StompSocket
+from services.stomp_gateway.stomp_sockets import StompSocket
 
 if TYPE_CHECKING:
     from services.stomp_gateway.stomp_web import StompWebPeer, StompWebServer

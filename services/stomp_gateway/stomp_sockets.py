@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from enmasse.identity.proofs.certificates import certified
+from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name
-from enmasse.network.tls_transport import LITTLE, MUCH, read_much
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
 from services.stomp_gateway.stomp_peers import STUCK, StompPeer
@@ -20,7 +20,7 @@ LINGER: Final = 2.0
 """Seconds for a client to read the last frame, and close its side."""
 
 
-class StompSocket(asyncio.Protocol):
+class StompSocket(ClientSocket):
     """As StompWire. `ended` is called with the connection when it has ended, `known` once its client has logged in, or
     is gone. `space`: of its listener."""
 
@@ -33,8 +33,6 @@ class StompSocket(asyncio.Protocol):
         space: str | None,
     ) -> None:
         self.number = number
-        self.size = LITTLE
-        self.plain = False
         self._clients = clients
         self._ended = ended
         self._known: Callable[[], None] | None = known
@@ -93,6 +91,7 @@ class StompSocket(asyncio.Protocol):
         self._unwritten.clear()
         if self._stuck is not None:
             self._stuck.cancel()
+        self.pieces = None
         client, self.client = self.client, None  # each refers to the other, and the garbage collector runs rarely
         if client is not None:
             client.lost()
@@ -132,9 +131,7 @@ class StompSocket(asyncio.Protocol):
 
     def trust(self) -> None:
         """As StompWire."""
-        self.size = MUCH
-        if not self.plain and self._transport is not None:
-            read_much(self._transport)
+        self.read_much_of(self._transport)
 
     def recognised(self) -> None:
         """As StompWire."""
@@ -169,41 +166,3 @@ class StompSocket(asyncio.Protocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
-
-
-class SmallReads(asyncio.BufferedProtocol):
-    """Reads from a socket without TLS in small pieces, until the client has logged in; one buffer for all."""
-
-    _shared = memoryview(bytearray(MUCH))
-
-    def __init__(self, inner: StompSocket) -> None:
-        self._inner = inner
-        inner.plain = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.connection_made(transport)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """As asyncio.BufferedProtocol."""
-        return self._shared[: self._inner.size]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.data_received(bytes(self._shared[:nbytes]))
-
-    def eof_received(self) -> bool:
-        """As asyncio.BufferedProtocol."""
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.connection_lost(exc)

@@ -18,6 +18,7 @@ import h2.exceptions
 import pytest
 from h2.settings import SettingCodes
 
+from enmasse.network.small_reads import SmallReads
 from services.http_gateway.wire import http_exchange, peer_connection
 from services.http_gateway.wire.frame_budget import BUDGET, PREFACE
 from services.http_gateway.wire.http2 import STREAMS
@@ -30,7 +31,7 @@ from services.http_gateway.wire.http_exchange import (
     PeerFacts,
     UnsafeHeader,
 )
-from services.http_gateway.wire.peer_connection import PeerConnection, ReadBuffer
+from services.http_gateway.wire.peer_connection import PeerConnection
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
 
@@ -82,12 +83,12 @@ class Echo:
         finally:
             self.working -= 1
 
-    def make(self) -> ReadBuffer:
+    def make(self) -> SmallReads:
         connection = PeerConnection(
             self.serve, State, self.connections.discard, lambda: None, len(self.connections), None
         )
         self.connections.add(connection)
-        return ReadBuffer(connection)
+        return SmallReads(connection)
 
 
 @asynccontextmanager

@@ -14,11 +14,12 @@ import aiohttp
 import pytest
 
 from enmasse.identity.login import Login
+from enmasse.network.small_reads import SmallReads
 from services.stomp_gateway import stomp_client
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
 from services.stomp_gateway.stomp_peers import StompPeer, StompWire
-from services.stomp_gateway.stomp_sockets import SmallReads, StompSocket
+from services.stomp_gateway.stomp_sockets import StompSocket
 from services.stomp_gateway.stomp_web import StompWebPeer, StompWebServer
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

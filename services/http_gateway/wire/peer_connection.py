@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
+from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name
-from enmasse.network.tls_transport import LITTLE, MUCH, read_much
 from services.http_gateway.wire.frame_budget import PREFACE
 from services.http_gateway.wire.http1 import Http1
 from services.http_gateway.wire.http2 import Http2
@@ -30,46 +30,7 @@ LINGER: Final = 2.0
 """Seconds for a client to read the last answer, and close its side."""
 
 
-class ReadBuffer(asyncio.BufferedProtocol):
-    """Reads from a socket without TLS in small pieces, until the client has logged in; one buffer for all."""
-
-    _shared = memoryview(bytearray(MUCH))
-
-    def __init__(self, inner: PeerConnection) -> None:
-        self._inner = inner
-        self.size = LITTLE
-        inner.pieces = self
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.connection_made(transport)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """As asyncio.BufferedProtocol."""
-        return self._shared[: self.size]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.data_received(bytes(self._shared[:nbytes]))
-
-    def eof_received(self) -> bool:
-        """As asyncio.BufferedProtocol."""
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio.BufferedProtocol."""
-        self._inner.connection_lost(exc)
-
-
-class PeerConnection(asyncio.Protocol):
+class PeerConnection(ClientSocket):
     """`serve` answers requests, `make` returns the state that the API keeps for the connection. `ended` is called with
     the connection when it has ended, `known` once its first request has come, or it has ended. `space`: of its
     listener."""
@@ -86,7 +47,6 @@ class PeerConnection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.facts = PeerFacts(name="?", number=number, space=space)
         self.state: ConnectionState
-        self.pieces: ReadBuffer | None = None
         self.written = 0
         self._serve = serve
         self._make = make
@@ -252,10 +212,7 @@ class PeerConnection(asyncio.Protocol):
         """The client has logged in."""
         if isinstance(self._http, Http2):
             self._http.trust()
-        if self.pieces is not None:
-            self.pieces.size = MUCH
-        elif self._transport is not None:
-            read_much(self._transport)
+        self.read_much_of(self._transport)
 
     def close(self) -> None:
         """Close, our side first: if bytes of the client are unread when the socket is closed, TCP resets the
