@@ -67,6 +67,11 @@ class PeerConnection(ClientSocket):
         """As acceptor.OfHost."""
         return self.facts.name.rpartition(":")[0]
 
+    @property
+    def number(self) -> int:
+        """As client_door.DoorConnection."""
+        return self.facts.number
+
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
