@@ -10,6 +10,13 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
+def whole_number(text: str, most: int = 18, *, signed: bool = False) -> int | None:
+    """Return the number of up to `most` ASCII digits that a text is (`signed`: a `-` may be in front); None for
+    other texts. `int` alone refuses some of what `str.isdigit` takes (`²`), and long ones."""
+    digits = text.removeprefix("-") if signed else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= most else None
+
+
 def endpoint(host: str, port: int | str) -> str:
     """Return host:port as in URLs, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

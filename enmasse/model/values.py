@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from enmasse.text import did_you_mean
+from enmasse.text import did_you_mean, whole_number
 
 _SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -99,8 +99,8 @@ def whole(value: Any, minimum: int, maximum: int, unit: str = "") -> int:
 
 def whole_parameter(value: Any, minimum: int, maximum: int) -> int:
     """Template parameters may be strings: `"3"`."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        value = int(value)
+    if isinstance(value, str) and (number := whole_number(value)) is not None:
+        value = number
     return whole(value, minimum, maximum)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from enmasse.errors import marked
 from enmasse.process.places import Places
 from enmasse.storage.decoding import decode
+from enmasse.text import whole_number
 
 HostPort = Annotated[str, msgspec.Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$")]
 """`host:port`, an IPv6 host in brackets."""
@@ -116,6 +117,7 @@ def end(reason: str) -> NoReturn:
 def host_port(text: str) -> tuple[str, int]:
     """`"127.0.0.1:5672"` → `("127.0.0.1", 5672)`; `"[::1]:5672"` → `("::1", 5672)`. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    number = whole_number(port)
+    if not colon or number is None or number > 65535:
         raise ValueError(f"{text!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number

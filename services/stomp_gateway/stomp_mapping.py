@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from enmasse.amqp.codec.encoder import encode, encode_binary
-from enmasse.amqp.codec.types import Symbol, Timestamp, ULong
-from enmasse.amqp.messages.jsonform import exact, plain, value_of
+from enmasse.amqp.codec.types import Symbol, Timestamp
+from enmasse.amqp.messages.jsonform import codec_reason, exact, id_of, plain, properties_of
 from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
+from enmasse.text import whole_number
 from services.stomp_gateway.stomp_errors import StompError
 from services.stomp_gateway.stomp_frames import V10, V11
 
@@ -112,7 +113,7 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | No
             )
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise StompError("bad header", f"a header has a value that no message can have: {error}") from None
+        raise StompError("bad header", f"a header has a value that no message can have{codec_reason(error)}") from None
 
 
 def _value(field: StompField, text: str) -> Any:
@@ -127,9 +128,8 @@ def _value(field: StompField, text: str) -> Any:
             raise StompError("bad header", f"{field.header}: expected true or false, not {text[:40]!r}")
         return text.lower() == "true"
     if field.kind in ("time", "number"):
-        if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        if (number := whole_number(text, 15)) is None:
             raise StompError("bad header", f"{field.header}: expected a whole number, not {text[:40]!r}")
-        number = int(text)
         if field.header in ("expires", "ttl") and not number:
             return None
         if field.kind == "number" and number > (9 if field.field == "priority" else 0xFFFF_FFFF):
@@ -145,29 +145,16 @@ def _id(header: str, text: str) -> Any:
         return text
     kind, rest = found.groups()
     try:
-        if kind == "text":
-            return rest
-        if kind == "ulong":
-            if not (rest.isascii() and rest.isdigit()) or len(rest) > 20 or int(rest) >= 2**64:
-                raise ValueError("expected a whole number below 2^64")
-            return ULong(int(rest))
-        return UUID(rest) if kind == "uuid" else bytes.fromhex(rest)
+        return rest if kind == "text" else id_of(kind, rest)
     except ValueError as error:
         raise StompError("bad header", f"{header}: {error}") from None
 
 
 def _properties(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-        if not isinstance(found, dict):
-            raise ValueError("expected a JSON object")
-        made = {name: value_of(value) for name, value in found.items()}
-    except (ValueError, RecursionError) as error:
+        return properties_of(text)
+    except ValueError as error:
         raise StompError("bad header", f"{PROPERTIES}: {error}") from None
-    for name, value in made.items():
-        if isinstance(value, list | dict):
-            raise StompError("bad header", f"{PROPERTIES}: {name[:60]!r}: a property is one value, no list, no object")
-    return made
 
 
 # -- AMQP to STOMP ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from enmasse.identity.owned import owned, owner, queue_prefix
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import session_prefix
+from enmasse.text import whole_number
 
 NOBODY = Principal(ANONYMOUS)
 """The anonymous user of the default space."""
@@ -95,7 +96,7 @@ def mark(id: str, created: int) -> str:
 def marked(user: str) -> int | None:
     """Return the number in `user`; None if no subscription service has made the queue."""
     name, *_, number = user.split(":") if ":" in user else ("", "")
-    return int(number) if name == MARK and number.isdigit() else None
+    return whole_number(number) if name == MARK else None
 
 
 def _escaped(text: str) -> str:

@@ -106,6 +106,7 @@ def test_create_queue_as_json_marks_its_maker(m: Management) -> None:
         '{"name": "x", "durable": 3}': "durable",
         '{"name": "x", "last-value": true}': "not supported",
         '{"address": "x"}': "the name is missing",
+        '{"name": "x", "max-consumers": "²"}': "is not a int",
         '{"name": "a\\u0000b"}': "AMQ229218",
     }.items():
         with pytest.raises(ManagementFailure, match=text):

@@ -124,6 +124,13 @@ def test_bodies_that_are_no_bytes(body: Any, expected: bytes, kind: str | None) 
         {"enmasse-ttl": "4294967296"},
         {"enmasse-durable": "maybe"},
         {"enmasse-correlation-id": "ulong:x"},
+        {"enmasse-correlation-id": "ulong:²"},
+        {"enmasse-correlation-id": "uuid:x"},
+        {"enmasse-correlation-id": "binary:xy"},
+        {"enmasse-properties": "{'a': 1}"},
+        {"enmasse-properties": '{"a": ' + "[" * 5000},
+        {"enmasse-properties": '{"a": ' + "9" * 5000 + "}"},
+        {"enmasse-properties": '{"a": "\\ud800"}'},
         {"enmasse-subject": "%FF"},
         {"enmasse-properties": "[1]"},
         {"enmasse-properties": '{"a": {"map": []}}'},
@@ -134,6 +141,15 @@ def test_bodies_that_are_no_bytes(body: Any, expected: bytes, kind: str | None) 
 def test_values_that_no_message_has_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(Answered) as refused:
         to_amqp(headers, b"", "a", "")
+    assert refused.value.status == 400
+    own = ("Expecting", "literal", "codec", "recursion", "fromhex", "badly formed", "Exceeds")
+    assert not any(word in str(refused.value) for word in own)  # texts of Python
+
+
+@pytest.mark.parametrize("target", ["/v1/a/deliveries/t?lock=nan", "/v1/a/messages/next?locks=3", "/v1/a/events?x"])
+def test_parameters_that_a_resource_has_not_are_refused(target: str) -> None:
+    with pytest.raises(Answered, match="is no parameter of this resource") as refused:
+        parsed(target)
     assert refused.value.status == 400
 
 

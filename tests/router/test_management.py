@@ -11,6 +11,7 @@ from proton.utils import BlockingConnection, ConnectionClosed
 from tests.router.harness import (
     ADDRESS,
     AUTO_LINK,
+    CONNECTION,
     CONNECTOR,
     DEADLINE,
     LINK_ROUTE,
@@ -50,6 +51,16 @@ def test_create_is_seen_at_once_with_types(management: Management) -> None:
     row = management.one(ADDRESS, "ragent-q1")
     assert row["prefix"] == "q1" and row["pattern"] is None and row["waypoint"] is False
     management.delete(ADDRESS, "ragent-q1")
+
+
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 5000, "--7", ""])
+def test_texts_that_are_no_numbers_are_answered(management: Management, number: str) -> None:
+    for kind, status in ((CONNECTION, 404), (PREFIX + "router.link", 404), (ADDRESS, 404), (AUTO_LINK, 404)):
+        assert management.call("READ", type=kind, identity=number)[0] == status, kind
+    body = {"pattern": "q9", "priority": number}
+    status, text, _ = management.call("CREATE", body, type=ADDRESS, name="n")
+    assert (status, "is not an integer" in text) == (400, True), text
+    assert management.call("QUERY", {"attributeNames": []}, entityType=ADDRESS, count=number)[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from enmasse.amqp.codec.types import (
 )
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message, Sections
 from enmasse.amqp.messages.scan import DATA
+from enmasse.text import whole_number
 
 _TYPES: dict[str, type] = {
     "null": type(None), "boolean": bool, "ubyte": UByte, "ushort": UShort, "uint": UInt, "ulong": ULong, "byte": Byte,
@@ -214,6 +215,50 @@ def value_of(form: Any) -> Any:
         return _converted(content, name)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise ValueError(f"{json.dumps(form)[:80]} is no value of AMQP") from None
+
+
+def properties_of(text: str) -> dict[str, Any]:
+    """Return the application properties that a JSON object states, values in exact form. Raises ValueError with a text
+    for people."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON{json_place(error)}") from None
+    if not isinstance(found, dict):
+        raise ValueError("expected a JSON object")
+    try:
+        made = {name: value_of(value) for name, value in found.items()}
+    except RecursionError:
+        raise ValueError("a value has too many levels") from None
+    for name, value in made.items():
+        if isinstance(value, list | dict):
+            raise ValueError(f"{name[:60]!r}: a property is one value, no list and no object")
+    return made
+
+
+def id_of(kind: str, text: str) -> Any:
+    """Return the id of a message that a text states: of kind `ulong`, `uuid` or `binary` (hexadecimal digits). Raises
+    ValueError with a text for people."""
+    if kind == "ulong":
+        number = whole_number(text, 20)
+        if number is None or number >= 2**64:
+            raise ValueError("expected a whole number below 2^64")
+        return ULong(number)
+    try:
+        return UUID(text) if kind == "uuid" else bytes.fromhex(text)
+    except ValueError:
+        raise ValueError("expected a UUID" if kind == "uuid" else "expected hexadecimal digits, two a byte") from None
+
+
+def json_place(error: ValueError | RecursionError) -> str:
+    """Return where a text is no JSON, as the end of a sentence; empty if that has no place."""
+    return f", from character {error.pos + 1} on" if isinstance(error, json.JSONDecodeError) else ""
+
+
+def codec_reason(error: Exception) -> str:
+    """Return the reason of the codec for a value that it cannot encode, as the end of a sentence; empty for an error
+    that is not its own."""
+    return f": {error}" if type(error) is ValueError else ""
 
 
 def _base64(data: bytes) -> str:

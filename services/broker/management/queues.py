@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from enmasse.text import whole_number
 from services.broker.core import errors
 from services.broker.core.errors import BrokerError
 from services.broker.core.queues.queue import Queue
@@ -119,7 +120,8 @@ def _configuration(given: str) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         kind = _TYPES.get(key, bool)
         if isinstance(item, str) and kind is not str:  # Artemis writes and reads these as strings too
-            item = item == "true" if kind is bool else int(item) if item.lstrip("-").isdigit() else item
+            number = whole_number(item, signed=True)
+            item = item == "true" if kind is bool else item if number is None else number
         if not isinstance(item, kind) or (kind is int and isinstance(item, bool)):
             raise BrokerError(f"queue configuration {key}: {item!r} is not a {kind.__name__}")
         attributes[_CONFIGURATION[key]] = item

@@ -13,6 +13,7 @@ import uuid
 from pathlib import Path
 
 from enmasse.logs import log as logs
+from enmasse.text import whole_number
 from services.broker.storage.journal.file_operations import Files, write_anew
 
 NAME = "IDS"
@@ -64,4 +65,5 @@ def _read(path: Path, files: Files) -> int:
         text = file.read(0, min(file.size(), 64)).strip()
     finally:
         file.close()
-    return int(text) if text.isdigit() else -1
+    number = whole_number(text.decode("ascii", "replace"))
+    return -1 if number is None else number

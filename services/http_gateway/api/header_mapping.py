@@ -14,10 +14,11 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from enmasse.amqp.codec.encoder import encode, encode_binary
-from enmasse.amqp.codec.types import Symbol, Timestamp, ULong
-from enmasse.amqp.messages.jsonform import exact, plain, value_of
+from enmasse.amqp.codec.types import Symbol, Timestamp
+from enmasse.amqp.messages.jsonform import codec_reason, exact, id_of, plain, properties_of
 from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
+from enmasse.text import whole_number
 from services.http_gateway.api.http_problems import Answered
 
 PREFIX: Final = "enmasse-"
@@ -110,7 +111,7 @@ def to_amqp(
             )
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise Answered(400, f"a header has a value that no message can have: {error}") from None
+        raise Answered(400, f"a header has a value that no message can have{codec_reason(error)}") from None
 
 
 def _value(field: HeaderField, text: str) -> Any:
@@ -125,9 +126,8 @@ def _value(field: HeaderField, text: str) -> Any:
             raise Answered(400, f"{field.header}: expected true or false, not {text[:40]!r}")
         return text.lower() == "true"
     if field.kind in ("time", "number"):
-        if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        if (number := whole_number(text, 15)) is None:
             raise Answered(400, f"{field.header}: expected a whole number, not {text[:40]!r}")
-        number = int(text)
         if field.kind == "number" and number > (9 if field.field == "priority" else 0xFFFF_FFFF):
             raise Answered(400, f"{field.header}: {number} is too large")
         return Timestamp(number) if field.kind == "time" else number
@@ -137,31 +137,19 @@ def _value(field: HeaderField, text: str) -> Any:
 def _id(header: str, text: str) -> Any:
     """Return an id: text, or what a type in front of it says. Text that begins as these do has its colon escaped."""
     found = _IDS.fullmatch(text)
+    if found is None:
+        return decoded(text)
     try:
-        if found is None:
-            return decoded(text)
-        kind, rest = found.groups()
-        if kind == "ulong":
-            if not rest.isdigit() or int(rest) >= 2**64:
-                raise ValueError("a whole number below 2^64")
-            return ULong(int(rest))
-        return UUID(rest) if kind == "uuid" else bytes.fromhex(rest)
+        return id_of(*found.groups())
     except ValueError as error:
         raise Answered(400, f"{header}: {error}") from None
 
 
 def _properties(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(decoded(text))
-        if not isinstance(found, dict):
-            raise ValueError("expected a JSON object")
-        made = {name: value_of(value) for name, value in found.items()}
-    except (ValueError, RecursionError) as error:
+        return properties_of(decoded(text))
+    except ValueError as error:
         raise Answered(400, f"{PROPERTIES}: {error}") from None
-    for name, value in made.items():
-        if isinstance(value, list | dict):
-            raise Answered(400, f"{PROPERTIES}: {name[:60]!r}: a property is one value, no list and no object")
-    return made
 
 
 def decoded(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enmasse.amqp.messages.jsonform import NoMessage, from_json
+from enmasse.amqp.messages.jsonform import NoMessage, from_json, json_place
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Lane
 from enmasse.bridge.message_outcomes import MessageOutcome
@@ -204,7 +204,7 @@ class Posting:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise Answered(400, f"a line is no JSON: {error}") from None
+            raise Answered(400, f"a line is no JSON{json_place(error)}") from None
         if not isinstance(found, Mapping):
             raise Answered(400, "a line is a JSON object with the fields of a message")
         found = dict(found)

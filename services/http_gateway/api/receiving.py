@@ -15,6 +15,7 @@ from enmasse.amqp.link import SECOND
 from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.source_filters import SELECTOR
+from enmasse.text import whole_number
 from services.http_gateway.api.header_mapping import DUPLICATE_ID, to_http
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
@@ -244,9 +245,9 @@ def number_of(query: dict[str, str], name: str, default: int, most: int) -> int:
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 6 or int(text) > most:
+    if (number := whole_number(text, 6)) is None or number > most:
         raise Answered(400, f"{name}: expected a whole number up to {most}, not {text[:40]!r}")
-    return int(text)
+    return number
 
 
 async def _stated(exchange: HttpExchange) -> tuple[str, Any]:

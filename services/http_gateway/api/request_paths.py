@@ -11,6 +11,13 @@ from services.http_gateway.api.http_problems import Answered
 BASE: Final = "/v1/"
 OPENAPI: Final = "openapi.json"
 _ENDS: Final = (("messages", "next"), ("messages",), ("events",), ("requests",))
+_PARAMETERS: Final = {
+    "messages": ("batch",),
+    "messages/next": ("wait", "lock", "count"),
+    "events": ("name",),
+    "requests": ("wait",),
+}
+"""Parameters that the query may have, by kind of resource."""
 _PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NO_NAME: Final = re.compile(r"[\x00-\x20\x7f*#+]|::")
 _WILD: Final = ("+", "#")
@@ -40,6 +47,16 @@ def parsed(target: str) -> Resource:
         levels = [unquote(level, errors="strict") for level in path[len(BASE) :].split("/")]
     except ValueError:
         raise Answered(400, "path and query are UTF-8") from None
+    found = _of_levels(levels, query)
+    known = _PARAMETERS.get(found.kind, ())
+    if unknown := next((name for name in query if name not in known), None):
+        listed = f"known are {', '.join(known)}" if known else "it has none"
+        raise Answered(400, f"{unknown[:40]!r} is no parameter of this resource: {listed}")
+    return found
+
+
+def _of_levels(levels: list[str], query: dict[str, str]) -> Resource:
+    """Return the resource of the levels of a path. Raises Answered."""
     if levels == [OPENAPI]:
         return Resource("openapi", query=query)
     if len(levels) > 2 and levels[-2] == "deliveries":

@@ -17,6 +17,7 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
+from enmasse.text import whole_number
 from services.http_gateway.wire.frame_budget import Flood, FrameBudget
 from services.http_gateway.wire.http1 import MOST_HEADERS, joined
 from services.http_gateway.wire.http_exchange import (
@@ -176,7 +177,7 @@ class Http2:
             authority=pseudo.get(":authority") or found.get("host", ""),
             headers=found,
             version="2",
-            length=int(length) if length.isdigit() and len(length) < 19 else None,
+            length=whole_number(length),
         )
         exchange = self.exchanges[stream] = Exchange2(self, stream, head)
         self._wire.busy()

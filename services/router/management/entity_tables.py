@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from enmasse.amqp.codec.encoder import encode, encoded_map
+from enmasse.text import whole_number
 from services.router.management import schema
 from services.router.management.entity_bodies import address_config, auto_link_config, checked, link_route_config
 from services.router.management.requests import Request
@@ -137,7 +138,7 @@ class ConfigTable(Table):
 
     def by_identity(self, identity: str) -> Any:
         """Return the entity with this number, or None."""
-        return self._store.by_identity.get(int(identity)) if identity.isdigit() else None
+        return self._store.by_identity.get(whole_number(identity))
 
     def by_name(self, name: str) -> Any:
         """Return the entity with this name, or None."""

@@ -15,6 +15,7 @@ from enmasse.amqp.codec.types import Int
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import encode_properties
 from enmasse.logs import log
+from enmasse.text import whole_number
 from services.router.management import node_operations
 from services.router.management.entity_tables import Table
 from services.router.management.requests import Request
@@ -292,8 +293,8 @@ def _audit(request: Request, status: int) -> None:
 
 def _number(value: Any, default: int) -> int:
     """`count` and `offset` may be integers or digits."""
-    if isinstance(value, str) and value.isdigit():
-        value = int(value)
+    if isinstance(value, str):
+        value = whole_number(value)
     return int(value) if isinstance(value, int) and value >= 0 else default
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enmasse import __version__
+from enmasse.text import whole_number
 from services.router import SIMULATES
 from services.router.management import schema
 from services.router.management.entity_tables import Getter, Table, address_configs, auto_links, link_routes, zero
@@ -138,9 +139,7 @@ class LinkEntityTable(Table):
 
     def by_identity(self, identity: str) -> Any:
         """Return the link with this number, or None."""
-        if not identity.isdigit():
-            return None
-        number = int(identity)
+        number = whole_number(identity)
         return next((c.links[number] for c in self._router.connections.values() if number in c.links), None)
 
 
@@ -188,8 +187,8 @@ class ConnectionTable(Table):
                 "Name not supported. Identity required" if request.name is not None else "No name or identity provided"
             )
             raise ManagementError(BAD_REQUEST, text)
-        identity = request.identity
-        connection = self._router.connections.get(int(identity)) if identity.isdigit() else None
+        number = whole_number(request.identity)
+        connection = None if number is None else self._router.connections.get(number)
         if connection is None:
             raise ManagementError(BAD_REQUEST if request.operation == "UPDATE" else NOT_FOUND)
         return connection

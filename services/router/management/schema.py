@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from enmasse.text import whole_number
+
 PREFIX = "org.apache.qpid.dispatch."
 MANAGEMENT = "org.amqp.management"
 
@@ -304,8 +306,8 @@ def coerce(attribute: Attribute, value: Any) -> Any:
     elif kind == "int":
         if isinstance(value, int):
             return int(value)
-        if isinstance(value, str) and value.lstrip("-").isdigit():
-            return int(value)
+        if isinstance(value, str) and (number := whole_number(value, signed=True)) is not None:
+            return number
     elif kind == "enum":
         if isinstance(value, str) and value in attribute.choices:
             return str(value)

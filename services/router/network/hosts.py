@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from enmasse.text import whole_number
+
 _FAMILIES = {"IPv4": (socket.AF_INET, "0.0.0.0"), "IPv6": (socket.AF_INET6, "::")}  # noqa: S104 - all, when asked for
 
 
 def port_number(port: str) -> int:
     """Return the port number of a number or a service name (`amqp`). Raises ValueError naming it."""
-    if port.isdigit() and int(port) < 65536:
-        return int(port)
+    number = whole_number(port)
+    if number is not None and number < 65536:
+        return number
     known = {"amqp": 5672, "amqps": 5671}
     if port in known:
         return known[port]

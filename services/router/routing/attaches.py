@@ -10,6 +10,7 @@ from enmasse.amqp.codec.errors import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, AmqpEr
 from enmasse.amqp.codec.performatives import Coordinator
 from enmasse.amqp.link import FIRST, SECOND, Link, Receiver, Sender
 from enmasse.live_state import NODE as LIVE
+from enmasse.text import whole_number
 from services.router.routing import termini
 from services.router.routing.address_text import MOBILE, parse, temporary, temporary_target
 from services.router.routing.addresses.address import RoutedAddress
@@ -310,6 +311,7 @@ def _waypoint_phase(terminus: Any, *, incoming: bool) -> int | None:
     for capability in (terminus.capabilities or ()) if terminus is not None else ():
         if capability == "qd.waypoint" or capability.startswith("qd.waypoint."):
             digits = capability[12:]
-            n = int(digits[:9]) if digits.isdigit() else 1
+            number = whole_number(digits[:9])
+            n = 1 if number is None else number
             return min(n if incoming else n - 1, 9)
     return None

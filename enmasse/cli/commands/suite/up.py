@@ -20,6 +20,7 @@ from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
+from enmasse.text import whole_number
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = ("enmasse", *SERVICES)
@@ -72,13 +73,13 @@ class MqttLimit(click.ParamType):  # type: ignore[type-arg]  # generic for click
         name, _, number = str(value).partition("=")
         if name not in Limits.__struct_fields__:
             self.fail(f"there is no limit {name!r}; known are {', '.join(Limits.__struct_fields__)}.", param, ctx)
-        if not number.isdecimal():
+        if (found := whole_number(number)) is None:
             self.fail(f"{number!r} is no number: write {name}=NUMBER.", param, ctx)
         try:
-            msgspec.convert({name: int(number)}, Limits)
+            msgspec.convert({name: found}, Limits)
         except msgspec.ValidationError as error:
             self.fail(f"{name}: {str(error).partition(' - at')[0]}.", param, ctx)
-        return name, int(number)
+        return name, found
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the limits that begin with `incomplete`."""
