@@ -25,15 +25,28 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.process.service_table import DOORS
 from enmasse.supervisor.plan.internal_ports import INTERNAL
+from enmasse.supervisor.plan.services import (
+    ADMIN,
+    AMQP,
+    AMQPS,
+    CONSOLE_HTTPS,
+    HTTP,
+    MQTT,
+    MQTTS,
+    OPERATORS,
+    WS,
+    WSS,
+)  # fmt: skip
 
-PORTS = (5671, 5672, 5673, 8079, 8080, 1883, 8883, 8083, 8084)
+PORTS = (AMQPS, AMQP, OPERATORS, ADMIN, HTTP, CONSOLE_HTTPS, MQTT, MQTTS, WS, WSS)
+"""Ports of a suite without `--with`."""
 OFFSETS = range(1000, INTERNAL.start - max(PORTS))
 """Offsets with which no public port of a suite can be an internal port of another one."""
-_held: deque[list[socket.socket]] = deque()
+_held: deque[socket.socket] = deque()
 STATUS_SECONDS = 60.0
 """Seconds for one answer of a suite, on a loaded machine."""
-HELD = 40
-"""Number of reservations that are held: older ones are in use by now, or released."""
+HELD = 480
+"""Number of ports that stay reserved: older ones are in use by now, or released. select(2) knows 1,024 descriptors."""
 
 
 def free_ports(*ports: int) -> bool:
@@ -53,19 +66,26 @@ def free_ports(*ports: int) -> bool:
         return False
     for holder in holders:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _held.append(holders)
-    if len(_held) > HELD:
-        for holder in _held.popleft():
-            holder.close()
+    _held.extend(holders)
+    while len(_held) > HELD:
+        _held.popleft().close()
     return True
 
 
-def free_offset(*further: int) -> int:
-    """Return a port offset whose ports are free, those of the `further` ports too, and reserve them. Raises
+def ports_of(options: Iterable[str]) -> list[int]:
+    """Return the ports of a suite with these options."""
+    given = set(options)
+    doors = [door for part, door in DOORS.items() if part in given]
+    return [*PORTS, *(port for door in doors for port in (*door.plain.values(), *door.tls.values()))]
+
+
+def free_offset(options: Iterable[str] = ()) -> int:
+    """Return a port offset with which all ports of a suite with these options are free, and reserve them. Raises
     RuntimeError if no port is free."""
-    offsets = range(OFFSETS.start, min(OFFSETS.stop, 65536 - max(further, default=0)))
+    ports = ports_of(options)
+    offsets = range(OFFSETS.start, min(OFFSETS.stop, 65536 - max(ports)))
     for offset in random.sample(offsets, len(offsets)):
-        if free_ports(*(port + offset for port in (*PORTS, *further))):
+        if free_ports(*(port + offset for port in ports)):
             return offset
     raise RuntimeError(f"no free port offset between {offsets.start} and {offsets.stop}")
 
@@ -166,9 +186,7 @@ class Suite:
         """`addresses`, `flavors`: entries beside (or instead of) those `enmasse init` writes. `options`: of `up`,
         without MQTT unless a test asks for it, which costs three processes."""
         self.options = list(options)
-        doors = [DOORS[part] for part in DOORS.keys() & set(self.options)]
-        further = [port for door in doors for port in (*door.plain.values(), *door.tls.values())]
-        self.folder, self.offset = folder, free_offset(*further)
+        self.folder, self.offset = folder, free_offset(self.options)
         self.commands: Executed | None = None
         """Starter of its commands, if it has one of its own."""
         self.addresses, self.flavors = addresses or {}, flavors or {}

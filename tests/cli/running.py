@@ -107,7 +107,7 @@ class Up:
     ) -> None:
         """`environment`: in addition to this process's; then the suite has it instead of options."""
         self.config, self.data = config, data
-        self.offset = free_offset() if offset is None else offset
+        self.offset = free_offset(options) if offset is None else offset
         (reading, writing), (reading_errors, writing_errors) = os.pipe(), os.pipe()
         self.process: processes.Process
         if fake:

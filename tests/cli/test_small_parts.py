@@ -30,7 +30,7 @@ from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.error_lines import error_lines
 from enmasse.supervisor.feed import StatusFeed, _Changes
-from enmasse.testing import PORTS, free_offset, free_ports
+from enmasse.testing import free_offset, free_ports, ports_of
 from tests.cli.running import address, enmasse
 
 
@@ -82,9 +82,10 @@ def test_the_own_log_is_bounded(tmp_path: Path) -> None:
     assert kept.endswith("line 048\nline 049\n") and len(kept) < 250
 
 
-def test_ports_found_for_a_suite_are_its_own() -> None:
-    offset = free_offset()
-    for port in PORTS:
+@pytest.mark.parametrize("options", [(), ("--with", "http", "--with", "stomp")])
+def test_ports_found_for_a_suite_are_its_own(options: tuple[str, ...]) -> None:
+    offset = free_offset(options)
+    for port in ports_of(options):
         assert not free_ports(port + offset), "somebody else looks for free ports"
         with socket.create_server(("127.0.0.1", port + offset)):  # as our servers do it
             pass

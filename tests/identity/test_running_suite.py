@@ -26,7 +26,8 @@ from enmasse.identity.processes.credentials import Credential, read_credential
 from enmasse.identity.processes.relays import relayed_host_name
 from enmasse.identity.processes.roles import TABLE, Listener, Role
 from enmasse.process.settings import host_port
-from enmasse.testing import Suite, running, wait_for
+from enmasse.supervisor.plan.internal_ports import INTERNAL
+from enmasse.testing import Suite, ports_of, running, wait_for
 from tests.authserv.running import ask_engine
 from tests.identity.kit import AMQP_HEADER, REFUSED, SASL_HEADER, Overhearing, answer_to, frame, offered, refusal
 from tests.kit.hashes import hashes
@@ -142,6 +143,12 @@ def test_every_port_of_the_suite_is_for_clients_for_http_or_authenticates(suite:
         expected = ["SCRAM-SHA-256", "PLAIN"] if listener is Listener.OPERATORS else ["SCRAM-SHA-256"]
         assert offered(port) == expected, listener
         assert answer_to(port, AMQP_HEADER, b"\0\0\0\x08\x02\0\0\0") in (SASL_HEADER, b""), listener
+
+
+def test_all_public_ports_are_reserved_by_tests(suite: Suite) -> None:
+    """Without that another process of a test may take one before the suite listens."""
+    public = {port - suite.offset for port in listening(suite) if port not in INTERNAL}
+    assert {5672, 1883, 8088, 61613} <= public <= {*ports_of(suite.options)}
 
 
 def test_health_ports_refuse_post_requests(suite: Suite) -> None:
