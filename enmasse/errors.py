@@ -191,6 +191,7 @@ ERRORS = (
     Error("suite.stop.incomplete", "The suite has not ended in time.", "`enmasse logs` shows what it waits for; a second `enmasse down` ends its processes at once."),
     Error("user.group.alone", "A group would be the first entry of users.json, and no client could log in.", "Add a user first."),
     Error("user.name.in-use", "There is a user or group of this name already.", "Choose another name, or set its password or permissions."),
+    Error("user.name.missing", "An API token is of a user, and none was named.", "Give --user USER."),
     Error("user.name.unknown", "There is no user or group of this name.", "`enmasse user list` shows the users and groups."),
     Error("user.operation.denied", "`enmasse user check`: the user may not do this on the address.", "`enmasse user allow` adds a permission; the message names a rule that denies."),
     Error("user.password.missing", "No password was given.", "Name a file with --password-file, or use --generate."),

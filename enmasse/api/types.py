@@ -203,6 +203,38 @@ class User(Resource, frozen=True, kw_only=True):
     etag: str | None = None
 
 
+class Token(Resource, frozen=True, kw_only=True):
+    """An API token of a user, without its secret. `id`: `USER/NAME`; `used`: last use, within a second, None: never, or
+    not known; `readOnly`: requests with it change nothing."""
+
+    id: str
+    user: str
+    name: str
+    created: str
+    expires: str | None = None
+    used: str | None = None
+    read_only: bool = False
+
+
+class NewToken(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST tokens`. `user`: absent: the caller; `days`: until it expires, absent: never."""
+
+    name: str
+    user: str | None = None
+    days: Annotated[int, msgspec.Meta(ge=1, le=3650)] | None = None
+    read_only: bool = False
+
+
+class MadeToken(Token, frozen=True, kw_only=True):
+    """Answer to `POST tokens`. `secret`: by which requests prove the user, `Authorization: Bearer SECRET`; it is shown
+    this once."""
+
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"MadeToken(user={self.user!r}, name={self.name!r})"
+
+
 class Decision(Resource, frozen=True, kw_only=True):
     """Answer to `users/NAME/may`: whether the user may do this on the address, and the permission that decides; None:
     no permission covers it, or everything is allowed."""
@@ -476,14 +508,14 @@ class Overview(Resource, frozen=True, kw_only=True):
 
 
 class Me(Resource, frozen=True, kw_only=True):
-    """The caller. `how`: by the operator's secret, a session's cookie, a bearer token, or not at all, because there are
-    no users. `csrf`: value of the header `X-CSRF-Token` that requests with the cookie need if they change something.
-    `administrator`: may `manage` everything; `viewer`: may `view` everything, both in its address space. `operations`:
-    those that there are in permissions. `space`: absent in the default one."""
+    """The caller. `how`: by the operator's secret, a session's cookie, a bearer token or a password, an API token, or
+    not at all, because there are no users. `csrf`: value of the header `X-CSRF-Token` that requests with the cookie
+    need if they change something. `administrator`: may `manage` everything; `viewer`: may `view` everything, both in
+    its address space. `operations`: those that there are in permissions. `space`: absent in the default one."""
 
     user: str | None
     space: str | msgspec.UnsetType = msgspec.UNSET
-    how: Literal["operator", "session", "bearer", "anonymous"]
+    how: Literal["operator", "session", "bearer", "token", "anonymous"]
     groups: list[str] = []
     csrf: str | None = None
     expires: str | None = None

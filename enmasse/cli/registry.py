@@ -29,6 +29,7 @@ COMMANDS = {
     "space": ("configuration", "List, show, add, change and remove address spaces."),
     "config": ("configuration", "Check the files of a configuration."),
     "user": ("configuration", "Add, remove and check users and their permissions."),
+    "token": ("configuration", "Add, list and remove API tokens of users."),
     "connection": ("live", "List, show and close connections of clients."),
     "subscription": ("live", "List, show and delete subscriptions and MQTT sessions."),
     "retained": ("live", "List and clear retained messages."),

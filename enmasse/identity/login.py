@@ -20,12 +20,15 @@ LONGEST_WAIT = 600.0
 class Login(NamedTuple):
     """Identity of a client. `credentials`: as in the feed `permissions` at the login; None: the user has no entry
     there, a token proved its identity. `expires`: seconds since 1970 at which the token expires; None: never.
-    `certified`: by a certificate, whatever the user's password is."""
+    `certified`: by a certificate, whatever the user's password is. `token`: name of the API token that has proved it,
+    of which `credentials` is the id; empty: none. `read_only`: by it nothing can be changed."""
 
     principal: Principal
     credentials: str | None = None
     expires: int | None = None
     certified: bool = False
+    token: str = ""
+    read_only: bool = False
 
 
 class Certified(NamedTuple):

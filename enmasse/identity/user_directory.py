@@ -156,7 +156,7 @@ class UserDirectory:
     def loss(self, login: Login) -> str:
         """Return why a login no longer holds: by this text clients, logs and operators learn it. Empty: it holds."""
         name, _, space = login.principal
-        if self.is_open(space):
+        if self.is_open(space) and not login.token:
             return ""
         if login.expires is not None and self.today() >= login.expires:
             return f"the token of {name} has expired"
@@ -167,6 +167,10 @@ class UserDirectory:
             return "" if space in self._spaces else removed(name)
         if entry is None:
             return removed(name)
+        if login.token:
+            token = entry.tokens.get(login.token)
+            same = token is not None and token.id == login.credentials
+            return "" if same else f"the API token {login.token} of {name} was removed"
         same = login.certified or login.credentials == entry.credentials
         return "" if same else f"the password of {name} has changed"
 

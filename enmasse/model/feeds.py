@@ -16,7 +16,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.tenants.plans import NO_LIMITS, Plans, SpaceLimits
 from enmasse.model.tenants.shares import Use
 from enmasse.model.tenants.spaces import Space
-from enmasse.model.users import Granted, User
+from enmasse.model.users import Granted, TokenFacts, User
 
 B = TypeVar("B")
 SCHEMA: Final = 1
@@ -137,9 +137,10 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
 
 class GrantedUser(Granted, frozen=True, kw_only=True, omit_defaults=True):
     """Groups, permissions and limits of a user. `credentials`: a text that differs after a change of the password, and
-    that reveals neither password nor hash; empty without a password."""
+    that reveals neither password nor hash; empty without a password. `tokens`: of the API, by name."""
 
     credentials: str = ""
+    tokens: dict[str, TokenFacts] = msgspec.field(default_factory=dict)
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +171,10 @@ def granted(user: User) -> GrantedUser:
     """Return an entry of the feed `permissions`."""
     secret = msgspec.json.encode((user.password, user.scram)) if user.password or user.scram else b""
     credentials = hashlib.sha256(secret).hexdigest()[:16] if secret else ""
-    return GrantedUser(groups=user.groups, permissions=user.permissions, limits=user.limits, credentials=credentials)
+    return GrantedUser(
+        groups=user.groups, permissions=user.permissions, limits=user.limits, credentials=credentials,
+        tokens={name: token.facts for name, token in user.tokens.items()},
+    )  # fmt: skip
 
 
 class BrokerEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

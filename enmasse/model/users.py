@@ -35,6 +35,8 @@ SCRAM_DIGESTS: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256", "SCRAM
 MAX_NAME = 255
 """Bytes of a user's or group's name in UTF-8."""
 MAX_LIMIT = 1_000_000
+MAX_TIME = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970."""
 MAX_GROUPS, MAX_PERMISSIONS, MAX_PATTERNS = 100, 1000, 1000
 """Groups of a user, permissions of an entry, patterns of a permission."""
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 10_000_000
@@ -47,7 +49,11 @@ _ARGON2 = re.compile(
 )
 _PLAIN_KEYS = ("pass", "passwd", "pwd", "plain", "plaintext", "secret", "plain_password", "password_plain")
 _HASHES_ONLY = "passwords are not written here: remove this, then run `enmasse user password {}`"
-_KEYS = ("password", "scram", "groups", "permissions", "limits")
+_KEYS = ("password", "scram", "tokens", "groups", "permissions", "limits")
+MAX_TOKENS = 20
+"""API tokens of a user."""
+MAX_TOKEN_NAME = 64
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +66,32 @@ class Verifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"Verifier(iterations={self.iterations})"
+
+
+class TokenFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An API token without its secret. `id`: differs for each token that there ever was. `created`,
+    `expires`: seconds since 1970. `read_only`: it changes nothing."""
+
+    id: str = ""
+    created: int
+    expires: int | None = None
+    read_only: bool = False
+
+
+class Token(TokenFacts, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An API token of a user. `sha256`: of its secret, which has 256 random bits: a slow hash, as of passwords, would
+    protect it no better."""
+
+    sha256: bytes
+
+    def __repr__(self) -> str:
+        return f"Token({self.facts!r})"
+
+    @property
+    def facts(self) -> TokenFacts:
+        """The part without the hash."""
+        id = hashlib.sha256(self.sha256).hexdigest()[:16]
+        return TokenFacts(id=id, created=self.created, expires=self.expires, read_only=self.read_only)
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +123,7 @@ class User(Granted, frozen=True, kw_only=True, omit_defaults=True):
 
     password: str | None = None
     scram: dict[str, Verifier] = {}
+    tokens: dict[str, Token] = {}
 
     def __repr__(self) -> str:
         return f"User(groups={self.groups!r}, permissions={self.permissions!r})"
@@ -226,11 +259,14 @@ def _entry(name: str, entry: Any) -> User:
         if key not in known:
             of = "a group has" if name.startswith(GROUP) else "known are"
             raise values.unknown_key(key, known, of)
+        if name == ANONYMOUS and key == "tokens":
+            raise Wrong("clients without credentials have no API tokens; remove this, or rename the user", key)
         if name == ANONYMOUS and key in ("password", "scram"):
             raise Wrong("clients without credentials have no password; remove this, or rename the user", key)
     checks: dict[str, Callable[[Any], Any]] = {
         "password": lambda value: _password(name, value),
         "scram": _scram,
+        "tokens": _tokens,
         "groups": _groups,
         "permissions": _permissions,
         "limits": _limits,
@@ -273,6 +309,51 @@ def _scram(value: Any) -> dict[str, Verifier]:
             )
         except Wrong as wrong:
             raise Wrong(str(wrong), mechanism, *wrong.path) from None
+    return found
+
+
+def token_name_error(name: str) -> str | None:
+    """Return why `name` cannot be the name of an API token, None if it can."""
+    if _TOKEN_NAME.fullmatch(name):
+        return None
+    return f"the name of a token has 1 to {MAX_TOKEN_NAME} letters, digits and . _ -, and begins with one of the former"
+
+
+def _sha256(value: Any) -> bytes:
+    try:
+        found = base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        found = b""
+    if len(found) != 32:
+        raise Wrong("must be 32 bytes in base64; make tokens with `enmasse token add`")
+    return found
+
+
+def _tokens(value: Any) -> dict[str, Token]:
+    if not isinstance(value, dict):
+        raise Wrong(f"must be an object: name → token, not {values.kind(value)}")
+    if len(value) > MAX_TOKENS:
+        raise Wrong(f"a user may have {MAX_TOKENS} API tokens at most, expired ones too; remove one")
+    found = {}
+    for name, given in value.items():
+        if reason := token_name_error(name):
+            raise Wrong(reason, name)
+        checks: dict[str, Callable[[Any], Any]] = {
+            "sha256": _sha256,
+            "created": lambda when: values.whole(when, 0, MAX_TIME),
+            "expires": lambda when: values.whole(when, 0, MAX_TIME),
+            "readOnly": values.boolean,
+        }
+        try:
+            facts = values.members(given, checks)
+            if not {"sha256", "created"} <= facts.keys():
+                raise Wrong("needs sha256 and created: make tokens with `enmasse token add`")
+        except Wrong as wrong:
+            raise Wrong(str(wrong), name, *wrong.path) from None
+        found[name] = Token(
+            sha256=facts["sha256"], created=facts["created"], expires=facts.get("expires"),
+            read_only=facts.get("readOnly", False),
+        )  # fmt: skip
     return found
 
 

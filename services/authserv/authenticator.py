@@ -146,11 +146,12 @@ class Authenticator:
             self._delays, self._delays_until = min(delays, MOST_DELAYS), self.now() + REMEMBERED
         return max(delays, self._delays) * DELAY - took
 
-    def succeeded(self, mechanism: str, who: Principal, address: str | None) -> None:
-        """Count a login."""
+    def succeeded(self, mechanism: str, who: Principal, address: str | None, token: str = "") -> None:
+        """Count a login. `token`: name of the API token."""
         user = who.full_name
         self._counts[mechanism, "accepted"] += 1
-        self.audit.note(user, address, mechanism, accepted=True, space=who.space)
+        how = f"{mechanism} {token}" if token else mechanism
+        self.audit.note(user, address, how, accepted=True, space=who.space)
         if address is not None:
             self._failures.succeeded(user, address)
 
@@ -176,6 +177,10 @@ class Authenticator:
     def verifier(self, who: Principal, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""
         return self.users.verifier(who, mechanism)
+
+    def api_token(self, secret: str) -> Proof | None:
+        """Return the identity of the user with this API token."""
+        return self.users.api_token(secret, time.time())
 
     def at_once(self, who: Principal, password: str) -> Proof | None:
         """Return the identity of the user with this password if that is known, or cheap to find; else None."""

@@ -16,6 +16,7 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.sasl.layer import Exchange
 from enmasse.identity.processes.peer_check import PeerCheck
+from enmasse.identity.proofs.api_tokens import is_secret
 from enmasse.identity.proofs.login_requests import (
     ADDRESS,
     ISSUERS,
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
 
 LIMITS = Limits(max_sessions=1, max_links=4, max_message_size=MAX_REQUEST)
-CODE, REFRESH = "code", "refresh"
-"""Logins with codes and refresh tokens of issuers, among the mechanisms of SASL in metrics and audit."""
+CODE, REFRESH, API_TOKEN = "code", "refresh", "API token"
+"""Logins with codes and refresh tokens of issuers, and with API tokens, among the mechanisms of SASL in metrics and
+audit."""
 _log = log.get(part="logins")
 
 
@@ -108,6 +110,9 @@ class LoginRequests(Handler):
         login = SaslLogin(self._logins, request.client, relayed=False, spaces=request.spaces, space=request.space)
         if not self._logins.has_users and login.means_default(request.user):
             answer(encoded(LoginAnswer(request.id, "unavailable")))
+            return
+        if request.api and is_secret(request.password):
+            login.check_api_token(_Reply(request.id, API_TOKEN, login, answer), request.user, request.password)
             return
         login.check(_Reply(request.id, "PLAIN", login, answer), request.user, request.password)
 
@@ -192,7 +197,7 @@ class _Reply(Exchange):
         principal = found.principal
         answer = LoginAnswer(
             self._id, "accepted", principal.name, principal.groups, found.credentials, found.expires,
-            self._login.refresh_token, principal.space,
+            self._login.refresh_token, principal.space, found.token, found.read_only,
         )  # fmt: skip
         self._answer(encoded(answer))
 

@@ -19,7 +19,7 @@ from enmasse.identity.proofs.login_requests import RedeemCode, RefreshLogin
 from enmasse.identity.proofs.passwords import Busy
 from enmasse.identity.user_directory import removed
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.users import ANONYMOUS, Verifier, prepared
+from enmasse.model.users import ANONYMOUS, TokenFacts, Verifier, prepared
 from services.authserv.authenticator import Authenticator
 from services.authserv.authz import AUTHZ, NOTHING, address_authz
 from services.authserv.bearer import oauthbearer, xoauth2
@@ -57,6 +57,8 @@ class SaslLogin(Handler):
         """The address space that the client has chosen; None: its name decides."""
         self._principal: Principal | None = None
         self._expires: int | None = None
+        self._token: str = ""
+        self._facts: TokenFacts | None = None
         self.refresh_token: str | None = None
         """The issuer gives it with a login of a browser that was accepted."""
         self._credentials: str | None = None
@@ -119,6 +121,9 @@ class SaslLogin(Handler):
         principal, credentials = self._principal, self._credentials
         if principal is None:
             return None
+        if self._facts is not None:
+            facts = self._facts
+            return Login(principal, facts.id, self._expires, token=self._token, read_only=facts.read_only)
         if credentials is None:
             credentials = self._logins.credentials(principal)
         return Login(principal, credentials, self._expires)
@@ -131,6 +136,20 @@ class SaslLogin(Handler):
         """Check a password that has come without a SASL exchange, and answer as a mechanism does."""
         self.begun(None)
         self._check(_Answer(exchange, self), user, password)
+
+    def check_api_token(self, exchange: Exchange, user: str, secret: str) -> None:
+        """Check an API token, and answer as a mechanism does. `user`: empty unless the client states one. One that is
+        right waits for nothing: failures of others at this address bound no guesses of 256 random bits."""
+        self.begun(None)
+        answer, who = _Answer(exchange, self), self._meant(prepared(user) or user)
+        self._who, space = who, self._chosen(who)
+        found = self._logins.api_token(secret)
+        right = found is not None and space in (None, found.principal.space)
+        if found is not None and right and who.name in ("", found.principal.name):
+            self._proved(answer, found)
+        else:
+            self._may_try()
+            answer.fail()
 
     def redeem(self, exchange: Exchange, code: RedeemCode) -> None:
         """Check a code that a browser has brought from its issuer, and answer as a mechanism does."""
@@ -215,7 +234,7 @@ class SaslLogin(Handler):
     def _proved(self, exchange: Exchange, proof: Proof) -> None:
         if proof.principal.full_name != self._who.full_name:  # a token has named the user, or its space
             self._credentials = None
-        self._principal, self._expires, self.refresh_token = proof
+        self._principal, self._expires, self.refresh_token, self._token, self._facts = proof
         exchange.succeed(proof.principal.name)
 
     def _check_token(self, exchange: Exchange, user: str, token: str) -> None:
@@ -269,7 +288,7 @@ class SaslLogin(Handler):
         if self._principal is None:
             who = self._anonymous if user == ANONYMOUS else self._logins.meant(user, self._space)
             self._principal = self._logins.principal(who)
-        self._logins.succeeded(mechanism, self._principal or self._who, self._address)
+        self._logins.succeeded(mechanism, self._principal or self._who, self._address, self._token)
         answer()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Set
 
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import Principal, named
+from enmasse.identity.proofs import api_tokens
 from enmasse.identity.proofs.passwords import PasswordChecks
 from enmasse.model import feeds
 from enmasse.model.names import DEFAULT_SPACE, SPACE
@@ -29,6 +30,8 @@ class Users:
         self._checks = checks
         self._users: dict[str, User] = {}
         """By full name."""
+        self._tokens: dict[bytes, tuple[str, str]] = {}
+        """Digest of an API token → full name of its user, and name."""
         self._permissions = {DEFAULT_SPACE: Permissions({})}
 
     def __len__(self) -> int:
@@ -39,6 +42,11 @@ class Users:
         self._users, self.anonymous, self.known = {**body.users, **(body.in_spaces or {})}, body.anonymous, True
         self.spaces = frozenset(body.spaces or ())
         self.scram = any(user.scram for user in body.users.values())
+        self._tokens = {
+            token.sha256: (full_name, name)
+            for full_name, user in self._users.items()
+            for name, token in user.tokens.items()
+        }
         granted: dict[str, dict[str, Granted]] = {space: {} for space in (DEFAULT_SPACE, *self.spaces)}
         for full_name, user in self._users.items():
             name, _, space = named(full_name)
@@ -73,6 +81,17 @@ class Users:
         """Return the verifier of a user for a SCRAM mechanism."""
         found = self._user(who)
         return None if found is None else found.scram.get(mechanism)
+
+    def api_token(self, secret: str, today: float) -> Proof | None:
+        """Return the identity of the user with this API token. `today`: seconds since 1970."""
+        full_name, name = self._tokens.get(api_tokens.digest(secret), ("", ""))
+        who = named(full_name)
+        user = self._user(who)
+        token = None if user is None else user.tokens.get(name)
+        principal = self.principal(who)
+        if principal is None or token is None or (token.expires is not None and token.expires <= today):
+            return None
+        return Proof(principal, token.expires, token=name, facts=token.facts)
 
     def at_once(self, who: Principal, password: str) -> Proof | None:
         """Check a password without a thread, as far as that is cheap."""

@@ -84,6 +84,7 @@ def _audit_users(of: _Changed, facts: Mapping[str, Any]) -> None:
             "added": [name for name in new if name not in old],
             "removed": [name for name in old if name not in new],
             "passwords": passwords,
+            "tokens": [name for name in both if old[name].tokens != new[name].tokens],
             "permissions": [name for name in both if old[name].granted != new[name].granted],
         }
     )

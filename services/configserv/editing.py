@@ -48,6 +48,9 @@ FILE: Mapping[Kind, str] = {
 """Kind → file, of the default address space or of the whole installation."""
 SECRET = ("password", "scram")
 """Keys of a user that an entry without them keeps."""
+TOKENS = "tokens"
+"""Key of a user's API tokens: an entry has those that are added, and null for those that are removed. One with nothing
+else keeps all other keys."""
 ANY = "*"
 
 
@@ -271,13 +274,26 @@ def _canonical(kind: Kind, space: str, applied: Applied) -> Callable[[str, Any],
 
 
 def _with_secrets(entry: Any, before: Any) -> Any:
-    """Return an entry of a user with the hashes of the one before, unless it has its own, or null to remove them."""
+    """Return an entry of a user with the hashes of the one before, unless it has its own, or null to remove them; and
+    with its API tokens."""
     if not isinstance(entry, dict) or not isinstance(before, dict):
         return entry
+    if entry.keys() == {TOKENS}:
+        return _with_tokens(before, before, entry)
     if any(key in entry for key in SECRET):
-        return {key: value for key, value in entry.items() if not (key in SECRET and value is None)}
-    kept = {key: before[key] for key in SECRET if key in before}
-    return {**kept, **entry}
+        found = {key: value for key, value in entry.items() if not (key in SECRET and value is None)}
+    else:
+        found = {key: before[key] for key in SECRET if key in before} | entry
+    return _with_tokens(found, before, entry)
+
+
+def _with_tokens(found: dict[str, Any], before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the API tokens of the one before, as those that are stated change them."""
+    kept, given = before.get(TOKENS, {}), entry.get(TOKENS, {})
+    if not isinstance(kept, dict) or not isinstance(given, dict):
+        return found
+    tokens = {name: token for name, token in {**kept, **given}.items() if token is not None}
+    return {**{key: value for key, value in found.items() if key != TOKENS}, **({TOKENS: tokens} if tokens else {})}
 
 
 def _fault(problem: Problem) -> Fault:

@@ -12,7 +12,7 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     there may be → its listener for operators. `logins`: listener of authserv for passwords. `supervisor`: the HTTP
     endpoint of `enmasse up`, to which its paths are passed on; None: in a cluster, where the console answers them by
     itself. `https`: further listeners, with TLS. `cert`, `key`: files in PEM for these, or for `listen` if `https` is
-    empty; None: no TLS."""
+    empty; None: no TLS. `token_uses`: file with the last uses of API tokens; None: they are forgotten at the end."""
 
     listen: settings.HostPort
     https: tuple[settings.HostPort, ...] = ()
@@ -23,6 +23,7 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     supervisor: settings.HostPort | None = None
     cert: str | None = None
     key: str | None = None
+    token_uses: str | None = None
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):

@@ -57,7 +57,8 @@ class Web:
         credential = own(config)
         configuration = Configuration(config.configserv, config.name, credential)
         authserv = Authserv(config.logins, config.name, credential)
-        gate = Gate(configuration.users, authserv, config.metrics_secret)
+        gate = Gate(configuration.users, authserv, config.metrics_secret, config.token_uses)
+        configuration.follow_tokens(gate.tokens)
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, _routers(config), config.routers, config.name, credential)
         gate.refusals.seen = lambda row: live.events.add_own({"at": time.time(), **row})
@@ -95,6 +96,10 @@ class Web:
         while True:
             await asyncio.sleep(1.0)
             self._parts.gate.refusals.tick()
+            await self._write_uses()
+
+    async def _write_uses(self, *, now: bool = False) -> None:
+        await self._parts.gate.tokens.write(self._parts.configuration.tokens.keys(), now=now)
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
@@ -113,6 +118,7 @@ class Web:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._write_uses(now=True)
         await self._parts.jobs.close()
         await self._parts.live.close()
         self._parts.authserv.close()

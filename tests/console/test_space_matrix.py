@@ -337,6 +337,8 @@ def test_a_caller_without_the_right_is_refused_before_its_body_has_come(suite: S
         for method, operation in methods.items():
             if "requestBody" not in operation or operation.get("security") == []:
                 continue
+            if path.endswith("/tokens") and name != "anonymous":  # each user may make tokens of its own
+                continue
             (place, *_) = filled(path, space, MARKS[space])
             with socket.create_connection(("127.0.0.1", client.port), DEADLINE) as peer:
                 peer.sendall(

@@ -65,8 +65,8 @@ def test_a_user_and_a_group() -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (["x"], "alice: must be an object with password, scram, groups, permissions, limits, not an array"),
-        ({"color": 1}, "alice.color: unknown key; known are password, scram, groups, permissions"),
+        (["x"], "alice: must be an object with password, scram, tokens, groups, permissions, limits, not an array"),
+        ({"color": 1}, "alice.color: unknown key; known are password, scram, tokens, groups, permissions"),
         ({"password": "hunter2"}, "alice.password: is not a hash by argon2id; passwords are not written here: "
                                   "remove this, then run `enmasse user password alice`"),
         ({"password": 7}, "alice.password: is not a hash by argon2id; passwords"),
@@ -79,6 +79,11 @@ def test_a_user_and_a_group() -> None:
         ({"scram": {"SCRAM-SHA-256": {**SCRAM, "iterations": 1}}}, "SCRAM-SHA-256.iterations: must be a whole number"),
         ({"scram": {"SCRAM-SHA-256": {**SCRAM, "salt": "AA=="}}}, "SCRAM-SHA-256.salt: must be 12 to 64 bytes"),
         ({"scram": {"SCRAM-SHA-256": {"salt": ""}}}, "alice.scram.SCRAM-SHA-256: must be an object with salt, iter"),
+        ({"tokens": []}, "alice.tokens: must be an object: name → token, not an array"),
+        ({"tokens": {"a b": {}}}, "alice.tokens.a b: the name of a token has 1 to 64 letters"),
+        ({"tokens": {"t": {"created": 1}}}, "alice.tokens.t: needs sha256 and created: make tokens with"),
+        ({"tokens": {"t": {"sha256": "AA==", "created": 1}}}, "alice.tokens.t.sha256: must be 32 bytes in base64"),
+        ({"tokens": {f"t{n}": {} for n in range(21)}}, "alice.tokens: a user may have 20 API tokens at most"),
         ({"groups": "g"}, "alice.groups: must be an array of names of groups, not a string"),
         ({"groups": ["@g"]}, "alice.groups: groups are named without @ here; write 'g'"),
         ({"groups": ["g\n"]}, "alice.groups: 'g\\n': the name of a group must not have control characters"),
@@ -103,6 +108,8 @@ def test_an_invalid_user_is_reported_with_its_place(entry: Any, expected: str) -
     [
         ("anonymous", "password", "clients without credentials have no password"),
         ("@g", "password", "unknown key; a group has permissions"),
+        ("anonymous", "tokens", "clients without credentials have no API tokens"),
+        ("@g", "tokens", "unknown key; a group has permissions"),
         ("@g", "groups", "unknown key; a group has permissions"),
     ],
 )

@@ -22,6 +22,7 @@ from enmasse.http.client import Client, lines
 from enmasse.http.http11 import MAX_ANSWER, NONE, AnswerError
 from enmasse.identity.login import may_be_token
 from enmasse.identity.processes.operator import BEARER
+from enmasse.identity.proofs.api_tokens import is_secret
 
 ANSWER_SECONDS = 30.0
 """For an answer from another machine: it may have to check a password first."""
@@ -171,8 +172,9 @@ class RemoteConsole:
 
     def _by_token(self) -> dict[str, str] | None:
         """Return the headers of a user with a token, or without any login; None: there is a password."""
-        if self._password is not None and (self._user is None or may_be_token(self._password)):
-            return {"Authorization": BEARER + self._password}
+        word = self._password
+        if word is not None and (self._user is None or may_be_token(word) or is_secret(word)):
+            return {"Authorization": BEARER + word}
         return {} if self._user is None else None
 
     def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:

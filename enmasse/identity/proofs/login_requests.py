@@ -27,7 +27,8 @@ MAX_REQUEST: Final = 128 * 1024
 class LoginRequest(msgspec.Struct, frozen=True):
     """A user name and password, to be proved by PLAIN. `client`: address of the client, without port. `id`: any number,
     by which the gateway finds the answer. `spaces`: the caller knows address spaces, so that the user may be
-    `USER@SPACE`; `space`: that which the client has chosen otherwise, by its host; None: none."""
+    `USER@SPACE`; `space`: that which the client has chosen otherwise, by its host; None: none. `api`: the request is of
+    the API, at which API tokens count."""
 
     id: int
     user: str
@@ -35,6 +36,7 @@ class LoginRequest(msgspec.Struct, frozen=True):
     client: str
     spaces: bool = False
     space: str | None = None
+    api: bool = False
 
     def __repr__(self) -> str:
         return f"LoginRequest({self.id}, client={self.client!r})"
@@ -53,6 +55,8 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     refresh: str | None = None
     """Refresh token of the issuer, after a code or refresh token of a browser; None: it gave none."""
     space: str = DEFAULT_SPACE
+    token: str = ""
+    read_only: bool = False
 
     def __repr__(self) -> str:
         return f"LoginAnswer({self.id}, {self.outcome!r}, user={self.user!r})"
@@ -60,7 +64,8 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     @property
     def login(self) -> Login:
         """Return the identity of a client that was accepted."""
-        return Login(Principal(self.user, self.groups, self.space), self.credentials, self.expires)
+        principal = Principal(self.user, self.groups, self.space)
+        return Login(principal, self.credentials, self.expires, token=self.token, read_only=self.read_only)
 
 
 class ListIssuers(msgspec.Struct, frozen=True, tag_field="ask", tag="list"):

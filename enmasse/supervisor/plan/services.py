@@ -235,7 +235,7 @@ class SettingsMaker:
         self.options = options
         self.ports = ports
         self._count = process_count.stored(data.path / SCALE_ROUTER, ROUTER_KIND, MOST_ROUTERS, options.routers)
-        self._run = data.run
+        self._data, self._run = data.path, data.run
         self._audit = str(data.audit)
         self._metrics_secret = str(data.run / SECRET_FILE)
 
@@ -243,6 +243,10 @@ class SettingsMaker:
     def peers(self) -> str:
         """The file of the processes that may connect."""
         return str(self._run / PEERS)
+
+    def stored(self, name: str) -> Path:
+        """Return the folder for what the process `name` stores."""
+        return self._data / name
 
     def credential(self, name: str) -> str:
         """Return the file with the credential of the process `name`."""
@@ -493,6 +497,7 @@ def _console(settings: SettingsMaker) -> Spec:
         },
         logins=settings.address(f"{AUTHSERV}/logins"),
         supervisor=f"{LOOPBACK}:{options.admin_port}",
+        token_uses=str(settings.stored("console") / "token-uses.json"),
         **more,
     )
     return Spec(CONSOLE, CONSOLE, made, frozenset({listen, *https}))

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import DEFAULT_SPACE
@@ -17,15 +18,20 @@ EVERYTHING = "#"
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The caller of a request. `rights` None: everything is allowed (the operator; anyone, without users). `session`:
-    key of the session; `csrf`: its token. `space`: the address space in which the caller acts, and whose names it
+    key of the session; `csrf`: its token. `token`: name of the API token; empty: none. `read_only`: it changes nothing.
+    `proof`: the login by what each request states; None: there is a session, or no login.
+    `space`: the address space in which the caller acts, and whose names it
     states; `login`: the caller as it has logged in, if that is another space."""
 
-    how: Literal["operator", "session", "bearer", "anonymous"]
+    how: Literal["operator", "session", "bearer", "token", "anonymous"]
     principal: Principal | None = None
     rights: Rights | None = None
     session: str | None = None
     csrf: str | None = None
     expires: float | None = None
+    token: str = ""
+    read_only: bool = False
+    proof: Login | None = None
     space: str = DEFAULT_SPACE
     login: Caller | None = None
 
@@ -45,8 +51,12 @@ class Caller:
 
     @property
     def title(self) -> str:
-        """The name for auditors, beside `role`: that of a user in another space than the default one has it in
-        front."""
+        """The name for auditors, beside `role`: as `account`, with the API token."""
+        return f"{self.account} (token {self.token})" if self.token else self.account
+
+    @property
+    def account(self) -> str:
+        """The name of the caller: that of a user in another space than the default one has it in front."""
         return self.how if self.principal is None else self.principal.full_name
 
     @property

@@ -60,13 +60,15 @@ class Authserv:
         """Address → links of the connection."""
         self._under_way = 0
 
-    async def check(self, user: str, password: str, client: str, space: str | None = None) -> Login | None:
+    async def check(
+        self, user: str, password: str, client: str, space: str | None = None, *, api: bool = False
+    ) -> Login | None:
         """Return the identity that a password, or a token, proves; None: it is wrong. `user` empty: that of the token.
         `client`: the client's host; `space`: the address space that the client means by the host it has asked, None:
-        the user's name decides. Raises RequestError."""
+        the user's name decides. `api`: an API token counts, too. Raises RequestError."""
         if len(user) + len(password) > MAX_REQUEST // 6:
             return None
-        request = {"user": user, "password": password, "client": client, "spaces": True, "space": space}
+        request = {"user": user, "password": password, "client": client, "spaces": True, "space": space, "api": api}
         return _decided(await self._ask(ADDRESS, request, LoginAnswer), "the password")
 
     async def issuers(self, space: str | None) -> tuple[BrowserIssuer, ...]:

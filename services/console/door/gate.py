@@ -15,6 +15,7 @@ from aiohttp import web
 from enmasse.identity.login import Login, may_be_token
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.processes.operator import BEARER, read_line
+from enmasse.identity.proofs.api_tokens import is_secret
 from enmasse.identity.refused import Refusals
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
@@ -25,6 +26,7 @@ from enmasse.process import runner
 from services.console.door.access import Caller
 from services.console.door.authserv_client import Authserv, Refresh
 from services.console.door.browser_sessions import EARLY, RETRY, BrowserSession, BrowserSessions
+from services.console.door.token_uses import TokenUses
 from services.console.errors import RequestError
 
 BASIC = "Basic "
@@ -38,17 +40,21 @@ _refused: RepeatedEvents[tuple[str, str]] = RepeatedEvents(time.monotonic)
 def token_of(stated: str) -> str | None:
     """Return the token in a header Authorization; None without one, as in that with the operator's secret."""
     token = stated.removeprefix(BEARER)
-    return token if stated.startswith(BEARER) and may_be_token(token) else None
+    return token if stated.startswith(BEARER) and (may_be_token(token) or is_secret(token)) else None
 
 
 class Gate:
-    """Identifies callers. `users`: those in force; `secret`: the file with the operator's secret."""
+    """Identifies callers. `users`: those in force; `secret`: the file with the operator's secret; `token_uses`: that
+    with the last uses of API tokens."""
 
-    def __init__(self, users: UserDirectory, authserv: Authserv, secret: str | None) -> None:
+    def __init__(
+        self, users: UserDirectory, authserv: Authserv, secret: str | None, token_uses: str | None = None
+    ) -> None:
         self.sessions = BrowserSessions()
         self.refusals = Refusals(time.monotonic)
         """Refusals of web pages of other sites, and of callers with wrong credentials."""
         self.refusals.tried = users.tried
+        self.tokens = TokenUses(token_uses)
         self._users = users
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
@@ -86,8 +92,10 @@ class Gate:
         return found
 
     def check_token(self, request: web.Request, caller: Caller) -> None:
-        """Check that a request with a cookie that changes something states the token of the session. Raises
-        RequestError."""
+        """Check that a request that changes something may: one with a cookie states the token of the session, and one
+        with an API token has one that is not read-only. Raises RequestError."""
+        if caller.read_only and request.method not in SAFE:
+            raise RequestError("console.permission.denied", f"the API token {caller.token} is read-only")
         if caller.how == "session" and request.method not in SAFE:
             stated = request.headers.get(CSRF, "")
             if not hmac.compare_digest(stated.encode("utf-8", "replace"), (caller.csrf or "").encode()):
@@ -151,7 +159,7 @@ class Gate:
             if session is None or known is None or known.principal != caller.principal:
                 return "login"
             self._renew(session)
-        if self.left(caller) <= 0:
+        if self.left(caller) <= 0 or (caller.proof is not None and self._users.loss(caller.proof)):
             return "login"
         space = (caller.login or caller).space
         return None if caller.holds(self._users.permissions_of(space)) else "permissions"
@@ -214,11 +222,12 @@ class Gate:
             space = self.space_of(request)
             login = self.sessions.token(stated, space)
             if login is None:
-                login = await self._authserv.check(*credentials, request.remote or "?", space)
+                login = await self._authserv.check(*credentials, request.remote or "?", space, api=True)
                 if login is not None:
                     self.sessions.remember(stated, space, login)
             caller = None if login is None else self._known(login)
             if caller is not None:
+                self.tokens.used(caller)
                 return caller
         self.refused(request, "a wrong secret, token or password", "" if credentials is None else credentials[0])
         raise RequestError("console.login.refused", "what the header Authorization states is not valid, or has expired")
@@ -245,12 +254,15 @@ class Gate:
         if self._users.loss(login):
             return None
         return Caller(
-            "session" if session is not None else "bearer",
+            "session" if session is not None else "token" if login.token else "bearer",
             principal,
             self._users.rights(principal),
             session=None if session is None else session.key,
             csrf=None if session is None else session.csrf,
             expires=login.expires,
+            token=login.token,
+            proof=None if session is not None else login,
+            read_only=login.read_only,
             space=principal.space,
         )
 

@@ -30,7 +30,7 @@ class Shares:
 
     def begin(self, caller: Caller) -> Callable[[], None]:
         """Count one more; the function returned ends it. Raises RequestError."""
-        key = caller.role, caller.title
+        key = caller.role, caller.account
         if self._of[key] >= self._of_caller:
             text = f"{caller.name or caller.how} has {self._of_caller} {self._what}, the most of one caller"
             raise RequestError("console.caller.busy", f"{text}: wait until one has ended, or end one")

@@ -5,12 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from enmasse.api.types import Address, Change, ChangeResult, Entry, Fault, Flavor, Permission, Plan, Space, Stats, User
+from enmasse.api.types import (
+    Address,
+    Change,
+    ChangeResult,
+    Entry,
+    Fault,
+    Flavor,
+    Permission,
+    Plan,
+    Space,
+    Stats,
+    Token,
+    User,
+)
 from enmasse.control import ControlConnection, ControlError, keep_connected
 from enmasse.control.feeds import encode_message, follow
 from enmasse.identity.permissions import Rule
@@ -39,6 +53,7 @@ from enmasse.model.tenants.tenancy import outside
 from enmasse.model.users import GROUP
 from enmasse.process.settings import host_port
 from services.console.door.access import Caller
+from services.console.door.token_uses import TokenUses, key_of
 from services.console.errors import RequestError
 from services.console.following.rows import Rows
 from services.console.following.space_rows import between
@@ -76,6 +91,9 @@ class Configuration:
         """By full names, as those of `principals`; what rows say is by names in their space."""
         self.flavors: Rows[Flavor] = Rows(lambda: self._flavors, self._flavor)
         self.principals: Rows[User] = Rows(lambda: self.users.entries(), self._user)
+        self.tokens: Rows[Token] = Rows(self._names_of_tokens, self._token)
+        """API tokens, by the full name of the user and their own (`token_uses.key_of`)."""
+        self._token_uses: TokenUses | None = None
         self.connected = False
         self._host, self._port = host_port(address)
         self._name = name
@@ -111,6 +129,11 @@ class Configuration:
         except TimeoutError:
             return False
         return True
+
+    def follow_tokens(self, uses: TokenUses) -> None:
+        """Show the last uses of API tokens."""
+        self._token_uses = uses
+        uses.seen = lambda key: self.tokens.changed({key}, other_keys=False)
 
     @property
     def status(self) -> list[feeds.AddressStatus]:
@@ -321,6 +344,7 @@ class Configuration:
         if names is not None and any(named(name).name.startswith(GROUP) for name in names):
             names = None  # the rows of its users have its permissions, too
         self.principals.changed(names, other_keys=others)
+        self.tokens.changed(None)
         for call in self.on_permissions:
             call()
 
@@ -412,6 +436,27 @@ class Configuration:
         entry = {"kind": kind, **msgspec.to_builtins(found)}
         return Plan(name=name, kind=kind, entry=entry, etag=etag(found), spaces=sorted(spaces))
 
+    def _names_of_tokens(self) -> list[str]:
+        return [key_of(full_name, token) for full_name, entry in self.users.entries().items() for token in entry.tokens]
+
+    def _token(self, key: str) -> Token | None:
+        full_name, _, token = key.rpartition("/")
+        user = named(full_name)
+        entry = self.users.granted(user.name, user.space)
+        facts = None if entry is None else entry.tokens.get(token)
+        if facts is None:
+            return None
+        used = None if self._token_uses is None else self._token_uses.last(key, facts.created)
+        return Token(
+            id=key_of(user.name, token),
+            user=user.name,
+            name=token,
+            created=instant(facts.created),
+            expires=None if facts.expires is None else instant(facts.expires),
+            used=None if used is None else instant(used),
+            read_only=facts.read_only,
+        )
+
     def _user(self, full_name: str) -> User | None:
         name, _, space = named(full_name)
         entry = self.users.granted(name, space)
@@ -431,6 +476,11 @@ class Configuration:
             entry=as_written(entry),
             etag=etag(entry),
         )
+
+
+def instant(seconds: int) -> str:
+    """Return a time in seconds since 1970 as the API shows it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def as_written(entry: feeds.GrantedUser) -> Entry:

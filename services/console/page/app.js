@@ -93,7 +93,13 @@ function Frame({ me, leave }) {
       <${Choice} operator=${operator} />
       <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>
       ${theme === "dark" ? "☀" : "☾"}</button>
-      <span class="who">${me.user ? me.user + (me.space ? `@${me.space}` : "") : me.how === "operator" ? "operator" : "everyone on this machine"}</span>
+      <span class="who">${
+        me.user
+          ? html`<${Link} to=${["users", me.user]}>${me.user + (me.space ? `@${me.space}` : "")}<//>`
+          : me.how === "operator"
+            ? "operator"
+            : "everyone on this machine"
+      }</span>
       ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from enmasse.api.types import Address, Connection, Event, Link, Retained, Session, Subscription, User, Will
+from enmasse.api.types import Address, Connection, Event, Link, Retained, Session, Subscription, Token, User, Will
 from enmasse.model.names import DEFAULT_SPACE, AddressName, LocalName, full_name
 from services.console.door.authserv_client import Authserv
 from services.console.door.gate import Gate
@@ -52,6 +52,11 @@ class Components:
     def principals(self) -> NamedRows[User]:
         """Users and groups of the space."""
         return NamedRows(self.configuration.principals, self.space)
+
+    @property
+    def tokens(self) -> NamedRows[Token]:
+        """API tokens of the space's users."""
+        return NamedRows(self.configuration.tokens, self.space)
 
     @property
     def connections(self) -> PickedRows[Connection]:

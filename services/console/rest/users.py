@@ -1,19 +1,24 @@
-"""`users`: users and groups with their permissions, never a hash."""
+"""`users`: users and groups with their permissions, never a hash; `tokens`: their API tokens, each secret once."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import time
 from typing import Annotated, Any
 
 import msgspec
 
-from enmasse.api.types import Decision, Entry, Page, User
+from enmasse.api.types import Change, Decision, Entry, MadeToken, NewToken, Page, Token, User
 from enmasse.identity.principal import Principal
+from enmasse.identity.proofs import api_tokens
+from enmasse.logs import log
 from enmasse.model.operations import Operation as Right
-from enmasse.model.users import GROUP
+from enmasse.model.users import GROUP, token_name_error
 from services.console.door.access import Caller
+from services.console.door.token_uses import key_of
 from services.console.errors import RequestError, unknown
-from services.console.following.configuration import permission
+from services.console.following.configuration import instant, permission
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
@@ -65,6 +70,63 @@ def operations(parts: Components) -> list[Operation]:
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
         return etagged(rows.get(name), etag, 200 if exists else 201)
 
+    tokens = parts.tokens
+    of_tokens: Listing[Token] = Listing(
+        rows=tokens,
+        shown=lambda caller, row: row if caller.viewer or caller.owns(row.user) else None,
+        filters={"user": lambda row: row.user, "name": lambda row: row.name},
+        sorts={"created": lambda row: row.created, "expires": lambda row: row.expires, "used": lambda row: row.used},
+        kinds={},
+    )
+
+    async def list_tokens(call: Call) -> Answered:
+        return await parts.lists.answer(of_tokens, call)
+
+    async def add_token(call: Call) -> Answer:
+        call.parameters()
+        _may_change_tokens(call.caller, call.caller.name)
+        if call.caller.token:
+            text = "an API token makes no others, which would outlive it: log in with the password"
+            raise RequestError("console.permission.denied", text)
+        body = await call.body(NewToken)
+        name = body.user or call.caller.name or ""
+        _may_change_tokens(call.caller, name)
+        row = rows.get(name)
+        if row is None or name.startswith(GROUP):
+            raise unknown(f"user {name[:200]!r} in users.json: tokens are of users with an entry there")
+        if reason := token_name_error(body.name):
+            raise RequestError("console.request.invalid", f"the body: `name`: {reason}")
+        if tokens.get(key_of(name, body.name)) is not None:
+            text = f"{name} has a token {body.name!r} already: remove it, or choose another name"
+            raise RequestError("console.name.in-use", text)
+        secret, created = api_tokens.made(), int(time.time())
+        expires = {} if body.days is None else {"expires": created + body.days * 86400}
+        entry = {"sha256": base64.b64encode(api_tokens.digest(secret)).decode(), "created": created, **expires}
+        await _change_tokens(call, name, row.etag, body.name, {**entry, "readOnly": body.read_only})
+        _audit_token(call, name, body.name, "made")
+        made = Token(
+            id=key_of(name, body.name), user=name, name=body.name, created=instant(created), read_only=body.read_only,
+            expires=None if body.days is None else instant(expires["expires"]),
+        )  # fmt: skip
+        return Answer(MadeToken(**msgspec.structs.asdict(made), secret=secret), 201)
+
+    async def show_token(call: Call) -> Answer:
+        call.parameters()
+        return Answer(await of_tokens.one(call.caller, call.name("id"), "API token"))
+
+    async def remove_token(call: Call) -> Answer:
+        call.parameters()
+        found = await of_tokens.one(call.caller, call.name("id"), "API token")
+        _may_change_tokens(call.caller, found.user)
+        await _change_tokens(call, found.user, "*", found.name, None)
+        _audit_token(call, found.user, found.name, "removed")
+        return Answer(status=204)
+
+    async def _change_tokens(call: Call, name: str, etag: str | None, token: str, entry: dict[str, Any] | None) -> None:
+        change = Change(kind="users", set={name: {"tokens": {token: entry}}}, if_={name: etag})
+        result = await writing.made(parts, call, change)
+        await writing.seen(rows, name, result.etags.get(name, ""))
+
     async def delete(call: Call) -> Answer:
         call.parameters()
         writing.administers(call.caller)
@@ -74,6 +136,25 @@ def operations(parts: Components) -> list[Operation]:
         return Answer(status=204)
 
     return [
+        Operation(
+            method="GET", path="/tokens", id="listTokens", tag="users",
+            text="The API tokens: the own ones, or all for callers that may view everything.",
+            handler=list_tokens, answer=Page[Token], parameters=of_tokens.parameters, watched=True,
+        ),
+        Operation(
+            method="POST", path="/tokens", id="addToken", tag="users",
+            text="Make an API token of the caller, or of another user. Only this answer has its secret.",
+            handler=add_token, body=NewToken, answer=MadeToken, status=201, errors=(409, 412, 422, 502),
+        ),
+        Operation(
+            method="GET", path="/tokens/{id}", id="getToken", tag="users", text="An API token: `USER/NAME`.",
+            handler=show_token, answer=Token,
+        ),
+        Operation(
+            method="DELETE", path="/tokens/{id}", id="removeToken", tag="users",
+            text="Remove an API token of a user: it is refused from now on.",
+            handler=remove_token, status=204, errors=(412, 422, 502),
+        ),
         Operation(
             method="PUT", path="/users/{name}", id="putUser", tag="users",
             text="Make a user or group (201), or change it. `password`: the new one as text; null: none; absent: kept.",
@@ -104,8 +185,23 @@ def operations(parts: Components) -> list[Operation]:
     ]  # fmt: skip
 
 
+def _may_change_tokens(caller: Caller, user: str | None) -> None:
+    """Raise RequestError unless the caller may add and remove API tokens of a user."""
+    if not caller.administrator and not caller.owns(user):
+        raise RequestError("console.permission.denied", "tokens of others need the permission `manage` on `#`")
+
+
+def _audit_token(call: Call, user: str, token: str, outcome: str) -> None:
+    log.audit(
+        "audit.token.changed", who=call.caller.title, role=call.caller.role, from_=call.host,
+        what=f"API token {token} of {user}", outcome=outcome, space=call.caller.space,
+    )  # fmt: skip
+
+
 async def _hashed(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry with the hashes of its password instead of the password. Raises RequestError."""
+    if "tokens" in entry:
+        raise RequestError("console.request.invalid", "the body: `tokens` are made by POST tokens; leave them out")
     if "scram" in entry:
         raise RequestError("console.request.invalid", "the body: `scram` is made from the password; leave it out")
     if "password" not in entry:

@@ -23,16 +23,16 @@ async def put(parts: Components, call: Call, kind: Kind, name: str, entry: dict[
     """Write an entry, and return its etag when the feeds have it. `exists`: there is one, so If-Match is needed.
     Raises RequestError."""
     change = Change(kind=kind, set={name: entry}, if_={name: _based(call, exists=exists)})
-    result = await _made(parts, call, change)
+    result = await made(parts, call, change)
     etag = result.etags.get(name, "")
-    await _seen(_rows(parts, kind), name, etag)
+    await seen(_rows(parts, kind), name, etag)
     return etag
 
 
 async def remove(parts: Components, call: Call, kind: Kind, name: str) -> None:
     """Remove an entry. Raises RequestError."""
-    await _made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
-    await _seen(_rows(parts, kind), name, None)
+    await made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
+    await seen(_rows(parts, kind), name, None)
 
 
 def _rows(parts: Components, kind: Kind) -> AnyRows[Any]:
@@ -55,7 +55,8 @@ def _based(call: Call, *, exists: bool) -> str | None:
     return etag
 
 
-async def _made(parts: Components, call: Call, change: Change) -> ChangeResult:
+async def made(parts: Components, call: Call, change: Change) -> ChangeResult:
+    """Have configserv make a change. Raises RequestError."""
     result = await parts.configuration.configure(change, call.caller, call.host)
     if result.accepted:
         return result
@@ -98,7 +99,7 @@ def administers(caller: Caller) -> None:
         raise RequestError("console.permission.denied", "this needs the permission `manage` on `#`")
 
 
-async def _seen(rows: AnyRows[Any], name: str, etag: str | None) -> None:
+async def seen(rows: AnyRows[Any], name: str, etag: str | None) -> None:
     """Wait until the row has this etag, so that a request that follows finds the change."""
     try:
         async with asyncio.timeout(SEEN_SECONDS):

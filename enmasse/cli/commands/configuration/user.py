@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +14,7 @@ from enmasse.cli.completion import addresses, users
 from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.folders import edited_folder
+from enmasse.cli.output import secret_file
 from enmasse.model.operations import OPERATIONS
 
 
@@ -365,7 +364,7 @@ def _new_password(
     generate = generate or output is not None
     text = _chosen(file, generate)
     if output is not None:
-        _reserve(output)
+        secret_file.reserve(output)
     shown = text if generate else None
     if by_console:
         return {"password": text}, shown
@@ -393,36 +392,9 @@ def _kept(name: str, password: str | None, output: Path | None) -> str | None:
     """Write a generated password to `output`; return it if it is to be printed, None otherwise."""
     if output is None or password is None:
         return password
-    _write(output, f"{password}\n")
+    secret_file.write(output, password)
     report(f"the password of {name} is in {output}")
     return None
-
-
-def _reserve(output: Path) -> None:
-    """Make the file, which must not exist, before anything is changed; a command that fails removes it."""
-    try:
-        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        text = f"--output {output}: the file exists already; nothing was changed. Name a new one, or remove it first."
-        end("user.password.not-written", text)
-    except OSError as error:
-        end("user.password.not-written", f"--output {output}: {error.strerror}; nothing was changed.")
-
-    def remove_empty() -> None:
-        with contextlib.suppress(OSError):
-            if not output.stat().st_size:
-                output.unlink()
-
-    click.get_current_context().call_on_close(remove_empty)
-
-
-def _write(output: Path, text: str) -> None:
-    from enmasse.storage.files import write_text
-
-    try:
-        write_text(output, text)
-    except OSError as error:
-        end("user.password.not-written", f"--output {output}: {error.strerror}")
 
 
 def _asked() -> str:

@@ -6,6 +6,7 @@ import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
+import { Tokens } from "./tokens.js";
 
 const NEW = { effect: "allow", operations: ["send", "recv"], addresses: "" };
 
@@ -76,6 +77,7 @@ export function User({ name, me }) {
       </tbody></table></div>
       <p class="soft">A denial wins. What no permission allows is refused.</p></section>
     <section><h2>May this user … ?</h2><${May} name=${user.name} operations=${me.operations} /></section>
+    ${!user.name.startsWith("@") && html`<${Tokens} user=${user.name} me=${me} />`}
     ${
       dialog === "edit" &&
       html`<${Editor} user=${user} operations=${me.operations}
