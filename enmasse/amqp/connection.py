@@ -200,6 +200,23 @@ class Connection:
         self.state = "closing"  # tick sets the deadline
         self.wake()
 
+    def hand_on(self, error: AmqpError, now_ms: int) -> None:
+        """End the connection for its client to connect again, at `now_ms` (as for `tick`). Does not raise.
+
+        There is no close, the socket is closed once the output has left: clients of Proton connect again at once. After
+        a close they do not read any longer, and notice the end of the socket when a write fails, after up to 16 s. A
+        client that sends no heartbeats because it does not look after its connection, as a blocking one, has a close,
+        which it finds later.
+        """
+        if self._close_sent or self._over:
+            return
+        if self._silence.is_silent(now_ms, self.idle_timeout_ms * 3 // 8):
+            self.close(error)
+            return
+        for session in self.sessions():
+            session.close_links()
+        self._end_of_connection(error)
+
     def sessions(self) -> list[Session]:
         """Return the sessions that have not ended, in the order in which they began here."""
         return [*self._local.values()]

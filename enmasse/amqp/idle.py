@@ -41,6 +41,10 @@ class IdleTimes:
         # What comes right after this tick counts as received at the next one: that must not be the deadline itself.
         return now_ms + (timeout_ms + 3) // 4 if received else self._last_received + timeout_ms
 
+    def is_silent(self, now_ms: int, for_ms: int) -> bool:
+        """Return True if nothing has come for `for_ms` milliseconds, as far as ticks show."""
+        return not self.received and self._last_received >= 0 and now_ms - self._last_received > for_ms
+
     def ours_due(self, now_ms: int, timeout_ms: int, sent: bool) -> tuple[int, bool]:
         """Return when to send something before the peer's limit of silence ends, and whether that is now. `sent`:
         something was sent since the last tick."""

@@ -407,8 +407,11 @@ class Supervisor:
 
     async def _follow_desired(self) -> None:
         """Keep exactly the processes of the folder `desired` running, and the files with secrets where they are."""
+        loop = asyncio.get_running_loop()
         while True:
             self._look_at_desired()
+            for child in (*self._children(), *self._leaving()):
+                child.look(loop.time())
             logfile.rotate_log(self.data.audit)
             with contextlib.suppress(OSError):
                 self._issuer.restore()

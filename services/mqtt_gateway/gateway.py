@@ -14,6 +14,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
 from enmasse.network import trickle
+from enmasse.network.spreading import Spreading
 from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn, woken
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
@@ -22,7 +23,6 @@ from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.listeners import Listeners, ListenerSettings
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
 from services.mqtt_gateway.protocol.system import INTERVAL
-from services.mqtt_gateway.spreading import Spreading
 
 log = logs.get(part="mqtt")
 

@@ -24,6 +24,7 @@ from enmasse.process import runner, settings
 from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.ragent import entities
+from services.ragent.client_shares import ClientShares
 from services.ragent.desired import Desired
 from services.ragent.entities import ROUTER
 from services.ragent.manual_brokers import ManualBrokers
@@ -150,6 +151,7 @@ class RouterAgent:
             ),
             self.readiness,
         )
+        self.client_shares = ClientShares(lambda: self.routers.values())
         self._static = frozenset(config.static)
         self._waiting: list[ControlConnection] = []
         """Connections of routers that were accepted on standby."""
@@ -454,9 +456,11 @@ async def run(
     feeding = asyncio.ensure_future(
         keep_connected(host, port, agent.configuration.session, container=config.name, credential=credential)
     )
+    sharing = runner.spawn(agent.client_shares.run(), "shares of clients")
     try:
         await stop.wait()
     finally:
+        sharing.cancel()
         feeding.cancel()
         agent.by_hand.close()
         await listener.close()

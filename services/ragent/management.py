@@ -68,6 +68,14 @@ class RouterManagement:
         reply = await self._node.request({"operation": "GET-REVISION"}, {})
         return reply.body if isinstance(reply.body, str) and reply.properties.get("statusCode") == 200 else None
 
+    async def share_clients(self, routers: int, clients: int) -> tuple[int, bool]:
+        """State how many routers share their ports, and how many clients these have. Return how many this one has, and
+        whether it leaves."""
+        reply = await self._node.operation({"operation": "SHARE-CLIENTS"}, {"routers": routers, "clients": clients})
+        found = reply.body if isinstance(reply.body, dict) else {}
+        number = found.get("clients")
+        return number if isinstance(number, int) else 0, found.get("leaving") is True
+
     async def query_consumers(self, offset: int, count: int) -> Reply:
         """Return a page of the addresses and their subscribers on this router."""
         properties = {"operation": "QUERY", "entityType": ROUTER_ADDRESS, "offset": offset, "count": count}

@@ -155,6 +155,10 @@ class ManagedRouter:
         """Return True if the router has the attributes that Qpid Dispatch lacks."""
         return bool(self._management.extended)
 
+    async def share_clients(self, routers: int, clients: int) -> tuple[int, bool]:
+        """As RouterManagement.share_clients. Raises ControlError."""
+        return await self._management.share_clients(routers, clients)
+
     def works_on(self, name: AddressName) -> bool:
         """Return True if entities of the address are known to be missing or left over."""
         return self._reconciler.is_pending(name)

@@ -11,6 +11,7 @@ from typing import Any
 
 from enmasse.aio.feeds import FeedsClient
 from enmasse.aio.transport import Hub
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
 from enmasse.http.health import Health
 from enmasse.identity.processes import credentials
 from enmasse.identity.processes.credentials import Peers
@@ -22,8 +23,9 @@ from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 from enmasse.tracing import setup as tracing
 from services.router import config, metrics
+from services.router.client_share import ClientShare
 from services.router.config import RouterSettings
-from services.router.handing_on import MovingConnections
+from services.router.handing_on import MovingConnections, is_moved
 from services.router.live_rows import LiveRouter
 from services.router.management.assembly import all_tables
 from services.router.management.node import ManagementAgent
@@ -117,10 +119,12 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
             () if traces is None else traces.families(),
         ),
         endpoints=lambda: open_listeners(sockets),
+        counts=lambda: {"clients": sum(map(is_moved, router.connections.values()))},
         metrics_secret=settings.metrics_secret,
     )
     tables = all_tables(router, sockets, attributes)
-    ManagementAgent(router, tables)
+    share = ClientShare(router)
+    ManagementAgent(router, tables).share_clients = share.take
     router.network.on_notice = log_notice
     live = LiveRouter(router)
     await health.start()
@@ -135,6 +139,7 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
     stop.patience = settings.leave_within
     await stop.wait()
     if settings.leave_within and not stop.hurry.is_set():
+        share.leaving = True
         moving = MovingConnections(router)
         health.check = lambda: (False, moving.progress)
         await leave(sockets, moving, settings.leave_within, stop.hurry)
@@ -150,8 +155,11 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
     for open_listener in list(sockets.listeners):
         await sockets.close(open_listener)
     for connection in list(router.connections.values()):
-        connection.amqp.close()
-        connection.amqp.wake()
+        if is_moved(connection):
+            connection.amqp.hand_on(AmqpError(CONNECTION_FORCED, "the router ends"), int(loop.time() * 1000))
+        else:
+            connection.amqp.close()
+            connection.amqp.wake()
     deadline = loop.time() + 2.0
     while router.connections and loop.time() < deadline:
         await asyncio.sleep(0.02)

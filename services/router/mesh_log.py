@@ -13,6 +13,8 @@ def log_notice(event: MeshEvent, router: str, text: str) -> None:
         logger.info("router.neighbour.found", router=router, text=text)
     elif event is MeshEvent.NEIGHBOUR_LOST:
         logger.warning("router.neighbour.lost", router=router, text=text)
+    elif event is MeshEvent.NEIGHBOUR_LEFT:
+        logger.info("router.neighbour.left", router=router, text=text)
     elif event is MeshEvent.ROUTER_RESTARTED:
         logger.info("router.neighbour.restarted", router=router, text=text)
     elif event is MeshEvent.DUPLICATE_ID:

@@ -355,3 +355,38 @@ def test_refusal_by_proton() -> None:
                     await client.sender("q")
 
     run("asyncio", main)
+
+
+def test_a_reconnecting_handler_connects_again_once_its_stream_ends_without_a_close() -> None:
+    """After a close it reads no longer, and without heartbeats it would never notice the end of the socket."""
+
+    class Reconnects(MessagingHandler):
+        def __init__(self, url: str) -> None:
+            super().__init__()
+            self._url = url
+
+        def on_start(self, event: Any) -> None:
+            event.container.create_receiver(event.container.connect(self._url), "q")
+
+        def on_leaves(self, event: Any) -> None:
+            container.stop()
+
+    store = Store()
+    container: Container
+
+    async def main() -> None:
+        nonlocal container
+        server = await start(store, idle_timeout_ms=0)
+        container, commands = Container(Reconnects(f"amqp://127.0.0.1:{server.port}")), EventInjector()
+        container.selectable(commands)
+        thread = threading.Thread(target=container.run, daemon=True)
+        thread.start()
+        await until(lambda: "q" in store.queues)
+        store.connections[0].hand_on(AmqpError("amqp:connection:forced", "connect again"), 0)
+        await until(lambda: len(store.connections) == 2 and store.consumers["q"])
+        commands.trigger(ApplicationEvent("leaves"))
+        await asyncio.to_thread(thread.join, DEADLINE)
+        server.close()
+        await server.wait_closed()
+
+    run("uvloop", main)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from enmasse.engines.program import ChildHealth, HealthProbe, Spec
-from enmasse.supervisor.children import launch
+from enmasse.supervisor.children import launch, os_process
 from enmasse.supervisor.children.child import Child, Silence
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer, Process
 from tests.cli.running import alive, wait_for
@@ -315,6 +315,45 @@ async def test_a_process_that_was_ready_and_answers_no_longer_is_killed_and_star
     child.kill()
     await child.stop(1)
     assert started[0].returncode == -signal.SIGKILL
+
+
+@asyncio_test
+@pytest.mark.parametrize(
+    ("kind", "killed"), [("router", True), ("broker", True), ("mqtt_gateway", True), ("ragent", False)]
+)
+async def test_a_stopped_process_for_which_clients_wait_is_killed_and_started_again(
+    tmp_path: Path, kind: str, killed: bool
+) -> None:
+    class Program(Sleeping):
+        def probe(self, spec: Spec) -> HealthProbe:
+            return Scripted(READY)
+
+    spec = Spec("s", kind, {})
+    child = Child(
+        spec, Program(), launch.execute, tmp_path, tmp_path, lambda: None, lambda: None, lambda line: None
+    )  # fmt: skip
+    child.start()
+    await until(lambda: child.pid is not None)
+    pid = child.pid
+    assert pid is not None
+    child.look(0.0)
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: os_process.is_stopped(pid))
+    child.look(1.0)
+    child.look(1.4)
+    os.kill(pid, signal.SIGCONT)
+    await until(lambda: not os_process.is_stopped(pid))
+    child.look(2.0)  # it went on meanwhile
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: os_process.is_stopped(pid))
+    child.look(3.0)
+    child.look(3.5)
+    if killed:
+        await until(lambda: child.restarts == 1 and child.pid not in (None, pid))
+    else:
+        assert child.is_alive()
+    child.kill()
+    await child.stop(1)
 
 
 @asyncio_test

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enmasse.network.spreading import LEAST, Spreading
 from enmasse.network.trickle import LEAVING
-from services.mqtt_gateway.spreading import LEAST, Spreading
 
 
 def test_only_what_came_later_makes_a_surplus() -> None:

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enmasse.engines import EMBEDDED
 from enmasse.engines.program import ChildHealth, HealthProbe, Program, Spec
 from enmasse.logs import log
 from enmasse.network.backoff import RESTART, Backoff
 from enmasse.process import runner
 from enmasse.storage.files import write_changed_json
-from enmasse.supervisor.children import logfile
+from enmasse.supervisor.children import logfile, os_process
 from enmasse.supervisor.children.launch import Launch, Process
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
@@ -30,10 +31,13 @@ POLL_LEAVING = 1.0
 FRESH = 1.0
 """Seconds for which an answer to a health check is good enough for a request."""
 LOG_CHECK = 4.0
-HUNG = 60.0
-"""Seconds after which a process that was ready, and does not answer, is killed."""
-LEAST_ASKED = 10
+HUNG, HUNG_CARRIER = 60.0, 8.0
+"""Seconds after which a process that was ready, and does not answer, is killed; and one that carries clients' messages,
+unless it waits for the disk. Time in which it waited for a processor does not count."""
+LEAST_ASKED = 4
 """Questions that it must have left unanswered, so that a stop of the whole machine does not count."""
+STOPPED = 0.5
+"""Seconds after which a stopped process (SIGSTOP) that carries clients' messages is killed."""
 
 Command = Callable[[str, Path], list[str]]
 """(kind, settings file) → what to execute."""
@@ -109,6 +113,7 @@ class Child:
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
+        self._stopped_since: float | None = None
         self._ready_at = 0.0
         self._known_at = 0.0
         self._ask_now = asyncio.Event()
@@ -162,9 +167,21 @@ class Child:
             return False
         # A killed process whose other threads are still ending cannot be waited for yet, but it is dead.
         try:
-            return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+            return os_process.state(self.pid) not in (b"Z", b"X")
         except OSError:
             return not Path("/proc/self").exists()
+
+    def look(self, now: float) -> None:
+        """Kill the process if it has been stopped for STOPPED seconds and clients wait for it. Its connections end with
+        it, and so does its part of the connects to ports that it shares."""
+        if self.pid is None or self.spec.kind not in os_process.CARRIERS or not os_process.is_stopped(self.pid):
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        elif now - self._stopped_since >= STOPPED:
+            self._log.error("component.process.suspended", pid=self.pid, seconds=round(now - self._stopped_since, 1))
+            self._say(f"{self.spec.name} was stopped by a signal and is killed, because clients wait for it")
+            self._signal(signal.SIGKILL)
 
     async def refresh(self) -> None:
         """Wait until its health is known as of FRESH seconds ago at most, if the process was ready."""
@@ -251,11 +268,13 @@ class Child:
         loop = asyncio.get_running_loop()
         next_log_check = loop.time() + LOG_CHECK
         probe = self._program.probe(self.spec)
-        silence = Silence(loop.time)
+        pid = self.pid
+        assert pid is not None
+        silence = Silence(lambda: loop.time() - os_process.waited(pid))
         try:
             while True:
                 health = await probe.ask()
-                if silence.note(health) >= HUNG:
+                if silence.note(health) >= self._patience():
                     self._log.error("component.process.hung", pid=self.pid, seconds=round(silence.seconds))
                     self._say(f"{self.spec.name} has not answered for {silence.seconds:.0f} s and is killed")
                     self._signal(signal.SIGKILL)
@@ -273,6 +292,11 @@ class Child:
         finally:
             self._answered.set()
             probe.close()
+
+    def _patience(self) -> float:
+        """Return the seconds without an answer after which it is killed."""
+        quick = self.spec.kind in os_process.CARRIERS and self.spec.engine == EMBEDDED
+        return HUNG_CARRIER if quick and self.pid is not None and not os_process.waits_for_disk(self.pid) else HUNG
 
     def _judge(self, health: ChildHealth) -> tuple[bool, str]:
         missing = self.spec.wanted_endpoints.difference(health.endpoints.values())

@@ -62,6 +62,8 @@ class ManagementAgent:
     def __init__(self, router: Router, tables: Sequence[Table]) -> None:
         self.router = router
         self.tables = {table.type.name: table for table in tables}
+        self.share_clients: Callable[[int, int], dict[str, object]] | None = None
+        """Takes the number of routers on the ports and of their clients from the agent."""
         for key in ("M0$management", "L$management"):
             router.addresses.subscribe(key, self.take)
 
@@ -105,6 +107,10 @@ class ManagementAgent:
             self._on_entity(request, operation)
         elif operation == "GET-REVISION":
             self._reply(request, OK, self._revision())
+        elif operation == "SHARE-CLIENTS" and self.share_clients is not None and _is_of_process(request):
+            sums = request.body if isinstance(request.body, dict) else {}
+            routers, clients = _number(sums.get("routers"), 0), _number(sums.get("clients"), 0)
+            self._reply(request, OK, self.share_clients(routers, clients))
         else:
             self._on_node(request, operation)
 
@@ -289,6 +295,10 @@ def _audit(request: Request, status: int) -> None:
         what=" ".join(filter(None, words))[:MAX_TEXT],
         outcome="done" if status < BAD_REQUEST else f"{status} {STATUS_TEXT.get(status, '')}".rstrip(),
     )
+
+
+def _is_of_process(request: Request) -> bool:
+    return request.asking is not None and (request.asking.of_process or not request.asking.is_client)
 
 
 def _number(value: Any, default: int) -> int:

@@ -52,6 +52,7 @@ class MeshEvent(Enum):
 
     NEIGHBOUR_FOUND = "neighbour-found"
     NEIGHBOUR_LOST = "neighbour-lost"
+    NEIGHBOUR_LEFT = "neighbour-left"
     ROUTER_RESTARTED = "router-restarted"
     DUPLICATE_ID = "duplicate-id"
     NEIGHBOUR_REFUSED = "neighbour-refused"
@@ -123,6 +124,7 @@ class MeshEngine:
         self.topology = Topology(own, {})
         self.ls_seq = first
         self._peers: dict[str, int] = {}
+        self._in_order = False
         self._shown: dict[str, Addresses] = {}
         self._actions: list[Action] = []
         self._recompute = False
@@ -141,11 +143,15 @@ class MeshEngine:
         self._send_hello(link, now)
         return self._taken()
 
-    def link_closed(self, link: int, now: float) -> list[Action]:
-        """Remove a connection: a neighbour is lost with it at once."""
+    def link_closed(self, link: int, now: float, *, in_order: bool = False) -> list[Action]:
+        """Remove a connection: a neighbour is lost with it at once. `in_order`: one of both sides has ended it as
+        planned."""
         self.neighbours.remove(link)
         self._noted_links.discard(link)
-        return self.tick(now)
+        self._in_order = in_order
+        found = self.tick(now)
+        self._in_order = False
+        return found
 
     def add_address(self, key: str, treatment: Treatment) -> None:
         """Announce an address that has a receiver here, with the next tick."""
@@ -246,8 +252,9 @@ class MeshEngine:
         costs = self.neighbours.costs()
         if costs == self._peers:
             return False
+        gone = MeshEvent.NEIGHBOUR_LEFT if self._in_order else MeshEvent.NEIGHBOUR_LOST
         for router in self._peers.keys() - costs.keys():
-            self._actions.append(MeshNotice(MeshEvent.NEIGHBOUR_LOST, router, f"router {router} is no neighbour now"))
+            self._actions.append(MeshNotice(gone, router, f"router {router} is no neighbour now"))
         for router in costs.keys() - self._peers.keys():
             text = f"router {router} is a neighbour, cost {costs[router]}"
             self._actions.append(MeshNotice(MeshEvent.NEIGHBOUR_FOUND, router, text))

@@ -180,7 +180,13 @@ class Listener:
             raise AmqpError(NOT_FOUND, "no listener for clients is open yet")
         ours = connection.open_fields
         ours.offered_capabilities = (*(ours.offered_capabilities or ()), RELAY)
-        self._maker.hub.loop.call_soon(peer.hand_over, lambda: entry(client))
+
+        def passed_on() -> Connection:
+            connection = entry(client)
+            connection.context.by_gateway = True
+            return connection
+
+        self._maker.hub.loop.call_soon(peer.hand_over, passed_on)
 
     def _enter_space(self, record: RouterConnection) -> None:
         """Put the connection of an operator into the address space whose host its open names: then it has the names of

@@ -18,7 +18,7 @@ from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, DeliveryCopies, rejected
 from services.router.routing.addresses.temporaries import Temporaries
-from services.router.routing.brokers.link_routes import LinkRoutes
+from services.router.routing.brokers.link_routes import NO_ROUTE, LinkRoutes
 from services.router.routing.brokers.relay import RelayOut, Relays, relays
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import MANAGEMENT_ELSEWHERE, RouterConnection
@@ -294,7 +294,9 @@ class AnonymousInLink(InLink):
                 raise AmqpError(NOT_IMPLEMENTED, f"{text} has another name behind the router: attach a sender to it")
         if broker is None:
             return None
-        if broker.is_neighbour or not relays(broker):
+        if broker.is_neighbour:  # it may be that the own connection is lost for a moment
+            raise AmqpError(NO_ROUTE, f"this router is not connected to the broker of {text}: attach a sender to it")
+        if not relays(broker):
             raise AmqpError(NOT_IMPLEMENTED, f"the broker of {text} takes no anonymous messages: attach a sender to it")
         return broker, name
 

@@ -276,6 +276,7 @@ class RouterConnection:
         self.admit: Callable[[str], Rights | None] | None = (
             None  # of a listener for peers or users: rights of an authenticated one
         )
+        self.by_gateway = False  # its client is connected to a gateway, which passes its bytes on
         self.relay: Callable[[], None] | None = None  # takes the client that its Open states
         self.rights: Rights | None = None  # None: no restrictions
         self.amqp: Connection

@@ -189,6 +189,13 @@ def test_silent_neighbour_is_lost_after_three_seconds() -> None:
     assert MeshEvent.NEIGHBOUR_LOST in mesh.events()
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_neighbour_whose_connection_ends_in_order_has_left_and_is_not_lost(in_order: bool) -> None:
+    mesh = Mesh("a")
+    mesh.do(mesh.engine.link_closed(1, mesh.now, in_order=in_order))
+    assert (MeshEvent.NEIGHBOUR_LEFT in mesh.events()) == in_order != (MeshEvent.NEIGHBOUR_LOST in mesh.events())
+
+
 def test_advertisement_goes_on_by_all_ways_but_once() -> None:
     mesh = Mesh("a", "b", "c")
     newer, older = Advertisement("far", 7, 4, 0), Advertisement("far", 7, 3, 0)

@@ -137,7 +137,8 @@ class Network:
         """Handle the end of a connection: a neighbour is lost with it at once."""
         links = self._links.pop(connection.identity, None)
         if links is not None and links.open:
-            self._do(self.engine.link_closed(connection.identity, self._clock.time()))
+            in_order = not connection.amqp.broken and connection.amqp.own_error is None
+            self._do(self.engine.link_closed(connection.identity, self._clock.time(), in_order=in_order))
             self._sync_all()
 
     def attach(self, connection: RouterConnection, link: Link) -> bool:
