@@ -3,6 +3,7 @@
     uplink                      a connection to the router that keeps itself connected
     message_outcomes            how a message ends
     message_routes              the address and the link that it goes to
+    message_fields              its fields as texts, and its bytes
     lanes, publishing           messages from clients: links, credit, outcomes
     space_lanes                 addresses of an address space, and the lanes to them
     client_access, client_rates users and rights of clients; rates of their address spaces

@@ -68,7 +68,11 @@ class GatewayPorts:
 
         acceptor = Acceptor(self._loop, sockets, taken)
         self._acceptors.append(acceptor)
-        self.endpoints[self._name(listener)] = endpoint(listener.host, sockets[0].getsockname()[1])
+        self.show(listener, endpoint(listener.host, sockets[0].getsockname()[1]))
+
+    def show(self, listener: GatewayListener, where: str) -> None:
+        """Show a listener that is open."""
+        self.endpoints[self._name(listener)] = where
 
     def _name(self, listener: GatewayListener) -> str:
         earlier = sum(name.partition("-")[0] == listener.kind for name in self.endpoints)

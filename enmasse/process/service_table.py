@@ -51,6 +51,7 @@ SERVICES = {
         schemes={"stomp": "", "stomps": "", "stompws": "/stomp", "stompwss": "/stomp"},
         urls={"stompws": "ws", "stompwss": "wss"},
     ),
+    "coap_gateway": Service(ends=2, numbered=True, is_gateway=True, schemes={"coap": ""}),
     "subserv": Service(ends=3, has_store=True),
     "mqtt_lwt": Service(ends=3, has_store=True),
     "authserv": Service(ends=6),
@@ -77,5 +78,6 @@ class ProtocolDoor(NamedTuple):
 DOORS: Mapping[str, ProtocolDoor] = {
     "http": ProtocolDoor("http_gateway", {"http": 8088}, {"https": 8448}),
     "stomp": ProtocolDoor("stomp_gateway", {"stomp": 61613, "stompws": 61615}, {"stomps": 61614, "stompwss": 61617}),
+    "coap": ProtocolDoor("coap_gateway", {"coap": 5683}, {}),
 }
 """Part that `--with` adds → its gateways."""

@@ -60,6 +60,7 @@ SOURCES: dict[Role, tuple[str, ...]] = {
     Role.GATEWAY: ("services/mqtt_gateway", "enmasse/bridge"),
     Role.HTTP_GATEWAY: ("services/http_gateway", "enmasse/bridge"),
     Role.STOMP_GATEWAY: ("services/stomp_gateway", "enmasse/bridge"),
+    Role.COAP_GATEWAY: ("services/coap_gateway", "enmasse/bridge"),
     Role.SUBSERV: ("services/subserv",),
     Role.LWT: ("services/mqtt_lwt",),
     Role.AUTHSERV: ("services/authserv",),

@@ -54,7 +54,7 @@ ROUTERS = ["embedded", pytest.param("qdrouterd", marks=pytest.mark.needs("qdrout
 
 @pytest.fixture(scope="module", params=ROUTERS)
 def suite(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Suite]:
-    options = ("--router", request.param, "--with", "http", "--with", "stomp")
+    options = ("--router", request.param, "--with", "http", "--with", "stomp", "--with", "coap")
     with running(tmp_path_factory.mktemp("suite"), ADDRESSES, options=options) as started:
         (started.config / "users.json").write_text(json.dumps(USERS))
         started.up()

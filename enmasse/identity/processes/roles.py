@@ -22,6 +22,7 @@ class Role(StrEnum):
     GATEWAY = "mqtt_gateway"
     HTTP_GATEWAY = "http_gateway"
     STOMP_GATEWAY = "stomp_gateway"
+    COAP_GATEWAY = "coap_gateway"
     AGENT = "ragent"
     SUBSERV = "subserv"
     LWT = "mqtt_lwt"

@@ -17,7 +17,7 @@ from enmasse.model.names import space_error
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.text import endpoint
 
-PLAIN = frozenset({"amqp", "http", "mqtt", "stomp", "stompws", "ws"})
+PLAIN = frozenset({"amqp", "coap", "http", "mqtt", "stomp", "stompws", "ws"})
 TLS = frozenset({"amqps", "console", "https", "mqtts", "stomps", "stompwss", "wss"})
 _EVERYWHERE = {"0.0.0.0": 4, "::": 6}  # noqa: S104 - only for those who ask for it
 _BOTH = {"*": tuple(_EVERYWHERE), "localhost": (LOOPBACK, "::1")}

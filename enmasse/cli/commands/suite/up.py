@@ -104,7 +104,7 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
 
 
 class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
-    """A part that runs beside the suite, and its file: `http`, `stomp`, `spark`, `spark=FILE`."""
+    """A part that runs beside the suite, and its file: `http`, `stomp`, `coap`, `spark`, `spark=FILE`."""
 
     name = "part"
 
@@ -112,7 +112,9 @@ class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4
         """Return (part, file or an empty text); an unknown part is wrong usage."""
         part, equals, file = str(value).partition("=")
         if part not in WITH or (equals and (not file or part in DOORS)):
-            self.fail(f"{value!r} is no part that can be added; write http, stomp, spark or spark=FILE.", param, ctx)
+            self.fail(
+                f"{value!r} is no part that can be added; write http, stomp, coap, spark or spark=FILE.", param, ctx
+            )
         return part, file
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -164,7 +166,7 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
               help="Embedded routers, which share the AMQP ports and form a network, as `enmasse scale routers NUMBER` "
                    "sets them (default: as in the last run, at first 1).")  # fmt: skip
 @click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
-              help="Run a part beside the suite: http, stomp, gateways for their clients; spark, the telemetry "
+              help="Run a part beside the suite: http, stomp, coap, gateways for their clients; spark, the telemetry "
                    "pipeline of FILE (default: spark.toml in --config).")  # fmt: skip
 @click.option("--router", type=click.Choice(tuple(ROUTERS)), default=EMBEDDED, metavar="ENGINE",
               help=f"{', or '.join(engine.help for engine in ROUTERS.values())}.")  # fmt: skip
