@@ -100,6 +100,7 @@ def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path
         assert gateways(up) == ["mqtt_gateway-0"]
 
 
+@pytest.mark.slow  # test_gateways_are_scaled_and_their_number_stays has two, too
 def test_their_number_is_set_at_the_start(empty_config: Path, tmp_path: Path) -> None:
     with start(empty_config, tmp_path, ENMASSE_GATEWAYS="3") as up:
         up.until_ready()

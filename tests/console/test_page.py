@@ -174,6 +174,7 @@ def open_messages(console: Console, queue: str) -> None:
     assert page.locator("img[src='x']").count() == 0, f"a message of {queue} is taken for HTML"
 
 
+@pytest.mark.slow  # streams have tests over REST, test_a_lost_console… the page's
 def test_a_second_browser_sees_a_change_and_the_depth_at_once(suite: Suite, browser: Browser, console: Console) -> None:
     other = Console(browser, 8080 + suite.offset)
     page = other.open("addresses", "Addresses")
@@ -212,6 +213,7 @@ def test_the_table_of_addresses_is_used_by_keyboard_alone(suite: Suite, console:
     expect(page.get_by_role("heading", level=1)).to_contain_text(second)
 
 
+@pytest.mark.slow  # test_subscribers.py, over REST
 def test_a_connection_that_is_closed_in_the_page_ends_at_the_client(suite: Suite, console: Console) -> None:
     amqp = BlockingConnection(suite.url, timeout=SECONDS)
     receiver = amqp.create_receiver("plain")
@@ -228,6 +230,7 @@ def test_a_connection_that_is_closed_in_the_page_ends_at_the_client(suite: Suite
             receiver.receive(timeout=SECONDS)
 
 
+@pytest.mark.slow  # `inside` of a connection has tests over REST
 def test_connections_of_the_suite_itself_are_shown_apart(console: Console) -> None:
     page = console.open("connections?of=suite", "Connections")
     rows = page.get_by_role("region", name="Connections").locator("tbody tr")
@@ -241,6 +244,7 @@ def test_connections_of_the_suite_itself_are_shown_apart(console: Console) -> No
     expect(rows.filter(has_text="ragent")).to_have_count(1)
 
 
+@pytest.mark.slow  # test_subscribers.py, over REST
 def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: Suite, console: Console) -> None:
     with device(suite, "thermometer"):
         page = console.open("sessions", "MQTT sessions")
@@ -422,6 +426,7 @@ def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(s
     wait_for(lambda: "made/by/the.page" not in _names(suite), "the end of the address")
 
 
+@pytest.mark.slow  # test_moves.py, over REST
 def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suite: Suite, console: Console) -> None:
     send(suite, "orders", "first", "second")
     done = suite.command("receive", "orders", "--count", "2", "--reject", "--port-offset", str(suite.offset))
@@ -437,6 +442,7 @@ def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suit
     assert sorted(done.stdout.split()) == ["first", "second"]
 
 
+@pytest.mark.slow  # REST has tests
 def test_purge_asks_for_the_name_and_removes_everything(suite: Suite, console: Console) -> None:
     send(suite, "failed", "one", "two")
     page = console.open("addresses/failed", "failed")

@@ -213,6 +213,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.slow  # the page shows answers of REST, which have a test each
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

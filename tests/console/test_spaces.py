@@ -596,6 +596,7 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     assert not {"page-plan", "page-queue"} & json.loads((suite.config / "plans.json").read_text()).keys()
 
 
+@pytest.mark.slow  # REST of tenants, and the operator's page, have tests
 def test_a_tenant_s_page_shows_its_plan_and_makes_addresses_of_it(
     client: Client, logged_in: Callable[[str, str], Console]
 ) -> None:

@@ -116,6 +116,7 @@ def test_subscriptions_are_kept(killed: str, broker: Broker, c: BlockingConnecti
     assert bodies(attach(c, f"$sub/{killed}", 2), 2) == ["published", "after"]
 
 
+@pytest.mark.slow  # the other tests of this file kill once
 def test_killed_again_while_it_stores_and_delivers(broker: Broker) -> None:
     """Under load, after it has recovered once. What a consumer has accepted may come again, as above."""
     name = f"k-{uuid.uuid4()}"

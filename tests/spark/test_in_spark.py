@@ -82,6 +82,7 @@ def test_messages_become_rows(spark: Any, broker: Broker, tmp_path: Path) -> Non
     assert third.message_id is None and "a" in third.text
 
 
+@pytest.mark.slow  # test_values.py has the fields, test_lag.py what is behind
 def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.queue("fields")
     bodies = ['{"device": "d1", "place": {"floor": 2}}', '{"device": 5}', '{"device": "d2"}']
@@ -125,6 +126,7 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
     assert [tuple(row) for row in changed] == [(3, "d1", None, None), (4, "d3", "r", None)]
 
 
+@pytest.mark.slow  # test_flight.py has the server and its client
 def test_rows_of_a_spool_whose_files_are_not_seen_come_from_the_driver(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_wrong_option_of_the_source_is_refused_at_load_with_one_sentence(spark
     assert "Traceback" not in str(caught.value) and len(str(caught.value).splitlines()) < 3
 
 
+@pytest.mark.slow  # test_options.py has the sentences
 def test_a_wrong_option_that_load_does_not_see_ends_the_query_with_one_sentence(spark: Any, tmp_path: Path) -> None:
     """Without a spool the options may be those of a table; with a schema Spark asks for no columns."""
     source = spark.readStream.format("amqp").option("url", "amqp://127.0.0.1").option("address", "a")
@@ -213,6 +216,7 @@ def start(spark: Any, broker: Broker, queue: str, lines: Path, checkpoint: Path,
     return query
 
 
+@pytest.mark.slow  # test_sink.py has the ids
 def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
@@ -235,6 +239,7 @@ def test_queries_do_not_collide_and_a_repeated_batch_of_spark_is_stored_once(
     assert bytes(broker.receive(queue, 1)[0].body) == b"last", "the repeated batch left nothing behind it"
 
 
+@pytest.mark.slow  # test_sink.py has the ids
 @pytest.mark.parametrize(
     "ids", [*(pytest.param(each, marks=pytest.mark.slow) for each in ("of partitions", "of rows")), "repeatable"]
 )

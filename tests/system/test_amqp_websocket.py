@@ -263,6 +263,7 @@ def site(tmp_path: Path) -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.mark.slow  # a browser; other clients use each subprotocol
 def test_rhea_in_a_page(suite: Suite, site: int) -> None:
     library = Path(rhea()[1]).parent / "node_modules/rhea/dist/rhea.js"
     with chromium() as browser:

@@ -170,6 +170,7 @@ def brokers(suite: Suite, flavor: str) -> list[str]:
     return [c["name"] for c in status(suite)["components"] if c["kind"] == "broker" and c["name"].startswith(flavor)]
 
 
+@pytest.mark.slow  # tests/storage_controller/test_controller.py has settings of flavors
 def test_a_changed_parameter_of_a_flavor_is_applied_on_each_broker(suite: Suite, flavored: list[str]) -> None:
     async def read(connection: ControlConnection) -> dict[str, Any]:
         return await settings(await managed(connection), "anything")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from enmasse.testing import Suite, wait_for
 from tests.load import RATE, Client, Consumer, Producer
 from tests.system.conftest import FLAVORS, SPREAD
@@ -21,6 +23,7 @@ def change(suite: Suite, count: int) -> None:
     suite.wait_ready()
 
 
+@pytest.mark.slow  # tests/storage_controller/test_controller.py, and moves in test_moving_topics.py
 def test_more_and_fewer_brokers_of_a_flavor_lose_no_message(suite: Suite) -> None:
     """Growing disturbs nobody; what lies on a broker that is to go moves, and nothing is lost by it."""
     producers = [Producer(suite.url, name, rate=RATE) for name in SPREAD]

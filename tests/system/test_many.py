@@ -94,6 +94,7 @@ def applied(suite: Suite) -> bool:
     return bool(now["ready"]) and now["config"]["addresses.json"] == hashlib.sha256(content).hexdigest()
 
 
+@pytest.mark.slow  # the test of a thousand addresses, and tests/configserv/test_edits.py
 def test_hundreds_of_edits_do_not_affect_other_addresses(suite: Suite) -> None:
     """Other addresses come and go; of an untouched one no link is detached, no message lost, doubled or moved."""
     consumers = [

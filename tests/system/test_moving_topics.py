@@ -41,7 +41,6 @@ RATE = 40
 """Messages a second of the AMQP publisher, and about as many of each MQTT one."""
 PAUSE = 0.25
 """Seconds between two questions for the addresses of a subscription by `$subctrl`."""
-SHARED_SOON = [pytest.param(False, id="of one", marks=pytest.mark.slow), pytest.param(True, id="shared")]
 ONE_SOON = [pytest.param(False, id="of one"), pytest.param(True, id="shared", marks=pytest.mark.slow)]
 """Durable subscriptions of one client and shared ones: `make test` has one in each test, `make test-slow` the other."""
 
@@ -327,13 +326,14 @@ def test_moves_lose_nothing_that_was_acknowledged(suite: Suite, load: Load) -> N
     load.all_came()
 
 
+@pytest.mark.slow  # tests/subserv/test_preparing.py, and the controller's tests
 @pytest.mark.parametrize(
     "victims",
     [
-        *(
-            pytest.param(victims, marks=pytest.mark.slow)
-            for victims in ([], ["storage_controller"], ["configserv"], ["subserv"])
-        ),
+        [],
+        ["storage_controller"],
+        ["configserv"],
+        ["subserv"],
         ["storage_controller", "configserv", "ragent"],
     ],
 )
@@ -420,10 +420,11 @@ def wait_elsewhere(suite: Suite, before: str) -> str:
     return name
 
 
+@pytest.mark.slow  # the move is that of test_moves_lose_nothing_that_was_acknowledged
 @pytest.mark.parametrize(
     "parameters",
     [
-        pytest.param({"BROKERS": 2}, id="BROKERS", marks=pytest.mark.slow),
+        pytest.param({"BROKERS": 2}, id="BROKERS"),
         pytest.param({"DEDICATED": True}, id="DEDICATED"),
     ],
 )
@@ -464,7 +465,8 @@ def all_from(load: Load, first: int, *consumers: Consumer) -> None:
     wait_for("everything", lambda: set().union(*(each.seen for each in consumers)) >= expected, PATIENCE)
 
 
-@pytest.mark.parametrize("shared", SHARED_SOON)
+@pytest.mark.slow  # the test of its last moment guards it
+@pytest.mark.parametrize("shared", [False, True], ids=["of one", "shared"])
 def test_a_topic_with_a_durable_subscription_of_amqp_stays_and_loses_nothing(
     suite: Suite, load: Load, shared: bool
 ) -> None:
@@ -605,6 +607,7 @@ def test_a_durable_subscription_of_the_last_moment_of_a_move_misses_nothing(
     load.all_came()
 
 
+@pytest.mark.slow  # test_removal.py and the controller's tests
 def test_an_address_that_becomes_a_queue_and_a_topic_again_loses_nothing(suite: Suite) -> None:
     """What is accepted comes to each subscriber of the topic, or to one client of the queue; from QoS 2 by neither of
     them twice to an MQTT client. What was sent again because its answer was lost at the edit may come by both."""

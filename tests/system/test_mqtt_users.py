@@ -433,7 +433,9 @@ def test_a_new_address_that_the_user_may_not_receive_ends_a_subscription_that_co
         wait_for("the address is gone", subscribes)
 
 
-@pytest.mark.parametrize("kind", ["publish", "once", "will"])
+@pytest.mark.parametrize(
+    "kind", ["publish", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("once", "will"))]
+)
 def test_retained_messages_are_given_while_their_user_may_send_there(
     suite: Suite, clients: Front, users: dict[str, Any], kind: str
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_space_comes_back_under_another_name(suite: Suite, made: Path) -> None
     assert run(suite, "restore", str(made), "--space", "again", status=1).endswith("[space.name.in-use]\n")
 
 
+@pytest.mark.slow  # test_what_is_kept_for_clients_comes_back has them too
 @pytest.mark.usefixtures("alice")
 def test_durable_subscriptions_come_with_their_messages(suite: Suite, tmp_path: Path) -> None:
     for space in ("one", "two"):
