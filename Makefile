@@ -9,7 +9,7 @@ WORKERS ?= 6
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words
 .PHONY: check-page check-advisories
 .PHONY: test test-slow clients
-.PHONY: compiled-tests all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
+.PHONY: all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-kubernetes-slow test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -57,16 +57,11 @@ test: prepare-test install
 clients: install
 	@$(BIN)/python -m tests.interop.clients
 
-# pytest keeps the tests that it has compiled; else each of its processes compiles all of them, which takes a minute of
-# processor time together. The same holds for what the Python programs in tests import.
-compiled-tests: install
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq > /dev/null || true # all-tests shows what is wrong
-
-# More processes than cores: tests wait most of the time.
+# More processes than cores: tests wait most of the time. pytest, and the programs in tests, keep what they compile.
 # With FLAKY (a file) in the environment, what failed runs once more, alone: tests/again.py.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m $(if $(FLAKY),tests.again,tests.contained) $(BIN)/pytest
 BESIDE := --numprocesses $(WORKERS) --durations 20
-all-tests: compiled-tests
+all-tests: install
 	$(PYTEST) $(BESIDE) -m "not slow" --examples 0.1
 
 # The tests with the mark `slow`, and property tests with all their examples. Only their files: each process of pytest

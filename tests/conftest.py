@@ -6,10 +6,12 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import execnet
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
@@ -19,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 from enmasse import testing
 from enmasse.logs import log
 from tests.by_file import ByFile
+from tests.kit.collected import Collected
 from tests.kit.containers import share_tls
 from tests.kit.processes import ForkedCommands
 
@@ -90,6 +93,15 @@ def pytest_configure(config: pytest.Config) -> None:
         providers._get_local_constants = Constants  # to look for them in all our modules takes each process a second
     if getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(Failures(config))
+
+
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -> None:
+    """With `-n`: all processes are forked from one that has imported the tests."""
+    if sys.platform == "linux" and "coverage" not in sys.modules:
+        collected = Collected(config.args)
+        config.add_cleanup(collected.close)
+        for spec in specs:
+            spec.python = collected.python
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
