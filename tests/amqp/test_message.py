@@ -39,7 +39,7 @@ _SYMBOL = st.none() | OF_TYPE[Symbol]
 _BODY: st.SearchStrategy[Any] = st.one_of(
     st.binary(max_size=400),
     VALUES.filter(lambda value: type(value) is not bytes),
-    VALUES.filter(lambda value: isinstance(value, bytes)).map(AmqpValue),
+    st.one_of(*(values for kind, values in OF_TYPE.items() if issubclass(kind, bytes))).map(AmqpValue),
     st.lists(VALUES, max_size=3).map(AmqpSequence),
 )
 MESSAGES = st.builds(
