@@ -1,7 +1,6 @@
 """Fields of a message as texts, and back: what the tables of headers, or parameters, of gateways have in common. Pure.
 
-Ids are text, or `ulong:7`, `uuid:…`, `binary:` with hexadecimal digits. Application properties are a JSON object, with
-types where JSON has none (enmasse/amqp/messages/jsonform.py).
+Ids are text, or `ulong:7`, `uuid:…`, `binary:` with hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from uuid import UUID
 
 from enmasse.amqp.codec.encoder import encode, encode_binary
 from enmasse.amqp.codec.types import Symbol, Timestamp
-from enmasse.amqp.messages.jsonform import codec_reason, id_of, plain, properties_of
+from enmasse.amqp.messages.jsonform import codec_reason, id_of, plain
 from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
 from enmasse.text import whole_number
@@ -25,6 +24,8 @@ LONGEST: Final = 8 << 10
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 IDS: Final = re.compile(r"(ulong|uuid|binary):(.*)", re.DOTALL)
+_ONLY_DURABLE: Final = {"durable": True}
+_DURABLE: Final = encode_header(Header(durable=True))
 _DATA: Final = b"\x00\x53\x75"
 _APPLICATION: Final = b"\x00\x53\x74"
 
@@ -80,14 +81,6 @@ def id_text(value: Any) -> str:
     return f"binary:{value.hex()}" if isinstance(value, bytes) else f"ulong:{int(value)}"
 
 
-def application_properties(header: str, text: str) -> dict[str, Any]:
-    """Return the application properties of a JSON object. Raises NoField."""
-    try:
-        return properties_of(text)
-    except ValueError as error:
-        raise NoField(f"{header}: {error}") from None
-
-
 def encoded_message(
     header: Mapping[str, Any],
     properties: Mapping[str, Any],
@@ -103,7 +96,7 @@ def encoded_message(
     try:
         return b"".join(
             (
-                encode_header(Header(**header)),
+                _DURABLE if header == _ONLY_DURABLE else encode_header(Header(**header)),
                 encode_properties(Properties(**properties)),
                 _APPLICATION + encode(application) if application else b"",
                 _DATA,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.messages.jsonform import to_json
+from enmasse.amqp.messages.jsonform import properties_of, to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
 from enmasse.bridge.message_fields import (
@@ -17,7 +17,6 @@ from enmasse.bridge.message_fields import (
     LONGEST,
     MessageField,
     NoField,
-    application_properties,
     body_of,
     encoded_message,
     field_value,
@@ -106,7 +105,7 @@ def to_amqp(query: Mapping[str, str], content_format: bytes | None, body: bytes,
             elif name.startswith(PROPERTY) and len(name) > len(PROPERTY):
                 application[name[len(PROPERTY) :]] = text
             elif name == PROPERTIES:
-                application.update(application_properties(name, text))
+                application.update(_properties(text))
             elif name != KEY:
                 known = ", ".join((*_FIELDS, KEY, PROPERTIES, f"{PROPERTY}NAME"))
                 raise NoField(f"{name[:60]}: no such parameter; known are {known}")
@@ -125,6 +124,13 @@ def _value(field: MessageField, text: str) -> Any:
         return field_value(field, text)
     found = typed_id(field.header, text)
     return text if found is None else found
+
+
+def _properties(text: str) -> dict[str, Any]:
+    try:
+        return properties_of(text)
+    except ValueError as error:
+        raise NoField(f"{PROPERTIES}: {error}") from None
 
 
 # -- AMQP to CoAP -----------------------------------------------------------------------------------------------------

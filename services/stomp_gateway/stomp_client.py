@@ -10,6 +10,7 @@ from typing import Any, Final
 from enmasse import __version__
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Publisher
+from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity import senders
 from enmasse.identity.login import Login
@@ -32,7 +33,7 @@ from services.stomp_gateway.stomp_frames import (
     StompParser,
     encoded,
 )
-from services.stomp_gateway.stomp_mapping import DUPLICATE_ID, to_amqp, to_stomp
+from services.stomp_gateway.stomp_mapping import to_amqp, to_stomp
 from services.stomp_gateway.stomp_peers import StompPeer, StompWire
 from services.stomp_gateway.stomp_shared import StompShared
 from services.stomp_gateway.stomp_subscriptions import (

@@ -8,52 +8,45 @@ header of the protocol, or that a version cannot hold, are in one header as JSON
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 
-from enmasse.amqp.codec.encoder import encode, encode_binary
-from enmasse.amqp.codec.types import Symbol, Timestamp
-from enmasse.amqp.messages.jsonform import codec_reason, exact, id_of, plain, properties_of
-from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
-from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
-from enmasse.text import whole_number
+from enmasse.amqp.messages.jsonform import exact, properties_of
+from enmasse.amqp.messages.sections import Sections
+from enmasse.bridge.message_fields import (
+    DUPLICATE_ID,
+    IDS,
+    LONGEST,
+    MessageField,
+    NoField,
+    body_of,
+    encoded_message,
+    field_value,
+    id_text,
+    typed_id,
+)
 from services.stomp_gateway.stomp_errors import StompError
 from services.stomp_gateway.stomp_frames import V10, V11
 
 PROPERTIES: Final = "enmasse-properties"
-DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
-LONGEST: Final = 8 << 10
-
-
-class StompField(NamedTuple):
-    """A field of a message with a header of its own. `kind`: `text`, `symbol`, `id`, `time` and `number` (milliseconds
-    and whole numbers), `flag`."""
-
-    header: str
-    section: str
-    field: str
-    kind: str
-    note: str
 
 
 TABLE: Final = (
-    StompField("content-type", "properties", "content_type", "symbol", ""),
-    StompField("content-encoding", "properties", "content_encoding", "symbol", "nothing is unpacked"),
-    StompField("amqp-message-id", "properties", "message_id", "id", "`message-id` is that of the protocol"),
-    StompField("correlation-id", "properties", "correlation_id", "id", ""),
-    StompField("reply-to", "properties", "reply_to", "text", "a destination; needs the permission to receive there"),
-    StompField("type", "properties", "subject", "text", ""),
-    StompField("JMSXGroupID", "properties", "group_id", "text", ""),
-    StompField("JMSXGroupSeq", "properties", "group_sequence", "number", ""),
-    StompField("reply-to-group-id", "properties", "reply_to_group_id", "text", ""),
-    StompField("timestamp", "properties", "creation_time", "time", "milliseconds since 1970"),
-    StompField("expires", "properties", "absolute_expiry_time", "time", "milliseconds since 1970; 0: never"),
-    StompField("ttl", "header", "ttl", "number", "milliseconds, from now on"),
-    StompField("priority", "header", "priority", "number", "0 to 9, without it 4"),
-    StompField("persistent", "header", "durable", "flag", "`true` or `false`, without it `true`"),
+    MessageField("content-type", "properties", "content_type", "symbol", ""),
+    MessageField("content-encoding", "properties", "content_encoding", "symbol", "nothing is unpacked"),
+    MessageField("amqp-message-id", "properties", "message_id", "id", "`message-id` is that of the protocol"),
+    MessageField("correlation-id", "properties", "correlation_id", "id", ""),
+    MessageField("reply-to", "properties", "reply_to", "text", "a destination; needs the permission to receive there"),
+    MessageField("type", "properties", "subject", "text", ""),
+    MessageField("JMSXGroupID", "properties", "group_id", "text", ""),
+    MessageField("JMSXGroupSeq", "properties", "group_sequence", "number", ""),
+    MessageField("reply-to-group-id", "properties", "reply_to_group_id", "text", ""),
+    MessageField("timestamp", "properties", "creation_time", "time", "milliseconds since 1970"),
+    MessageField("expires", "properties", "absolute_expiry_time", "time", "milliseconds since 1970; 0: never"),
+    MessageField("ttl", "header", "ttl", "number", "milliseconds, from now on"),
+    MessageField("priority", "header", "priority", "number", "0 to 9, without it 4"),
+    MessageField("persistent", "header", "durable", "flag", "`true` or `false`, without it `true`"),
 )
 _FIELDS: Final = {each.header: each for each in TABLE}
 OF_PROTOCOL: Final = frozenset(
@@ -63,10 +56,9 @@ OF_PROTOCOL: Final = frozenset(
     )
 )  # fmt: skip
 """Headers that are no properties."""
-_IDS: Final = re.compile(r"(ulong|uuid|binary|text):(.*)", re.DOTALL)
-_DATA: Final = b"\x00\x53\x75"
+_IS_TEXT: Final = "text:"
+"""In front of an id that begins as one of another type does."""
 _NUMBERS: Final = (bool, int, float)
-_DURABLE: Final = encode_header(Header(durable=True))
 
 
 def table() -> str:
@@ -94,60 +86,28 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | No
         properties["reply_to"] = reply_to
     if (text := headers.get(PROPERTIES)) is not None:
         application.update(_properties(text))
-    application.pop(DUPLICATE_ID, None)  # brokers believe a gateway
-    if duplicate_id:
-        application[DUPLICATE_ID] = duplicate_id
     if "absolute_expiry_time" in properties and "ttl" not in header:  # routers and receivers go by it
         left = properties["absolute_expiry_time"] - int(time.time() * 1000)
         header["ttl"] = min(max(left, 1), 0xFFFF_FFFF)
-    if header:
-        header.setdefault("durable", True)
+    header.setdefault("durable", True)
     try:
-        return b"".join(
-            (
-                encode_header(Header(**header)) if header else _DURABLE,
-                encode_properties(Properties(**properties)),
-                b"\x00\x53\x74" + encode(application) if application else b"",
-                _DATA,
-                encode_binary(body),
-            )
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise StompError("bad header", f"a header has a value that no message can have{codec_reason(error)}") from None
+        return encoded_message(header, properties, application, body, duplicate_id)
+    except NoField as error:
+        raise StompError("bad header", str(error)) from None
 
 
-def _value(field: StompField, text: str) -> Any:
+def _value(field: MessageField, text: str) -> Any:
+    """Return the value of a header; None: it says nothing."""
     if len(text) > LONGEST:
         raise StompError("bad header", f"{field.header}: more than {LONGEST} characters")
-    if field.kind == "symbol":
-        if not text.isascii():
-            raise StompError("bad header", f"{field.header}: expected ASCII")
-        return Symbol(text)
-    if field.kind == "flag":
-        if text.lower() not in ("true", "false"):
-            raise StompError("bad header", f"{field.header}: expected true or false, not {text[:40]!r}")
-        return text.lower() == "true"
-    if field.kind in ("time", "number"):
-        if (number := whole_number(text, 15)) is None:
-            raise StompError("bad header", f"{field.header}: expected a whole number, not {text[:40]!r}")
-        if field.header in ("expires", "ttl") and not number:
-            return None
-        if field.kind == "number" and number > (9 if field.field == "priority" else 0xFFFF_FFFF):
-            raise StompError("bad header", f"{field.header}: {number} is too large")
-        return Timestamp(number) if field.kind == "time" else number
-    return _id(field.header, text) if field.kind == "id" else text
-
-
-def _id(header: str, text: str) -> Any:
-    """Return an id: text, or what a type in front of it says."""
-    found = _IDS.fullmatch(text)
-    if found is None:
-        return text
-    kind, rest = found.groups()
     try:
-        return rest if kind == "text" else id_of(kind, rest)
-    except ValueError as error:
-        raise StompError("bad header", f"{header}: {error}") from None
+        if field.kind == "id":
+            found = typed_id(field.header, text)
+            return text.removeprefix(_IS_TEXT) if found is None else found
+        value = field_value(field, text)
+    except NoField as error:
+        raise StompError("bad header", str(error)) from None
+    return None if field.header in ("expires", "ttl") and not value else value
 
 
 def _properties(text: str) -> dict[str, Any]:
@@ -200,40 +160,21 @@ def _fits(name: str, value: str, version: str) -> bool:
 
 
 def _body(sections: Sections, headers: list[tuple[str, str]]) -> bytes:
-    kind, values = sections.body()
-    if kind == DATA:
-        return b"".join(values)
-    value: Any = None
-    if kind == AMQP_SEQUENCE:
-        value = [each for part in values for each in part]
-    elif kind == AMQP_VALUE:
-        value = values[0]
-    headers.append(("amqp-body", "sequence" if kind == AMQP_SEQUENCE else "value"))
-    if value is None:
-        return b""
-    if isinstance(value, bytes):
-        return bytes(value)
-    has_type = any(name == "content-type" for name, _ in headers)
-    if isinstance(value, str):
-        if not has_type:
-            headers.append(("content-type", "text/plain; charset=utf-8"))
-        return value.encode("utf-8", "replace")
-    if not has_type:
-        headers.append(("content-type", "application/json"))
-    return json.dumps(plain(value), separators=(",", ":")).encode("utf-8", "replace")
+    body, what, media = body_of(sections)
+    if what:
+        headers.append(("amqp-body", what))
+    if media and not any(name == "content-type" for name, _ in headers):
+        headers.append(("content-type", media))
+    return body
 
 
-def _text(field: StompField, value: Any) -> str:
+def _text(field: MessageField, value: Any) -> str:
     if field.kind == "flag":
         return "true" if value else "false"
     if field.kind in ("time", "number"):
         return str(int(value))
     if field.kind == "id":
-        if isinstance(value, UUID):
-            return f"uuid:{value}"
-        if isinstance(value, bytes):
-            return f"binary:{value.hex()}"
-        if isinstance(value, int):
-            return f"ulong:{int(value)}"
-        return f"text:{value}" if _IDS.fullmatch(value) else str(value)
+        if not isinstance(value, str):
+            return id_text(value)
+        return _IS_TEXT + value if IDS.fullmatch(value) or value.startswith(_IS_TEXT) else value
     return str(value)

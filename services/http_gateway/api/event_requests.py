@@ -15,9 +15,9 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import FOR_OWNER, MESSAGE_IDENTITY, passed_on_name
+from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.identity.owned import owned
 from services.http_gateway.api.event_stream import STEPS, EventStream, StreamKind, UnwrittenEvent
-from services.http_gateway.api.header_mapping import DUPLICATE_ID
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
 from services.http_gateway.api.request_paths import Resource

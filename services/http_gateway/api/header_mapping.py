@@ -9,63 +9,54 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote
-from uuid import UUID
 
-from enmasse.amqp.codec.encoder import encode, encode_binary
-from enmasse.amqp.codec.types import Symbol, Timestamp
-from enmasse.amqp.messages.jsonform import codec_reason, exact, id_of, plain, properties_of
-from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
-from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
-from enmasse.text import whole_number
+from enmasse.amqp.messages.jsonform import exact, properties_of
+from enmasse.amqp.messages.sections import Sections
+from enmasse.bridge.message_fields import (
+    DUPLICATE_ID,
+    IDS,
+    LONGEST,
+    MessageField,
+    NoField,
+    body_of,
+    encoded_message,
+    field_value,
+    id_text,
+    typed_id,
+)
 from services.http_gateway.api.http_problems import Answered
 
 PREFIX: Final = "enmasse-"
 PROPERTIES: Final = "enmasse-properties"
 IDEMPOTENCY: Final = "idempotency-key"
-DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 EVENT_HEADER: Final = "ce-"
 EVENT_PROPERTY: Final = "cloudEvents:"
 """Attributes of a CloudEvent: HTTP binding 3.1.3 and AMQP binding 3.1.3."""
-LONGEST: Final = 8 << 10
-JSON: Final = "application/json"
 _EVENT: Final = re.compile(r"[a-z0-9]{1,40}")
 
 
-class HeaderField(NamedTuple):
-    """A field of a message with a header of its own. `kind`: `text`, `symbol`, `id`, `time` and `number` (milliseconds
-    and whole numbers), `flag`."""
-
-    header: str
-    section: str
-    field: str
-    kind: str
-    note: str
-
-
 TABLE: Final = (
-    HeaderField("content-type", "properties", "content_type", "symbol", "unchanged"),
-    HeaderField("content-encoding", "properties", "content_encoding", "symbol", "unchanged: nothing is unpacked"),
-    HeaderField("enmasse-message-id", "properties", "message_id", "id", ""),
-    HeaderField("enmasse-correlation-id", "properties", "correlation_id", "id", ""),
-    HeaderField("enmasse-subject", "properties", "subject", "text", ""),
-    HeaderField("enmasse-reply-to", "properties", "reply_to", "text", "needs the permission to receive there"),
-    HeaderField("enmasse-group-id", "properties", "group_id", "text", ""),
-    HeaderField("enmasse-group-sequence", "properties", "group_sequence", "number", ""),
-    HeaderField("enmasse-reply-to-group-id", "properties", "reply_to_group_id", "text", ""),
-    HeaderField("enmasse-creation-time", "properties", "creation_time", "time", "milliseconds since 1970"),
-    HeaderField("enmasse-expiry-time", "properties", "absolute_expiry_time", "time", "milliseconds since 1970"),
-    HeaderField("enmasse-ttl", "header", "ttl", "number", "milliseconds"),
-    HeaderField("enmasse-priority", "header", "priority", "number", "0 to 9, without it 4"),
-    HeaderField("enmasse-durable", "header", "durable", "flag", "`true` or `false`, without it `true`"),
+    MessageField("content-type", "properties", "content_type", "symbol", "unchanged"),
+    MessageField("content-encoding", "properties", "content_encoding", "symbol", "unchanged: nothing is unpacked"),
+    MessageField("enmasse-message-id", "properties", "message_id", "id", ""),
+    MessageField("enmasse-correlation-id", "properties", "correlation_id", "id", ""),
+    MessageField("enmasse-subject", "properties", "subject", "text", ""),
+    MessageField("enmasse-reply-to", "properties", "reply_to", "text", "needs the permission to receive there"),
+    MessageField("enmasse-group-id", "properties", "group_id", "text", ""),
+    MessageField("enmasse-group-sequence", "properties", "group_sequence", "number", ""),
+    MessageField("enmasse-reply-to-group-id", "properties", "reply_to_group_id", "text", ""),
+    MessageField("enmasse-creation-time", "properties", "creation_time", "time", "milliseconds since 1970"),
+    MessageField("enmasse-expiry-time", "properties", "absolute_expiry_time", "time", "milliseconds since 1970"),
+    MessageField("enmasse-ttl", "header", "ttl", "number", "milliseconds"),
+    MessageField("enmasse-priority", "header", "priority", "number", "0 to 9, without it 4"),
+    MessageField("enmasse-durable", "header", "durable", "flag", "`true` or `false`, without it `true`"),
 )
 _FIELDS: Final = {each.header: each for each in TABLE}
 _READ_ONLY: Final = frozenset((f"{PREFIX}delivery-count", f"{PREFIX}to", f"{PREFIX}body", f"{PREFIX}user-id"))
 """Headers of messages to clients that those from clients do not have."""
-_IDS: Final = re.compile(r"(ulong|uuid|binary):(.*)", re.DOTALL)
 _FORM: Final = re.compile(r"[\x20-\x7e]*")
-_DATA: Final = b"\x00\x53\x75"
 
 
 def table() -> str:
@@ -97,52 +88,25 @@ def to_amqp(
         elif name.startswith(PREFIX) and name not in _READ_ONLY:
             raise Answered(400, f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
     fields["properties"].update(given or {})
-    application.pop(DUPLICATE_ID, None)  # brokers believe a gateway
-    if duplicate_id:
-        application[DUPLICATE_ID] = duplicate_id
     try:
-        return b"".join(
-            (
-                encode_header(Header(**fields["header"])),
-                encode_properties(Properties(**fields["properties"])),
-                b"\x00\x53\x74" + encode(application) if application else b"",
-                _DATA,
-                encode_binary(body),
-            )
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise Answered(400, f"a header has a value that no message can have{codec_reason(error)}") from None
+        return encoded_message(fields["header"], fields["properties"], application, body, duplicate_id)
+    except NoField as error:
+        raise Answered(400, str(error)) from None
 
 
-def _value(field: HeaderField, text: str) -> Any:
+def _value(field: MessageField, text: str) -> Any:
+    """Return the value of a header. The text of an id that begins as a type does has its colon escaped."""
     if len(text) > LONGEST:
         raise Answered(431, f"{field.header}: more than {LONGEST} characters")
-    if field.kind == "symbol":
-        if not text.isascii():
-            raise Answered(400, f"{field.header}: expected ASCII")
-        return Symbol(text)
-    if field.kind == "flag":
-        if text.lower() not in ("true", "false"):
-            raise Answered(400, f"{field.header}: expected true or false, not {text[:40]!r}")
-        return text.lower() == "true"
-    if field.kind in ("time", "number"):
-        if (number := whole_number(text, 15)) is None:
-            raise Answered(400, f"{field.header}: expected a whole number, not {text[:40]!r}")
-        if field.kind == "number" and number > (9 if field.field == "priority" else 0xFFFF_FFFF):
-            raise Answered(400, f"{field.header}: {number} is too large")
-        return Timestamp(number) if field.kind == "time" else number
-    return _id(field.header, text) if field.kind == "id" else decoded(text)
-
-
-def _id(header: str, text: str) -> Any:
-    """Return an id: text, or what a type in front of it says. Text that begins as these do has its colon escaped."""
-    found = _IDS.fullmatch(text)
-    if found is None:
-        return decoded(text)
     try:
-        return id_of(*found.groups())
-    except ValueError as error:
-        raise Answered(400, f"{header}: {error}") from None
+        if field.kind == "text":
+            return decoded(text)
+        if field.kind != "id":
+            return field_value(field, text)
+        found = typed_id(field.header, text)
+        return decoded(text) if found is None else found
+    except NoField as error:
+        raise Answered(400, str(error)) from None
 
 
 def _properties(text: str) -> dict[str, Any]:
@@ -189,30 +153,15 @@ def to_http(payload: bytes) -> tuple[list[tuple[str, str]], bytes]:
 
 
 def _body(sections: Sections, headers: list[tuple[str, str]]) -> bytes:
-    kind, values = sections.body()
-    if kind == DATA:
-        return b"".join(values)
-    value: Any = None
-    if kind == AMQP_SEQUENCE:
-        value = [each for part in values for each in part]
-    elif kind == AMQP_VALUE:
-        value = values[0]
-    headers.append((f"{PREFIX}body", "sequence" if kind == AMQP_SEQUENCE else "value"))
-    if value is None:
-        return b""
-    if isinstance(value, bytes):
-        return bytes(value)
-    has_type = any(name == "content-type" for name, _ in headers)
-    if isinstance(value, str):
-        if not has_type:
-            headers.append(("content-type", "text/plain; charset=utf-8"))
-        return value.encode("utf-8", "replace")
-    if not has_type:
-        headers.append(("content-type", JSON))
-    return json.dumps(plain(value), separators=(",", ":")).encode("utf-8", "replace")
+    body, what, media = body_of(sections)
+    if what:
+        headers.append((f"{PREFIX}body", what))
+    if media and not any(name == "content-type" for name, _ in headers):
+        headers.append(("content-type", media))
+    return body
 
 
-def _text(field: HeaderField, value: Any) -> str:
+def _text(field: MessageField, value: Any) -> str:
     if field.kind == "flag":
         return "true" if value else "false"
     if field.kind in ("time", "number"):
@@ -220,14 +169,10 @@ def _text(field: HeaderField, value: Any) -> str:
     if field.kind == "symbol" and _FORM.fullmatch(value) and value == value.strip():
         return str(value)
     if field.kind == "id":
-        if isinstance(value, UUID):
-            return f"uuid:{value}"
-        if isinstance(value, bytes):
-            return f"binary:{value.hex()}"
-        if isinstance(value, int):
-            return f"ulong:{int(value)}"
+        if not isinstance(value, str):
+            return id_text(value)
         text = encoded(value)
-        return text.replace(":", "%3A", 1) if _IDS.fullmatch(text) else text
+        return text.replace(":", "%3A", 1) if IDS.fullmatch(text) else text
     return encoded(value)
 
 

@@ -13,11 +13,12 @@ import msgspec
 from enmasse.amqp.messages.jsonform import NoMessage, from_json, json_place
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Lane
+from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.message_routes import Route
 from enmasse.identity import senders
 from enmasse.model.names import is_temporary
-from services.http_gateway.api.header_mapping import DUPLICATE_ID, IDEMPOTENCY, decoded, to_amqp
+from services.http_gateway.api.header_mapping import IDEMPOTENCY, decoded, to_amqp
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import ACCEPTED, LATER, SOON, Answered, of_outcome
 from services.http_gateway.api.request_paths import Resource

@@ -15,8 +15,9 @@ from enmasse.amqp.link import SECOND
 from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.source_filters import SELECTOR
+from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.text import whole_number
-from services.http_gateway.api.header_mapping import DUPLICATE_ID, to_http
+from services.http_gateway.api.header_mapping import to_http
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
 from services.http_gateway.api.locked_deliveries import (
