@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-PROTOCOLS: Final = ("AMQP", "MQTT 3.1.1", "MQTT 5", "HTTP")
+PROTOCOLS: Final = ("AMQP", "MQTT 3.1.1", "MQTT 5", "HTTP", "STOMP", "CoAP")
 NONE: Final = "\N{EN DASH}"
 
 
@@ -13,18 +13,37 @@ class PairedField(NamedTuple):
     """A field by the name that each protocol has for it, in the order of PROTOCOLS; NONE: it has no such field."""
 
     name: str
-    names: tuple[str, str, str, str]
+    names: tuple[str, str, str, str, str, str]
 
 
 FIELDS: Final = (
-    PairedField("body", ("`data`", "payload", "payload", "body")),
-    PairedField("type", ("`content-type`", NONE, "content type", "`Content-Type`")),
-    PairedField("property", ("application property", NONE, "user property", "`Enmasse-Properties`")),
-    PairedField("time to live", ("`ttl` (ms)", NONE, "message expiry (s)", "`Enmasse-TTL` (ms)")),
-    PairedField("reply address", ("`reply-to`", NONE, "response topic", "`Enmasse-Reply-To`")),
-    PairedField("correlation", ("`correlation-id`", NONE, "correlation data", "`Enmasse-Correlation-Id`")),
-    PairedField("outcome: accepted", ("`accepted`", "PUBACK", "PUBACK 0x00", "201")),
-    PairedField("outcome: no such address", ("`amqp:not-found`", "closed", "PUBACK 0x90", "404")),
+    PairedField("body", ("`data`", "payload", "payload", "body", "body", "payload")),
+    PairedField("type", ("`content-type`", NONE, "content type", "`Content-Type`", "`content-type`", "Content-Format")),
+    PairedField(
+        "property",
+        ("application property", NONE, "user property", "`Enmasse-Properties`", "header", "`property.NAME`"),
+    ),
+    PairedField(
+        "time to live", ("`ttl` (ms)", NONE, "message expiry (s)", "`Enmasse-TTL` (ms)", "`ttl`", "`ttl` (ms)")
+    ),
+    PairedField(
+        "reply address", ("`reply-to`", NONE, "response topic", "`Enmasse-Reply-To`", "`reply-to`", "`reply-to`")
+    ),
+    PairedField(
+        "correlation",
+        (
+            "`correlation-id`",
+            NONE,
+            "correlation data",
+            "`Enmasse-Correlation-Id`",
+            "`correlation-id`",
+            "`correlation-id`",
+        ),
+    ),
+    PairedField("outcome: accepted", ("`accepted`", "PUBACK", "PUBACK 0x00", "201", "RECEIPT", "2.01, 2.04")),
+    PairedField(
+        "outcome: no such address", ("`amqp:not-found`", "closed", "PUBACK 0x90", "404", "`no such address`", "4.04")
+    ),
 )
 SENT: Final[dict[str, Any]] = {
     "body": b"21.5",
@@ -47,13 +66,14 @@ def passed(sender: str, receiver: str) -> dict[str, Any]:
     }
 
 
-def outcome(protocol: str, name: str) -> str:
-    """Return the outcome of this name at a sender."""
-    return next(each for each in FIELDS if each.name == name).names[PROTOCOLS.index(protocol)].strip("`")
+def outcomes(protocol: str, name: str) -> list[str]:
+    """Return what the outcome of this name may be at a sender."""
+    found = next(each for each in FIELDS if each.name == name).names[PROTOCOLS.index(protocol)]
+    return found.strip("`").split(", ")
 
 
 def table() -> str:
     """Return FIELDS as in the documentation."""
-    lines = [f"| | {' | '.join(PROTOCOLS)} |", f"|{'---|' * 5}"]
+    lines = [f"| | {' | '.join(PROTOCOLS)} |", f"|{'---|' * 7}"]
     lines += [f"| {each.name} | {' | '.join(each.names)} |" for each in FIELDS]
     return "\n".join(lines) + "\n"
