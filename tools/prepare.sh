@@ -47,6 +47,7 @@ test)
   need redis-server has redis-server
   need mosquitto has_server mosquitto
   need mosquitto-clients has mosquitto_pub
+  need libcoap3-bin has coap-client-notls
   need prometheus has promtool # checks the rules of alerts
   need iproute2 has_server ip  # network namespaces
   need faketime has faketime   # clocks that jump

@@ -6,12 +6,16 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
+import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +56,7 @@ PORT = 5683
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     options = ("--without", "mqtt", "--with", "coap")
     with running(tmp_path_factory.mktemp("coap"), ADDRESSES, options=options) as found:
-        allowed = allow("jobs", "events/#", "ask", "all", "nowhere")
+        allowed = allow("jobs", "events/#", "ask", "all", "nowhere", "mytopic")
         write_users(found, {"alice": entry(PASSWORD, allow("#")), "anonymous": {"permissions": [allowed]}})
         found.up()
         yield found
@@ -203,10 +207,18 @@ async def test_aiocoap(suite: Suite) -> None:
     await context.shutdown()
 
 
+def test_the_program_of_the_guide(suite: Suite, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "coap.md").read_text()
+    program, output = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)[0] for kind in ("python", "text"))
+    file = tmp_path / "observe.py"
+    file.write_text(textwrap.dedent(program).replace("127.0.0.1/", f"127.0.0.1:{PORT + suite.offset}/"))
+    done = subprocess.run((sys.executable, file), capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stdout) == (0, textwrap.dedent(output)), done.stderr
+
+
 def test_libcoap(suite: Suite) -> None:
-    client = next((each for each in map(shutil.which, ("coap-client", "coap-client-notls")) if each), None)
-    if client is None:
-        pytest.skip("libcoap's coap-client is not installed (Debian: libcoap3-bin)")
+    client = next((each for each in map(shutil.which, ("coap-client-notls", "coap-client")) if each), None)
+    assert client is not None, "coap-client is missing: install it (Debian: libcoap3-bin; .ci/run does)"
     uri = f"coap://127.0.0.1:{PORT + suite.offset}/v1"
     observing = subprocess.Popen(
         (client, "-s", "600", "-m", "get", f"{uri}/events/l"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
