@@ -158,6 +158,7 @@ class Space(Resource, frozen=True, kw_only=True):
     it was removed, and addresses of it are about to go."""
 
     name: str
+    type: str = "standard"
     plan: str | None = None
     hosts: list[str] = []
     ready: bool = False

@@ -56,11 +56,21 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """Takes every MQTT topic that no other address takes."""
     plan: str | None = None
     """Name of a plan in plans.json, in an address space with plans."""
+    brokered: bool = False
+    """True in a brokered address space, all of whose addresses are at one broker: links of clients are links to that,
+    through the router. Not stated in addresses.json."""
 
     @property
     def traits(self) -> Traits:
         """Return the traits of its type."""
         return TYPES[self.type]
+
+    def written(self) -> dict[str, Any]:
+        """Return its entry of addresses.json."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        if found.pop("brokered", False):
+            found.pop("flavor", None)  # that of the space
+        return found
 
     @property
     def entity(self) -> StoredType:
@@ -228,8 +238,9 @@ def _plain(entry: Any) -> tuple[str, str | None] | None:
     return kind, flavor
 
 
-def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
-    """Return one entry in canonical form. Raises Wrong."""
+def parse_address(entry: Any, flavors: Mapping[str, Flavor], of_space: str | None = None) -> Address:
+    """Return one entry in canonical form. `of_space`: the flavor that all addresses of a brokered space have; None: it
+    is of another space. Raises Wrong."""
     if not isinstance(entry, dict):
         raise Wrong(f'must be an object such as {{"type": "queue", "flavor": "…"}}, not {values.kind(entry)}')
     kind = _type(entry)
@@ -249,6 +260,8 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor]) -> Address:
             raise Wrong(str(wrong), key, *wrong.path) from None
     if entry.get("mqttDefault") is not None:
         found["mqtt_default"] = _mqtt_default(entry["mqttDefault"], kind)
+    if of_space is not None:
+        return Address(type=kind, flavor=_given(entry.get("flavor"), kind, of_space), brokered=True, **found)
     return Address(type=kind, flavor=_flavor(entry.get("flavor"), kind, flavors), **found)
 
 
@@ -274,6 +287,15 @@ def _type(entry: dict[str, Any]) -> AddressType:
     if multicast is not None and multicast != traits.fan_out:
         raise Wrong(f"contradicts type {kind!r}; remove one of the two", "multicast")
     return kind
+
+
+def _given(name: Any, kind: AddressType, of_space: str) -> str:
+    if not TYPES[kind].stored:
+        stored = " or ".join(each for each, traits in TYPES.items() if traits.stored)
+        raise Wrong(f"must be {stored}: the broker of a brokered address space has all addresses, and stores", "type")
+    if name not in (None, of_space):
+        raise Wrong(f"all addresses of this brokered address space have the flavor {of_space!r}; remove this", "flavor")
+    return of_space
 
 
 def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str | None:

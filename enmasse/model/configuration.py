@@ -8,7 +8,7 @@ space are judged by themselves (enmasse/model/tenants).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeVar
@@ -243,14 +243,14 @@ class _Spaces:
             self.problems += self._without_entry({})
             return
         plans = tenancy.plans_in_force(self._plans, flavors, last.plans, self.problems)
-        entries = tenancy.spaces_in_force(self._document, plans, last.spaces, self._left, self.problems)
+        entries = tenancy.spaces_in_force(self._document, plans, flavors, last.spaces, self._left, self.problems)
         plans = tenancy.with_used(plans, entries.values(), last.plans)
         self.problems += self._without_entry(entries)
         self.judged = {
             name: tenancy.judge(
                 name,
                 entry,
-                rules_of(name, entry.plan, plans, flavors),
+                rules_of(name, entry, plans, flavors, self._addresses(name)),
                 clung,
                 self._files.contents,
                 self._files,
@@ -266,6 +266,10 @@ class _Spaces:
             plans=plans,
             ending=tenancy.ending(entries, last, self._left),
         )
+
+    def _addresses(self, space: str) -> Collection[Address]:
+        before = self._before.get(space)
+        return () if before is None else before.addresses.values()
 
     def _without_entry(self, entries: Mapping[str, Space]) -> list[Problem]:
         """Return a problem for each folder without a space in force, and forget the files of removed spaces."""
@@ -488,6 +492,8 @@ def _addresses_and_flavors(
 
 def _fits(flavor: Flavor | None, address: Address) -> bool:
     wanted = address.traits.flavor
+    if address.brokered:
+        return flavor is not None and not flavor.by_hand
     return wanted is None or (flavor is not None and flavor.type == wanted)  # None: one that earlier versions stored
 
 

@@ -265,7 +265,7 @@ def _canonical(kind: Kind, space: str, applied: Applied) -> Callable[[str, Any],
         if kind == "issuers":
             return parse_issuers(document, in_space=space != DEFAULT_SPACE)[0]
         if kind == "spaces":
-            return parse_spaces(document, plans.spaces)[0]
+            return parse_spaces(document, plans, flavors)[0]
         others = {name: plan for name, plan in plans.addresses.items() if name not in document.entries}
         found = parse_plans(document, flavors, others)[0]
         return {**found.addresses, **found.spaces}

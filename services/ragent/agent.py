@@ -310,7 +310,7 @@ class RouterAgent:
             ready=True,
             message=next((text for broker in active if (text := self.by_hand.note(broker, type_))), ""),
             components=components,
-            consumers=None if TYPES[type_].levels else consumers,
+            consumers=None if self.desired.is_routed(name) else consumers,
         )
 
     def _unroutable(self, name: AddressName, type_: AddressType, active: Collection[str]) -> str:

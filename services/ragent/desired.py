@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from enmasse.model import feeds
-from enmasse.model.address_types import AddressType
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.names import SPACE, AddressName
 from enmasse.reconcile import Sources
 from services.ragent import entities
@@ -52,23 +52,33 @@ class Desired:
         self._authenticate = authenticate
         self._spaces = spaces
         self._types: dict[AddressName, AddressType] = {}
+        self._brokered: set[AddressName] = set()
+        """Addresses of brokered spaces, also those that are gone and still placed."""
         self._placed: dict[AddressName, tuple[feeds.Placement, ...]] = {}
         self._brokers: Mapping[str, feeds.BrokerEndpoint] = {}
         self._invalid: frozenset[AddressName] = frozenset()
         self._invalid_brokers: frozenset[str] = frozenset()
         # Thousands of addresses have equal placements, so they share one tuple and the work derived from it.
         self._shared: dict[tuple[feeds.Placement, ...], tuple[feeds.Placement, ...]] = {}
-        self._works: dict[tuple[str | None, tuple[feeds.Placement, ...]], RouterWork | None] = {}
+        self._works: dict[tuple[AddressType | None, tuple[feeds.Placement, ...], bool], RouterWork | None] = {}
 
     def set_addresses(self, body: feeds.Addresses) -> list[AddressName]:
         """Take a message of the feed `addresses` or `addresses/changes`."""
         types, invalid = self._types, _names(body.invalid)
         gone = [name for name in feeds.gone(body, types) if name not in invalid and name in types]
-        changed = [name for name, address in body.addresses.items() if types.get(name) != address.type]
+        brokered = self._brokered
+        changed = [
+            name
+            for name, address in body.addresses.items()
+            if types.get(name) != address.type or address.brokered is not (name in brokered)
+        ]
         unclear = [n for n in invalid ^ self._invalid if n in self._placed and n not in types and n not in changed]
         types.update((name, body.addresses[name].type) for name in changed)
+        for name in changed:
+            (brokered.add if body.addresses[name].brokered else brokered.discard)(name)
         for name in gone:
             del types[name]
+        brokered.difference_update(name for name in gone if name not in self._placed)
         self._invalid = invalid
         return changed + gone + [name for name in unclear if name not in types]
 
@@ -84,6 +94,8 @@ class Desired:
         for name in feeds.gone(body, placed):
             if placed.pop(name, None) is not None:
                 changed.append(name)
+            if name not in self._types:
+                self._brokered.discard(name)
         brokers = self._brokers
         moved = {n for n in body.brokers.keys() | brokers.keys() if body.brokers.get(n) != brokers.get(n)}
         self._brokers, self._invalid_brokers = body.brokers, _names(body.invalid)
@@ -110,6 +122,11 @@ class Desired:
         """Return the desired type of an address; None if it is not desired."""
         return self._types.get(name)
 
+    def is_routed(self, name: AddressName) -> bool:
+        """Return whether links of clients to an address are passed on to its broker, which alone counts them."""
+        type_ = self._types.get(name)
+        return name in self._brokered or (type_ is not None and TYPES[type_].levels)
+
     def placements(self, name: AddressName) -> tuple[feeds.Placement, ...]:
         """Return the brokers that hold an address, with their states; empty if none does."""
         return self._placed.get(name, _NONE)
@@ -133,11 +150,12 @@ class Desired:
         type_, placed = self._types.get(name), self._placed.get(name, _NONE)
         if type_ is None and name in self._invalid:  # an invalid entry: keep what the placements show
             type_ = next((p.type for p in placed if p.active), None)
-        key = type_, placed
+        brokered = name in self._brokered
+        key = type_, placed, brokered
         try:
             return self._works[key]
         except KeyError:
-            return self._works.setdefault(key, entities.work_for(*key))
+            return self._works.setdefault(key, entities.work_for(type_, placed, brokered=brokered))
 
     def of_address(self, router: str, name: AddressName) -> list[Entity]:
         """Return the entities of one address."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from enmasse.model.address_types import TYPES, AddressType, StoredType
+from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.feeds import BrokerEndpoint, Placement
 from enmasse.model.names import AddressName, session_prefix, wire_name
 from services.ragent.mesh import Endpoint
@@ -119,11 +119,18 @@ class ClientListener(NamedTuple):
 class RouterWork(NamedTuple):
     """Work of a router for one address: its kind, and for each broker the directions (`in`, `out`) to create.
 
-    For a queue `in` is from the broker; for a topic `in` is a client's sender, by Dispatch's convention.
+    If it is routed, `in` is a client's sender, by Dispatch's convention; else `in` is from the broker. `brokered`: the
+    address is of a brokered space.
     """
 
     kind: AddressType
     links: tuple[tuple[str, str], ...]
+    brokered: bool = False
+
+    @property
+    def routed(self) -> bool:
+        """Return whether links of clients are passed on to the broker: those of topics, and of brokered spaces."""
+        return self.brokered or TYPES[self.kind].levels
 
 
 class EntityName(NamedTuple):
@@ -134,8 +141,9 @@ class EntityName(NamedTuple):
     subject: str
 
 
-def work_for(type: AddressType | None, placements: Sequence[Placement]) -> RouterWork | None:
-    """Compute the work for an address of this type (None: no longer desired) with these placements.
+def work_for(type: AddressType | None, placements: Sequence[Placement], *, brokered: bool = False) -> RouterWork | None:
+    """Compute the work for an address of this type (None: no longer desired) with these placements. `brokered`: it is
+    of a brokered space.
 
     While a broker holds an object of another kind under the name (the address was retyped, or removed, while it held
     messages), that object stays reachable for its consumers, and the new kind waits: a router's address has one kind.
@@ -145,28 +153,32 @@ def work_for(type: AddressType | None, placements: Sequence[Placement]) -> Route
     if old:
         first = old[0].type
         assert first is not None
-        return RouterWork(first, tuple((p.broker, _drain_direction(first)) for p in old if p.type == first))
+        direction = _drain_direction(routed=brokered or TYPES[first].levels)
+        return RouterWork(first, tuple((p.broker, direction) for p in old if p.type == first), brokered)
     if type is None:
         # The kind is unknown: placements made by hand name only brokers, and then it is a queue.
         left = [p for p in placements if p.draining]
-        return RouterWork("queue", tuple((p.broker, "in") for p in left)) if left else None
+        direction = _drain_direction(routed=brokered)
+        return RouterWork("queue", tuple((p.broker, direction) for p in left), brokered) if left else None
     if entity is None:
         return RouterWork(type, ())
     links: list[tuple[str, str]] = []
     there = [p for p in placements if p.type in (None, entity)]
-    # Subscribers of a topic that moves belong on its new broker.
+    routed = brokered or TYPES[type].levels
+    # Subscribers of a topic that moves belong on its new broker; consumers of a routed queue empty the old one first.
     drains = not TYPES[type].levels or not any(p.active for p in there)
+    elsewhere = brokered and drains and any(p.draining for p in there)
     for placement in there:
         if placement.active:
-            links += ((placement.broker, "in"), (placement.broker, "out"))
+            links += ((placement.broker, "in"), *(() if elsewhere else ((placement.broker, "out"),)))
         elif placement.draining and drains:
-            links.append((placement.broker, _drain_direction(entity)))
-    return RouterWork(entity, tuple(links))
+            links.append((placement.broker, _drain_direction(routed=routed)))
+    return RouterWork(entity, tuple(links), brokered)
 
 
-def _drain_direction(kind: StoredType) -> str:
-    # A queue's auto-link `in` feeds the router from the broker; a topic's link route `out` lets subscribers attach.
-    return "in" if kind == "queue" else "out"
+def _drain_direction(*, routed: bool) -> str:
+    # An auto-link `in` feeds the router from the broker; a link route `out` lets consumers and subscribers attach.
+    return "out" if routed else "in"
 
 
 def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
@@ -174,7 +186,7 @@ def of_address(name: AddressName, work: RouterWork | None) -> list[Entity]:
     if work is None:
         return []
     traits = TYPES[work.kind]
-    if traits.levels:
+    if work.routed:
         return [_link_route(name, broker, direction) for broker, direction in work.links]
     attributes = {"pattern": wire_name(name), "distribution": traits.distribution, "waypoint": traits.stored}
     entities = [Entity(ADDRESS, address_key(name)[1], attributes)]
@@ -190,7 +202,7 @@ def names_of_address(name: AddressName, work: RouterWork | None) -> list[tuple[s
     """Return type and name of each entity of `of_address`."""
     if work is None:
         return []
-    if TYPES[work.kind].levels:
+    if work.routed:
         return [(LINK_ROUTE, _link_name(f"route-{direction}", broker, name)) for broker, direction in work.links]
     links = [(AUTO_LINK, _link_name(direction, broker, name)) for broker, direction in work.links]
     return [address_key(name), *links]

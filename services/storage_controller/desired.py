@@ -110,7 +110,9 @@ class Desired:
     def brokers_for(self, name: AddressName, want: Address) -> list[str]:
         """Return the brokers that may carry an address; none if its flavor does not exist."""
         flavor = self.flavors.get(want.flavor or "")
-        return fleet.brokers_for(name, want.flavor or "", flavor) if flavor is not None else []
+        if flavor is None:
+            return []
+        return fleet.brokers_for(name, want.flavor or "", flavor, brokered=want.brokered)
 
 
 def _named_by(address: Address | None) -> list[AddressName]:

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import BrokerEndpoint
 from enmasse.model.flavors import Flavor
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, space_of, space_prefix
 from services.storage_controller import naming
 
 
-def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor) -> list[str]:
-    """Return the brokers that may carry the address `name` of this flavor, in their order."""
+def brokers_for(name: AddressName, flavor_name: str, flavor: Flavor, *, brokered: bool = False) -> list[str]:
+    """Return the brokers that may carry the address `name` of this flavor, in their order. `brokered`: it is of a
+    brokered space, all of whose addresses are at one of them."""
     parameters = flavor.template_parameters
     if parameters.host is not None:
         return [naming.by_hand(parameters.host, parameters.port)]
     if parameters.dedicated:
-        return [naming.dedicated(flavor_name, name)]
+        return [naming.dedicated(flavor_name, _owner(name, brokered=brokered))]
     return pool(flavor_name, flavor)
 
 
@@ -53,11 +54,16 @@ def wanted(addresses: Mapping[AddressName, Address], flavors: Mapping[str, Flavo
         if flavor is None or flavor.by_hand:
             continue
         if flavor.template_parameters.dedicated:
-            found[naming.dedicated(flavor_name, name)] = flavor_name
+            found[naming.dedicated(flavor_name, _owner(name, brokered=address.brokered))] = flavor_name
         elif flavor_name not in seen:
             seen.add(flavor_name)
             found.update(dict.fromkeys(pool(flavor_name, flavor), flavor_name))
     return found
+
+
+def _owner(name: AddressName, *, brokered: bool) -> AddressName:
+    """Return whose a dedicated broker is: the address's, or its brokered space's."""
+    return AddressName(space_prefix(space_of(name)).rstrip("/")) if brokered else name
 
 
 def least_loaded(brokers: Iterable[str], load: Mapping[str, int]) -> str | None:

@@ -11,7 +11,7 @@ from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import Placement
 from enmasse.model.flavors import Flavor
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, space_of
 from enmasse.text import counted
 from services.storage_controller import fleet, naming, policies, texts, unsupported
 from services.storage_controller.brokers.broker import ManagedBroker
@@ -130,8 +130,17 @@ class Placer:
         want, held = self.desired.addresses.get(name), broker.holding(name)
         if held is None or want is None or held.kind != want.entity or name in self.inventory.homes:
             return
-        if broker.name in self.desired.brokers_for(name, want):
+        if broker.name in self._possible(name, want):
             self._set_home(name, broker.name)
+
+    def _possible(self, name: AddressName, want: Address) -> list[str]:
+        """Return the brokers that may carry an address: of a brokered space the one that has most of it."""
+        found = self.desired.brokers_for(name, want)
+        if not want.brokered or len(found) < 2:
+            return found
+        used = self.inventory.homes_of_space(space_of(name))
+        broker = max(found, key=lambda each: used.get(each, 0))
+        return [broker] if used.get(broker) else found
 
     def holdings(self, name: AddressName) -> Holders:
         """Return the brokers that hold this name, where we made it or it has the type of the desired address."""
@@ -317,7 +326,7 @@ class Placer:
 
     def _home(self, name: AddressName, want: Address, holdings: Holders) -> tuple[str | None, str]:
         """Return the home of the address, and the reason if that broker is not one of its flavor."""
-        possible = self.desired.brokers_for(name, want)
+        possible = self._possible(name, want)
         home = self.inventory.homes.get(name)
         if possible and (stays := self._stays(name, want, possible, holdings)):
             return stays

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Suite, free_port, running, wait_for
 from tests.broker.harness import BrokerProcess
 from tests.interop.clients import JMS_VERSIONS, Broken, jms
+from tests.kit.spaces import running_with_spaces
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 
@@ -76,6 +77,37 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 @pytest.fixture(scope="module")
+def brokered(tmp_path_factory: pytest.TempPathFactory, version: str) -> Iterator[int]:
+    """The port of a suite whose clients are in a brokered space: all queues and topics are at one of three brokers."""
+    everything = {
+        name: {key: value for key, value in entry.items() if key != "flavor"}
+        for name, entry in addresses(prefix(version)).items()
+        if entry["type"] in ("queue", "topic")
+    }
+    allowed = {"anonymous": {"permissions": [{"allow": ["send", "recv"], "addresses": ["#"]}]}}
+    files = {
+        "spaces.json": {"one": {"type": "brokered", "flavor": "boxes"}},
+        "spaces/one/addresses.json": everything,
+        "spaces/one/users.json": allowed,
+        "users.json": allowed,
+    }
+    flavors = {"boxes": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 3}}}
+    port = free_port()
+    options = (f"--listen=amqp=127.0.0.1:{port}@one",)
+    with running_with_spaces(tmp_path_factory.mktemp("brokered"), files, flavors=flavors, options=options) as suite:
+        for file in ("users.json", "spaces/one/users.json"):
+            (suite.config / file).chmod(0o600)
+        suite.up(240)
+        wait_for("the addresses", lambda: _is_ready(suite, len(everything)))
+        yield port
+        assert suite.down() == 0
+
+
+def _is_ready(suite: Suite, count: int) -> bool:
+    return bool(sum(a["ready"] and a["name"].startswith("!!one/") for a in suite.status()["addresses"]) == count)
+
+
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     try:
@@ -130,6 +162,12 @@ def test_at_the_broker(at_the_broker: dict[str, str], scenario: str) -> None:
 @pytest.mark.parametrize("scenario", EVERYWHERE + DIRECT)
 def test_through_the_router(through_the_router: dict[str, str], scenario: str) -> None:
     judge(through_the_router, scenario)
+
+
+@pytest.mark.slow
+def test_in_a_brokered_space(brokered: int, program: list[str], version: str) -> None:
+    scenarios = [*EVERYWHERE, "transacted-across"]
+    assert run(program, "router", brokered, version, *scenarios) == dict.fromkeys(scenarios, "")
 
 
 def test_over_websocket(suite: Suite, through_the_router: dict[str, str], program: list[str], version: str) -> None:

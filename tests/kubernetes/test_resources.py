@@ -154,13 +154,15 @@ def test_what_is_not_there_is_refused_with_the_remedy(pod: Pod) -> None:
     cluster.apply(
         resource("AddressPlan", "plan-s", ADMIN, addressType="subscription"),
         resource("AddressPlan", "parts", ADMIN, addressType="queue", partitions=3),
-        resource("AddressSpacePlan", "brokered", ADMIN, addressSpaceType="brokered", addressPlans=[]),
+        resource("AddressSpacePlan", "brokered", ADMIN, addressSpaceType="brokered", addressPlans=["parts"]),
         resource("AddressSpacePlan", "own", ADMIN, addressSpaceType="standard", addressPlans=[], infraConfigRef="mine"),
         resource("AddressSpacePlan", "p", ADMIN, addressSpaceType="standard", addressPlans=["parts", "plan-s"]),
         space("one", plan="p", networkPolicy={"ingress": []}),
         space("two", authenticationService={"name": "corporate"}),
         space("three", connectors=[{"name": "remote"}]),
-        resource("AddressSpace", "four", type="brokered"),
+        resource("AddressSpace", "four", type="brokered", plan="brokered"),
+        address("four.one", plan="parts"),
+        address("four.cast", "multicast"),
         address("one.sub", "subscription", topic="news"),
         address("one.forwarding", forwarders=[{"name": "x"}]),
         address("one.unknown", plan="nothing"),
@@ -188,15 +190,16 @@ def test_what_is_not_there_is_refused_with_the_remedy(pod: Pod) -> None:
     pod.wait_ready()
     plans = wait_phases(pod, "addressplans", **{"plan-s": "Failed", "parts": "Active"})
     assert "durable subscriptions themselves" in text(plans["plan-s"]) and "one broker has" in text(plans["parts"])
-    plans = wait_phases(pod, "addressspaceplans", brokered="Failed", own="Failed", p="Active")
-    assert "'standard' only" in text(plans["brokered"]) and "routers and brokers of all spaces" in text(plans["own"])
+    plans = wait_phases(pod, "addressspaceplans", brokered="Active", own="Failed", p="Active")
+    assert "routers and brokers of all spaces" in text(plans["own"])
     assert "'plan-s' is left out" in text(plans["p"])
-    spaces = wait_phases(pod, "addressspaces", one="Active", two="Failed", three="Failed", four="Failed")
+    spaces = wait_phases(pod, "addressspaces", one="Active", two="Failed", three="Failed", four="Active")
     assert "networkPolicy has no effect" in text(spaces["one"])
     assert "there is no authentication service 'corporate': write 'standard'" in text(spaces["two"])
     assert "spec.connectors: connections to other brokers" in text(spaces["three"])
     failed = {f"one_{name}": "Failed" for name in ("sub", "forwarding", "unknown")}
-    found = wait_phases(pod, "addresses", **failed, five_stray="Failed", two_waits="Failed")
+    found = wait_phases(pod, "addresses", **failed, five_stray="Failed", two_waits="Failed", four_cast="Failed")
+    assert "must be queue or topic" in text(found["four.cast"])
     assert "'news' themselves" in text(found["one.sub"]) and len(found["one.sub"]["messages"]) == 1
     assert "forwarders" in text(found["one.forwarding"])
     assert "no address plan 'nothing' for this space; there are parts" in text(found["one.unknown"])

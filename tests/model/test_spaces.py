@@ -17,7 +17,9 @@ FLAVORS = {
     "small": Flavor(type="queue", template_name="queue-persisted"),
     "news": Flavor(type="topic", template_name="topic-persisted"),
 }
-PLANS = {"basic": SpacePlan()}
+PLANS = Plans({"topics": AddressPlan(type="topic", flavor="news")}, {
+    "basic": SpacePlan(), "one": SpacePlan(address_plans=("topics",), flavors=()), "none": SpacePlan(flavors=()),
+})  # fmt: skip
 
 
 def plans(entries: Any) -> tuple[Plans, list[str]]:
@@ -26,7 +28,7 @@ def plans(entries: Any) -> tuple[Plans, list[str]]:
 
 
 def spaces(entries: Any) -> tuple[dict[str, Space], list[str]]:
-    good, problems = parse_spaces(parse("spaces.json", json.dumps(entries, indent=1).encode()), PLANS)
+    good, problems = parse_spaces(parse("spaces.json", json.dumps(entries, indent=1).encode()), PLANS, FLAVORS)
     return good, [str(problem) for problem in problems]
 
 
@@ -128,9 +130,13 @@ def test_address_spaces() -> None:
                 "gateways": 2,
             },
             "team-b": {},
+            "team-c": {"type": "brokered"},
+            "team-d": {"type": "brokered", "flavor": "news", "plan": "one"},
         }
     )
     assert not problems
+    assert good.pop("team-c") == Space(type="brokered")
+    assert good.pop("team-d") == Space(type="brokered", flavor="news", plan="one")
     assert good == {
         "team-a": Space(plan="basic", hosts=("a.example.com", "localhost", "team-a"), gateways=2),
         "team-b": Space(),
@@ -146,14 +152,21 @@ def test_address_spaces() -> None:
     ("entry", "expected"),
     [
         ("x", 'spaces.json:7: b: must be an object such as {"plan": "small"'),
-        ({"type": "brokered"}, "b.type: must be 'standard'"),
-        ({"plan": "gold"}, "b.plan: no valid plan 'gold' of kind 'space'; those plans are basic"),
+        ({"type": "broker"}, "b.type: must be one of standard, brokered"),
+        ({"flavor": "small"}, "b.flavor: applies to an address space of type 'brokered'"),
+        (
+            {"type": "brokered", "flavor": "none"},
+            "b.flavor: 'none' is no flavor for its broker; the space may have small",
+        ),
+        ({"type": "brokered", "flavor": "small", "plan": "one"}, "the space may have news"),
+        ({"type": "brokered", "plan": "none"}, "b.flavor: is missing; the space may have none: define one"),
+        ({"plan": "gold"}, "b.plan: no valid plan 'gold' of kind 'space'; those plans are basic, none, one"),
         ({"plan": 7}, "b.plan: must be a string, not a number"),
         ({"hosts": ["A.example"]}, "b.hosts: 'A.example' is not the name of a host in small letters"),
         ({"hosts": ["a..b"]}, "b.hosts: 'a..b' is not the name of a host"),
         ({"hosts": ["shared.example"]}, "b.hosts: 'shared.example' is a host of the address space 'a'"),
         ({"hosts": ["a"]}, "b.hosts: 'a' is a host of the address space 'a'"),
-        ({"host": []}, "b.host: unknown key; known are type, plan, hosts, gateways (did you mean"),
+        ({"host": []}, "b.host: unknown key; known are type, flavor, plan, hosts, gateways (did you mean"),
         ({"gateways": 0}, "b.gateways: "),
         ({"gateways": 65}, "b.gateways: "),
         ({"gateways": True}, "b.gateways: "),

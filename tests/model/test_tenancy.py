@@ -192,6 +192,46 @@ def test_a_flavor_that_a_space_uses_does_not_vanish() -> None:
     assert now.problems == [] and "q2" not in now.state.flavors
 
 
+def test_a_brokered_space_gives_its_addresses_the_flavor() -> None:
+    one = {"one": {"type": "brokered", "flavor": "q2"}, "two": {}}
+    entries = {
+        "a": {"type": "queue"},
+        "b": {"type": "topic"},
+        "c": {**QUEUE},
+        "d": ANYCAST,
+        "e": {**QUEUE, "flavor": "q2"},
+    }
+    found = applied(spaces=one, spaces__one__addresses=entries)
+    of = {name: found.state.addresses[AddressName(f"!!one/{name}")] for name in "abe"}
+    assert {(each.flavor, each.brokered) for each in of.values()} == {("q2", True)}
+    assert of["b"].written() == {"type": "topic"}
+    assert [each.partition(": ")[2][:30] for each in told(found)] == [
+        "c.flavor: all addresses of thi", "d.type: must be queue or topic",
+    ]  # fmt: skip
+    assert not found.state.addresses[AddressName("!!two/b")].brokered
+    # The type stays; a space that states no flavor keeps the one that its addresses have.
+    entry: dict[str, str]
+    for entry in ({}, {"type": "brokered"}):
+        again = applied(restarted(found), spaces={**one, "one": entry}, spaces__one__addresses=entries)
+        assert {name: again.state.addresses[AddressName(f"!!one/{name}")] for name in "abe"} == of
+        assert any("one.type: it is 'brokered', and that" in each for each in told(again)) == (not entry)
+    first = applied(spaces={**one, "one": {"type": "brokered"}}, spaces__one__addresses={"a": {"type": "queue"}})
+    assert first.state.addresses[AddressName("!!one/a")].flavor == "q"
+    gone = applied(found, spaces=one, spaces__one__addresses=entries, flavors={"q": FLAVORS["q"], "t": FLAVORS["t"]})
+    assert any("is gone but still used by '!!one/a'" in each for each in told(gone))
+
+
+def test_the_plan_of_a_brokered_space_says_which_flavor_it_may_have() -> None:
+    plans = {
+        "s": {"kind": "space", "addressPlans": ["small"], "flavors": []},
+        "small": {"kind": "address", "type": "queue", "flavor": "q2", "maxSize": 1000},
+    }
+    one = {"one": {"type": "brokered", "plan": "s"}, "two": {}}
+    found = applied(plans=plans, spaces=one, spaces__one__addresses={"a": {"plan": "small"}, "b": {"type": "topic"}})
+    a, b = (found.state.addresses[AddressName(f"!!one/{name}")] for name in "ab")
+    assert (a.flavor, a.max_size, b.flavor, told(found)) == ("q2", 1000, "q2", [])
+
+
 def test_without_spaces_nothing_is_stored_of_them() -> None:
     contents = {name: content for name, content in files().items() if not name.startswith("spaces")}
     assert b"tenants" not in msgspec.json.encode(apply(contents, Applied()).state)

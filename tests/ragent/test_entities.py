@@ -47,6 +47,42 @@ DRAINING = placed("b", "draining")
 
 
 @pytest.mark.parametrize(
+    ("kind", "placements", "links"),
+    [
+        ("queue", [ACTIVE], (("b", "in"), ("b", "out"))),
+        # Consumers empty the old broker first, and have the order of both; producers send to the new one.
+        ("queue", [placed("c", "active", "queue"), DRAINING], (("c", "in"), ("b", "out"))),
+        ("topic", [placed("c", "active", "topic"), DRAINING], (("c", "in"), ("c", "out"))),
+        (None, [placed("b", "draining", "queue")], (("b", "out"),)),
+    ],
+)
+def test_links_of_a_brokered_space_are_those_of_its_broker(
+    kind: AddressType | None, placements: list[Placement], links: tuple[tuple[str, str], ...]
+) -> None:
+    work = entities.work_for(kind, placements, brokered=True)
+    assert work is not None and work.links == links
+    found = entities.of_address(AddressName("!!one/a"), work)
+    assert [each.type for each in found] == [LINK_ROUTE] * len(links)
+    assert [(each.type, each.name) for each in found] == entities.names_of_address(AddressName("!!one/a"), work)
+
+
+def test_an_address_of_a_brokered_space_that_is_gone_is_still_emptied_by_links() -> None:
+    desired = Desired(())
+    brokers = {"b": {"host": "h", "port": 1}}
+    name = AddressName("!!one/a")
+    desired.set_addresses(addresses_of({name: {"type": "queue", "flavor": "f", "brokered": True}}))
+    desired.set_placements(placements_of(brokers, {name: [{"broker": "b", "state": "active"}]}))
+    assert desired.is_routed(name)
+    assert {each.type for each in desired.of_address("r", name)} == {LINK_ROUTE}
+    desired.set_addresses(addresses_of({}))
+    desired.set_placements(placements_of(brokers, {name: [{"broker": "b", "state": "draining"}]}))
+    assert [each.attributes["direction"] for each in desired.of_address("r", name)] == ["out"]
+    desired.set_placements(placements_of(brokers, {}))
+    desired.set_addresses(addresses_of({name: {"type": "queue", "flavor": "f"}}))
+    assert not desired.is_routed(name)
+
+
+@pytest.mark.parametrize(
     ("kind", "placements", "expected"),
     [
         ("anycast", [], RouterWork("anycast", ())),

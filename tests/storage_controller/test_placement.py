@@ -12,7 +12,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.feeds import BoundChanges, Placement
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName, in_space
-from services.storage_controller import preparing
+from services.storage_controller import fleet, preparing
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import BrokerContents, Holding
 from services.storage_controller.placement import PlacementDecision, Placer
@@ -110,6 +110,34 @@ def test_a_new_address_goes_to_the_least_loaded_broker_of_its_flavor() -> None:
     decision = found.decide(Q0)
     assert (decision.ready, decision.message) == (True, "")
     assert states(decision) == [(decision.keep[0], "active", "queue")]
+
+
+def test_all_addresses_of_a_brokered_space_go_to_one_broker() -> None:
+    queue, topic = Address(type="queue", flavor="f", brokered=True), Address(type="topic", flavor="f", brokered=True)
+    wanted = {
+        AddressName(f"!!{space}/{name}"): topic if name == "t" else queue for space in ("one", "two") for name in "abt"
+    }
+    found = placer({**wanted, A: QUEUE})
+    for name in wanted:
+        found.decide(name)
+    homes = found.inventory.homes
+    assert {homes[name] for name in wanted if name.startswith("!!one/")} == {"f-0"}
+    assert {homes[name] for name in wanted if name.startswith("!!two/")} == {"f-1"}  # the one with less
+    late = AddressName("!!one/late")
+    found.set_addresses({**wanted, A: QUEUE, late: queue}, ())
+    assert found.decide(late).keep == ("f-0",)
+    for name in wanted:
+        found.inventory.set_home(name, None)
+    assert found.inventory.homes_of_space("two") == {}
+
+
+def test_a_brokered_space_may_have_a_broker_of_its_own() -> None:
+    own = flavor(dedicated=True)
+    queue = Address(type="queue", flavor="own", brokered=True)
+    wanted = {AddressName(f"!!{space}/{name}"): queue for space in ("one", "two") for name in "ab"}
+    assert len(fleet.wanted(wanted, {"own": own})) == 2
+    found = {name: fleet.brokers_for(name, "own", own, brokered=True) for name in wanted}
+    assert len({tuple(each) for name, each in found.items() if name.startswith("!!one/")}) == 1
 
 
 def test_ready_is_what_has_its_settings() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS, AddressName, space_prefix
 from enmasse.model.tenants.plans import AddressPlan, Credits, Plans, SpacePlan
+from enmasse.model.tenants.spaces import Space, brokered_flavors
 from enmasse.model.users import GROUP, User
 from enmasse.model.values import Wrong
 
@@ -31,6 +32,8 @@ class PlanRules(NamedTuple):
     """Plans that its addresses may have."""
     flavors: Mapping[str, Flavor]
     """Flavors in force."""
+    flavor: str | None = None
+    """The flavor of all addresses of a brokered space; None for another space."""
 
     @property
     def limited(self) -> bool:
@@ -42,6 +45,8 @@ class PlanRules(NamedTuple):
         """Return one entry of addresses.json in canonical form. Raises Wrong."""
         if isinstance(entry, dict) and "plan" in entry:
             return self._planned(entry)
+        if self.flavor is not None:
+            return parse_address(entry, self.flavors, self.flavor)
         permitted = self.terms.flavors
         if permitted is not None and isinstance(entry, dict) and entry.get("flavor") is None:
             kind = type_of(entry)
@@ -66,12 +71,14 @@ class PlanRules(NamedTuple):
         if plan is None:
             known = ", ".join(sorted(self.address_plans)[:10]) or "none"
             raise Wrong(f"no address plan {shown(str(name))!r} for this space; there are {known}", "plan")
-        given = {"type": plan.type} if plan.flavor is None else {"type": plan.type, "flavor": plan.flavor}
+        of_space = self.flavor
+        has_none = plan.flavor is None or of_space is not None
+        given = {"type": plan.type} if has_none else {"type": plan.type, "flavor": plan.flavor}
         stated = {key: value for key, value in entry.items() if key != "plan"}
         for key, value in given.items():
             if key in stated and stated[key] != value:
                 raise Wrong(f"contradicts the plan {name!r}, which has {value!r}; remove one of the two", key)
-        address = parse_address({**given, **stated}, self.flavors)
+        address = parse_address({**given, **stated}, self.flavors, of_space)
         ttl, size = address.message_ttl, address.max_size
         if plan.message_ttl is not None:
             ttl = _bounded(ttl or Ttl(), plan.message_ttl, name)
@@ -182,13 +189,21 @@ class _Used:
         return (0.0, 0.0) if plan is None else (plan.credits.router or 0.0, plan.credits.broker or 0.0)
 
 
-def rules_of(space: str, plan: str | None, plans: Plans, flavors: Mapping[str, Flavor]) -> PlanRules:
-    """Return the rules for a space with this plan."""
+def rules_of(
+    space: str, entry: Space, plans: Plans, flavors: Mapping[str, Flavor], addresses: Iterable[Address] = ()
+) -> PlanRules:
+    """Return the rules for a space with this entry. `addresses`: those that it has; a brokered space that states no
+    flavor keeps theirs."""
+    plan, flavor = entry.plan, None
+    if entry.type == "brokered":
+        possible = brokered_flavors(plan, plans, flavors)
+        used = next((address.flavor for address in addresses), None)
+        flavor = entry.flavor or (used if used in possible else next(iter(possible), used)) or ""
     if plan is None:
-        return PlanRules(space, None, SpacePlan(), plans.addresses, flavors)
+        return PlanRules(space, None, SpacePlan(), plans.addresses, flavors, flavor)
     terms = plans.spaces[plan]
     known = {name: plans.addresses[name] for name in terms.address_plans if name in plans.addresses}
-    return PlanRules(space, plan, terms, known, flavors)
+    return PlanRules(space, plan, terms, known, flavors, flavor)
 
 
 def _bounded(stated: Ttl, plan: Ttl, name: str) -> Ttl:

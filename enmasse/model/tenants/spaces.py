@@ -12,13 +12,15 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from enmasse.model import values
+from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.mqtt_limits import MOST_GATEWAYS
 from enmasse.model.names import DEFAULT_SPACE, space_error
-from enmasse.model.tenants.plans import SpacePlan
+from enmasse.model.tenants.plans import Plans, SpacePlan
 from enmasse.model.values import Wrong
 
-SpaceType = Literal["standard"]
+SpaceType = Literal["standard", "brokered"]
+TYPES: Final[tuple[SpaceType, ...]] = ("standard", "brokered")
 MAX_SPACES: Final = 10_000
 MAX_HOSTS: Final = 100
 """Hosts of a space."""
@@ -32,17 +34,21 @@ _HOST: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An address space. `plan`: its plan in plans.json; None: it may use everything. `hosts`: names of hosts by which
-    clients mean this space, in small letters."""
+    """An address space. `type` `brokered`: one broker has all of its addresses; it is of `flavor`, or of the first
+    flavor that the space may use (None). `plan`: its plan in plans.json; None: it may use everything. `hosts`: names of
+    hosts by which clients mean this space, in small letters."""
 
     type: SpaceType = "standard"
+    flavor: str | None = None
     plan: str | None = None
     hosts: tuple[str, ...] = ()
     gateways: int = 0
 
 
-def parse_spaces(document: Document, plans: Mapping[str, SpacePlan]) -> tuple[dict[str, Space], list[Problem]]:
-    """Return the valid address spaces, and what is wrong with the others. `plans`: the plans of spaces in force."""
+def parse_spaces(
+    document: Document, plans: Plans, flavors: Mapping[str, Flavor]
+) -> tuple[dict[str, Space], list[Problem]]:
+    """Return the valid address spaces, and what is wrong with the others. `plans`, `flavors`: those in force."""
     too_many = set(list(document.entries)[MAX_SPACES:])
 
     def parse(name: str, entry: Any) -> Space:
@@ -51,7 +57,7 @@ def parse_spaces(document: Document, plans: Mapping[str, SpacePlan]) -> tuple[di
         reason = space_error(name)
         if reason is not None:
             raise Wrong(reason)
-        return _space(entry, plans)
+        return _space(entry, plans, flavors)
 
     good, problems = document.parsed(parse)
     return good, problems + _ambiguous(document, good)
@@ -95,22 +101,42 @@ def host_fault(host: str) -> str:
     return ""
 
 
-def _space(entry: Any, plans: Mapping[str, SpacePlan]) -> Space:
+def brokered_flavors(plan: str | None, plans: Plans, flavors: Mapping[str, Flavor]) -> list[str]:
+    """Return the flavors whose brokers a brokered space of this plan may have: those of the plan and of its address
+    plans, of queues or topics, in the order of flavors.json."""
+    terms = None if plan is None else plans.spaces.get(plan)
+    permitted = None if terms is None else terms.flavors
+    if terms is not None and permitted is not None:
+        named = (plans.addresses[name].flavor for name in terms.address_plans if name in plans.addresses)
+        permitted = (*permitted, *(flavor for flavor in named if flavor is not None))
+    return [name for name, flavor in flavors.items() if not flavor.by_hand and (permitted is None or name in permitted)]
+
+
+def _space(entry: Any, plans: Plans, flavors: Mapping[str, Flavor]) -> Space:
     if not isinstance(entry, dict):
         raise Wrong(f"must be an object such as {_EXAMPLE}, not {values.kind(entry)}")
     checks: dict[str, Callable[[Any], Any]] = {
         "type": _type,
-        "plan": lambda value: _plan(value, plans),
+        "flavor": values.text,
+        "plan": lambda value: _plan(value, plans.spaces),
         "hosts": _hosts,
         "gateways": lambda value: values.whole(value, 1, MOST_GATEWAYS),
     }
-    return Space(**values.members(entry, checks))
+    found = Space(**values.members(entry, checks))
+    if found.type != "brokered" and found.flavor is not None:
+        raise Wrong("applies to an address space of type 'brokered'; elsewhere each address names its own", "flavor")
+    if found.type == "brokered":
+        possible = brokered_flavors(found.plan, plans, flavors)
+        if not possible or (found.flavor is not None and found.flavor not in possible):
+            what = "is missing" if found.flavor is None else f"{shown(found.flavor)!r} is no flavor for its broker"
+            raise Wrong(f"{what}; the space may have {', '.join(possible[:10]) or 'none: define one'}", "flavor")
+    return found
 
 
 def _type(value: Any) -> str:
-    if value != "standard":
-        raise Wrong("must be 'standard', the only type of address spaces")
-    return "standard"
+    if value not in TYPES:
+        raise Wrong(f"must be one of {', '.join(TYPES)}")
+    return str(value)
 
 
 def _plan(value: Any, plans: Mapping[str, SpacePlan]) -> str:

@@ -212,17 +212,23 @@ def plans_in_force(
 def spaces_in_force(
     document: Document | None,
     plans: Plans,
+    flavors: Mapping[str, Flavor],
     last: Mapping[str, SpaceState],
     left: Mapping[str, str],
     problems: list[Problem],
 ) -> dict[str, Space]:
     """Return the spaces; an invalid entry keeps its last good version. One of a removed space's name waits until
-    nothing of that is `left` (space → what is)."""
+    nothing of that is `left` (space → what is). The type of a space never changes."""
     before = {name: state.space for name, state in last.items()}
     if document is None:
         return before
-    good, wrong = parse_spaces(document, plans.spaces)
+    good, wrong = parse_spaces(document, plans, flavors)
     problems += wrong
+    for name in [name for name, space in good.items() if name in before and before[name].type != space.type]:
+        reason = f"it is {before[name].type!r}, and that cannot change: its queues and topics are on other brokers as "
+        reason += "the other type has them. Make another space, and remove this one"
+        problems.append(document.problem(reason, name, "type"))
+        del good[name]
     waiting = [name for name in good if name in left and name not in last]
     problems += [document.problem(f"{NAME_IS_KEPT}: {left[name]}", name) for name in waiting]
     return in_force(document, {name: space for name, space in good.items() if name not in waiting}, before)

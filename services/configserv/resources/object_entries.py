@@ -15,6 +15,7 @@ from enmasse.kubernetes.api import Object
 from enmasse.model.address_types import TYPES
 from enmasse.model.jsonfile import shown
 from enmasse.model.tenants.plans import SPACE as OF_SPACE
+from enmasse.model.tenants.spaces import TYPES as SPACE_TYPES
 from enmasse.model.users import ANONYMOUS, pattern_error
 from enmasse.model.values import Wrong
 from services.configserv.resources.endpoints import service_names
@@ -48,18 +49,19 @@ class ResourceEntry(NamedTuple):
 
 class Choices(NamedTuple):
     """Plans and flavors that the addresses of a space may have: name → type. `templates`: in the default space, where
-    addresses have no plan: name of a plan → what it gives."""
+    addresses have no plan: name of a plan → what it gives. `brokered`: its addresses need neither, it has a flavor."""
 
     plans: Mapping[str, str]
     flavors: Mapping[str, str]
     templates: Mapping[str, Mapping[str, Any]] | None = None
+    brokered: bool = False
 
 
 def space_entry(name: str, item: Object) -> tuple[ResourceEntry, dict[str, Any]]:
     """Return the entry of spaces.json of an AddressSpace, and what users.json of the space has because of it. Raises
     Wrong."""
     spec = _spec(item)
-    _check_type(spec.get("type"), "type")
+    kind = _type_of_space(spec.get("type"), "type")
     if spec.get("connectors"):
         raise Wrong(
             "connections to other brokers are not made: name the broker in a flavor (`HOST`), or move its messages "
@@ -81,6 +83,8 @@ def space_entry(name: str, item: Object) -> tuple[ResourceEntry, dict[str, Any]]
     if spec.get("networkPolicy"):
         notes.append("spec.networkPolicy has no effect: the value networkPolicy of the chart is for all spaces")
     value: dict[str, Any] = {"hosts": list(dict.fromkeys(hosts))} if hosts else {}
+    if kind != "standard":
+        value["type"] = kind
     if spec.get("plan"):
         value["plan"] = spec["plan"]
     return ResourceEntry(name, value, tuple(notes)), users
@@ -127,7 +131,7 @@ def address_entry(local: str, item: Object, choices: Choices) -> ResourceEntry:
         value |= {"type": kind}
         notes = (f"spec.plan has no effect: there is no AddressPlan {shown(str(plan))!r}, and a {kind} needs none",)
     else:
-        value |= {"type": kind, **_default(kind, choices)}
+        value |= {"type": kind, **({} if choices.brokered else _default(kind, choices))}
     return ResourceEntry(entry_name(local, item, "address"), value, notes)
 
 
@@ -187,7 +191,7 @@ def space_plan_entry(item: Object, unknown: Mapping[str, str]) -> ResourceEntry:
     """Return the entry of plans.json of an AddressSpacePlan. `unknown`: AddressPlans that are refused, with the reason.
     Raises Wrong."""
     spec = _spec(item)
-    _check_type(spec.get("addressSpaceType"), "addressSpaceType")
+    _type_of_space(spec.get("addressSpaceType"), "addressSpaceType")
     reference = spec.get("infraConfigRef")
     if reference and reference not in _INFRASTRUCTURE:
         raise Wrong(
@@ -213,13 +217,10 @@ def _spec(item: Object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_type(value: Any, key: str) -> None:
-    if value not in (None, "standard"):
-        raise Wrong(
-            f"{shown(str(value))!r} is not known: there are address spaces of type 'standard' only, whose queues have "
-            "what a brokered one has (order, groups, selectors, browsing); a transaction takes addresses of one broker",
-            key,
-        )
+def _type_of_space(value: Any, key: str) -> str:
+    if value not in (None, *SPACE_TYPES):
+        raise Wrong(f"{shown(str(value))!r} is not known: write one of {', '.join(SPACE_TYPES)}", key)
+    return str(value or "standard")
 
 
 def _users_without_passwords(service: Mapping[str, Any]) -> dict[str, Any]:

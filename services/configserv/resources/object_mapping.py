@@ -266,6 +266,8 @@ class _Round:
                 )
             else:
                 choices = Choices(types, self._flavors)
+            if (self._listed.get(space) or {}).get("type") == "brokered":
+                choices = choices._replace(brokered=True)
             before = self._m._choices.get(space)
             self._choices[space] = before if before is not None and before == choices else choices
         return self._choices[space]

@@ -375,7 +375,7 @@ class Configuration:
             components=status.components,
             brokers=[place.broker for place in self._placements.get(status.name, ())],
             forced=name in self._forced,
-            entry=None if entry is None else msgspec.to_builtins(entry),
+            entry=None if entry is None else entry.written(),
             etag=None if entry is None else etag(entry),
             stats=stats,
         )
@@ -416,6 +416,7 @@ class Configuration:
         uses = dict.fromkeys((limit for limit in COUNTED if limit in limits), 0) | self._uses.get(name, {})
         return Space(
             name=name,
+            type="standard" if entry is None else entry.type,
             plan=None if entry is None else entry.plan,
             hosts=[] if entry is None else list(entry.hosts),
             ready=entry is not None and phases["Active"] == len(addresses),

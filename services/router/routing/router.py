@@ -12,6 +12,7 @@ from typing import Any
 
 from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
 from enmasse.clock import Clock
+from enmasse.model.names import DEFAULT_SPACE
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.addresses import Addresses
 from services.router.routing.addresses.temporaries import Temporaries
@@ -182,10 +183,13 @@ class Router(RouterCore):
         ]
 
     def broker_for_temporary(self, kind: str, space: str) -> RouterConnection | None:
-        """Return the broker for a new temporary queue or topic of an address space, in turn; None if no broker is
-        configured. Raises AmqpError if none is connected."""
+        """Return the broker for a new temporary queue or topic of an address space, in turn: one of those that have
+        addresses of it, if any does, so that transactions may use both. None if no broker is configured. Raises
+        AmqpError if none is connected."""
         connected = self.brokers(space)
         if connected:
+            theirs = [c for c in connected if self.containers.serves(c, space or DEFAULT_SPACE)]
+            connected = theirs or connected
             self._turn += 1
             return connected[self._turn % len(connected)]
         if not self.auto_links.by_name and not self.link_routes.any_broker:

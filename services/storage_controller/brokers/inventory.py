@@ -7,10 +7,10 @@ gets them again.
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from collections.abc import KeysView, Mapping
 
 from enmasse.engines.engine import BrokerEngine
-from enmasse.model.names import AddressName
+from enmasse.model.names import AddressName, space_of
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import EMPTY, BrokerContents, Holding
 
@@ -24,6 +24,8 @@ class Inventory:
         """Address → broker."""
         self.load: dict[str, int] = {}
         """Broker → number of addresses that have their home there."""
+        self._of_space: dict[str, dict[str, int]] = {}
+        """Address space → broker → number of its addresses that have their home there."""
         self._holders: dict[AddressName, tuple[str, ...]] = {}
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         """One shared tuple for equal sets of holders, because thousands of addresses have the same."""
@@ -74,11 +76,23 @@ class Inventory:
     def set_home(self, name: AddressName, broker: str | None) -> None:
         """Set the broker on which the address belongs; None: on no broker."""
         old = self.homes.pop(name, None)
+        space = space_of(name)
+        homes = self._of_space.setdefault(space, {})
         if old is not None:
             self.load[old] -= 1
+            homes[old] -= 1
+            if not homes[old]:
+                del homes[old]
         if broker is not None:
             self.homes[name] = broker
             self.load[broker] = self.load.get(broker, 0) + 1
+            homes[broker] = homes.get(broker, 0) + 1
+        if not homes:
+            del self._of_space[space]
+
+    def homes_of_space(self, space: str) -> Mapping[str, int]:
+        """Return broker → number of the addresses of an address space that belong there."""
+        return self._of_space.get(space, {})
 
     def at_home(self, broker: str) -> list[AddressName]:
         """Return the addresses that belong on a broker."""

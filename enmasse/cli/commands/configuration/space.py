@@ -13,6 +13,7 @@ from enmasse.cli.configuration.configured import ContextEntries, removed
 from enmasse.cli.configuration.kinds import SPACES
 from enmasse.cli.contexts.console import items
 from enmasse.cli.contexts.contexts import in_force
+from enmasse.model.tenants.spaces import TYPES
 
 
 @click.group(name="space", short_help="List, show, add, change and remove address spaces.")
@@ -36,15 +37,16 @@ def _there(offset: int) -> ContextEntries:
 @port_offset
 @_as_json
 def list_(offset: int, as_json: bool) -> None:
-    """List the address spaces: plan, hosts, and addresses that are ready."""
+    """List the address spaces: type, plan, hosts, and addresses that are ready."""
     from enmasse.cli.output.tables import print_table
 
     rows = items(offset, "spaces")
     if as_json:
         click.echo(json.dumps({"spaces": rows}))
         return
-    cells = [(row["name"], row["plan"] or "", " ".join(row["hosts"]), _ready(row)) for row in rows]
-    print_table(("space", "plan", "hosts", "ready"), cells, "there are no address spaces; `enmasse space add` adds one")
+    cells = [(row["name"], row["type"], row["plan"] or "", " ".join(row["hosts"]), _ready(row)) for row in rows]
+    empty = "there are no address spaces; `enmasse space add` adds one"
+    print_table(("space", "type", "plan", "hosts", "ready"), cells, empty)
 
 
 def _ready(row: dict[str, Any]) -> str:
@@ -89,12 +91,15 @@ def _of(used: Any, most: Any) -> str:
 
 @command.command("add")
 @click.argument("name")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="brokered: one broker has all of its addresses.")
+@click.option("--flavor", metavar="NAME", help="Flavor of that broker (default: the first that the space may use).")
 @click.option("--plan", metavar="NAME", help="Plan of plans.json; without one the space may use everything.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host by which clients mean the space, also.")
 @port_offset
-def add(name: str, plan: str | None, hosts: tuple[str, ...], offset: int) -> None:
+def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts: tuple[str, ...], offset: int) -> None:
     """Add an address space. No client can log in there before it has users: `enmasse user add NAME --space SPACE`."""
-    entry = {**({} if plan is None else {"plan": plan}), **({"hosts": list(hosts)} if hosts else {})}
+    stated = {"type": kind, "flavor": flavor, "plan": plan, "hosts": list(hosts)}
+    entry = {key: value for key, value in stated.items() if value}
     say(f"added {name} to {_there(offset).add(name, entry)}")
 
 

@@ -28,6 +28,7 @@ export function Spaces() {
         grow: true,
         render: (it) => html`<${Link} to=${["spaces", it.name]} tabindex="-1">${it.name}<//>`,
       },
+      { key: "type", title: "Type", wide: true },
       { key: "plan", title: "Plan", render: (it) => it.plan || "–" },
       { key: "state", title: "State", value: state, render: (it) => html`<${State} text=${state(it)} />` },
       { key: "ready", title: "Ready", align: "right", value: total, render: ready },
@@ -49,7 +50,7 @@ export function Spaces() {
     ${making && html`<${Editor} space=${NEW} onClose=${() => setMaking(false)} />`}`;
 }
 
-const NEW = { name: "", plan: null, hosts: [], entry: {}, etag: undefined };
+const NEW = { name: "", type: "standard", plan: null, hosts: [], entry: {}, etag: undefined };
 
 export function Space({ name }) {
   const watched = useWatch(`spaces?name=${encodeURIComponent(name)}`);
@@ -71,6 +72,7 @@ export function Space({ name }) {
       <button type="button" class="danger" onClick=${() => setDialog("remove")}>
         ${space.entry ? "Remove" : "Delete messages"}</button></div>
     <${Facts} of=${{
+      Type: space.type === "brokered" ? "brokered: one broker has all of its addresses" : space.type,
       Plan: space.plan ? html`<${Link} to=${["plans"]}>${space.plan}<//>` : "none: it may use everything",
       Hosts: [name, ...space.hosts].join(", "),
       "User names": `NAME, at other hosts NAME@${name}`,
@@ -86,12 +88,22 @@ function Editor({ space, onClose }) {
   const [name, setName] = useState(space.name),
     [plan, setPlan] = useState(space.plan || ""),
     [hosts, setHosts] = useState(space.hosts.join("\n")),
+    [type, setType] = useState(space.type),
+    [flavor, setFlavor] = useState(space.entry?.flavor || ""),
     [error, setError] = useState(null),
     [busy, setBusy] = useState(false);
   const plans = (useFetch("plans?kind=space&limit=1000").data?.items || []).map((it) => it.name);
   if (plan && !plans.includes(plan)) plans.unshift(plan);
   const listed = hosts.split(/[\s,]+/).filter(Boolean);
-  const entry = { ...(plan ? { plan } : {}), ...(listed.length ? { hosts: listed } : {}) };
+  const flavors = (useFetch("flavors?limit=1000").data?.items || []).map((it) => it.name);
+  if (flavor && !flavors.includes(flavor)) flavors.unshift(flavor);
+  const { type: _, flavor: __, plan: ___, hosts: ____, ...others } = space.entry || {};
+  const entry = {
+    ...others,
+    ...(type === "brokered" ? { type, ...(flavor ? { flavor } : {}) } : {}),
+    ...(plan ? { plan } : {}),
+    ...(listed.length ? { hosts: listed } : {}),
+  };
   const save = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -109,6 +121,16 @@ function Editor({ space, onClose }) {
     onSubmit=${save}>
     <label>Name <input required disabled=${Boolean(space.name)} value=${name} autocomplete="off" placeholder="orders-team"
       onInput=${(event) => setName(event.currentTarget.value)} /></label>
+    <label>Type <select value=${type} disabled=${Boolean(space.name)}
+      onChange=${(event) => setType(event.currentTarget.value)}>
+      <option value="standard">standard</option>
+      <option value="brokered">brokered: one broker has all of its addresses</option></select></label>
+    ${
+      type === "brokered" &&
+      html`<label>Flavor of its broker <select value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
+      <option value="">the first that it may use</option>
+      ${flavors.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>`
+    }
     <label>Plan <select value=${plan} onChange=${(event) => setPlan(event.currentTarget.value)}>
       <option value="">none: it may use everything</option>
       ${plans.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>

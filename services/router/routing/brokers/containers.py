@@ -69,6 +69,12 @@ class Containers:
                 if connection.spaces is not None:
                     connection.spaces.leave(config.space)
 
+    def serves(self, connection: RouterConnection, space: str) -> bool:
+        """Return whether auto-links or link routes of an address space name this container."""
+        return any(
+            space in self._spaces.get(key, ()) for key in ((connection.container, None), (None, connection.name))
+        )
+
     def all(self) -> list[RouterConnection]:
         """Return all connections, grouped by container-id."""
         return [connection for each in self._by_id.values() for connection in each]

@@ -118,6 +118,7 @@ public final class Main {
         scenarios.put("selector", Queues::selector);
         scenarios.put("browser", Queues::browser);
         scenarios.put("transacted", Queues::transacted);
+        scenarios.put("transacted-across", Queues::transactedAcross);
         scenarios.put("pull", Queues::pull);
         scenarios.put("recover", Queues::recover);
         scenarios.put("max-redeliveries", Queues::maxRedeliveries);

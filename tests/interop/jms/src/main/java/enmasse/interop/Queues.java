@@ -21,6 +21,8 @@ import jakarta.jms.MessageProducer;
 import jakarta.jms.Queue;
 import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
+import jakarta.jms.TemporaryQueue;
+import jakarta.jms.Topic;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -193,6 +195,48 @@ final class Queues {
             Session plain = connection.createSession();
             plain.createProducer(queue).send(plain.createTextMessage("without"));
             check("what is there", List.of("without"), texts(plain.createConsumer(queue), 1));
+        }
+    }
+
+    /** A transaction takes two queues, a topic and a temporary queue: all of them, or none. */
+    static void transactedAcross(Peer peer) throws Exception {
+        try (Connection connection = peer.connect(); Connection other = peer.connect()) {
+            Session plain = other.createSession();
+            Queue from = plain.createQueue(peer.address("each"));
+            Queue to = plain.createQueue(peer.address("plain"));
+            Topic topic = plain.createTopic(peer.address("simple-topic"));
+            MessageConsumer moved = plain.createConsumer(to);
+            MessageConsumer heard = plain.createConsumer(topic);
+            TemporaryQueue temporary = plain.createTemporaryQueue();
+            MessageConsumer answered = plain.createConsumer(temporary);
+            MessageProducer feed = plain.createProducer(from);
+            for (int i = 0; i < 4; i++) {
+                feed.send(plain.createTextMessage("message " + i));
+            }
+            Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+            MessageConsumer consumer = session.createConsumer(from);
+            List<MessageProducer> producers = List.of(
+                session.createProducer(to), session.createProducer(topic), session.createProducer(temporary));
+            for (int i = 0; i < 8; i++) { // each comes twice: the first time it is rolled back
+                Message message = consumer.receive(LIMIT);
+                check("the next", "message " + i / 2, text(message));
+                for (MessageProducer producer : producers) {
+                    producer.send(session.createTextMessage(text(message)));
+                }
+                if (i % 2 == 0) {
+                    session.rollback();
+                } else {
+                    session.commit();
+                }
+            }
+            List<String> all = List.of("message 0", "message 1", "message 2", "message 3");
+            check("what was moved", all, texts(moved, 4));
+            check("what was published", all, texts(heard, 4));
+            check("what was answered", all, texts(answered, 4));
+            for (MessageConsumer each : List.of(moved, heard, answered)) {
+                check("nothing more", true, each.receiveNoWait() == null);
+            }
+            check("nothing left", true, consumer.receiveNoWait() == null);
         }
     }
 
