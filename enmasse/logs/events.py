@@ -295,6 +295,7 @@ EVENTS = (
     Event("suite.fork.failed", "warning", "module error", "A service could not be forked from the process that has imported the services, and is executed.", "Nothing unless it repeats: starts are slower and take more memory then."),
     Event("suite.notice.printed", "warning", "line", "A line for the user, as on the terminal.", "See `line`."),
     Event("suite.request.refused", "warning", "method path", "A request to the HTTP endpoint of the suite came without the operator's secret.", "If it was yours: send the secret of `run/operator.secret` in the data folder (docs/identity.md)."),
+    Event("suite.scale.decided", "info", "kind before count reason busy connections", "The load of the processes of a kind has one come or go (`--routers 1..4`, `enmasse scale`). `busy`: the sum of the parts of their time for which their event loops are on a processor.", NOTHING),
     Event("suite.start.begun", "info", "version pid config data ports", "`enmasse up` begins to start the suite.", NOTHING),
     Event("suite.start.completed", "info", "", "All components and addresses are ready.", NOTHING),
     Event("suite.start.delayed", "warning", "waiting_for more", "The start takes longer than expected; `waiting_for` names the components and addresses that are not ready.", "Read the logs of these components."),

@@ -8,6 +8,7 @@ from typing import Any
 
 from enmasse.model.names import LocalName, full_name
 from enmasse.model.tenants.spaces import split_file
+from enmasse.process.process_bounds import ProcessBounds
 
 Status = dict[str, Any]
 
@@ -64,8 +65,8 @@ def started(components: list[dict[str, Any]], unready: Iterable[Mapping[str, Any
     )
 
 
-def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[bool, str]:
-    """Return whether `service` can have `count` processes now, and why not: (accepted, sentence)."""
+def scale(components: list[dict[str, Any]], service: str, bounds: ProcessBounds) -> tuple[bool, str]:
+    """Return whether `service` can have this number of processes now, and why not: (accepted, sentence)."""
     kinds: dict[str, int] = {}
     for component in (each for each in components if not each["leaving"]):
         kinds[component["kind"]] = kinds.get(component["kind"], 0) + 1
@@ -73,13 +74,13 @@ def scale(components: list[dict[str, Any]], service: str, count: int) -> tuple[b
     if service not in kinds:
         return False, f"there is no service {service!r}; running are {', '.join(sorted(kinds))}"
     current = kinds[service]
-    if count == current:
+    if bounds == (current, current):
         return True, f"{service} runs {current} process{'' if current == 1 else 'es'} already"
     if service == "broker":
         return False, (
             "brokers are counted by their flavor: change BROKERS in the templateParameters of flavors.json "
             f"(now {current} of all flavors together)"
         )
-    if count == 0:
+    if bounds.least == 0:
         return False, f"the suite cannot run without {service}"
     return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

@@ -19,9 +19,11 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.model.mqtt_limits import MOST_GATEWAYS
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
+from enmasse.supervisor.autoscaler import Autoscaler
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.brokers import DesiredBrokers
 from enmasse.supervisor.children.child import Child
@@ -129,6 +131,7 @@ class Supervisor:
             )
             for part, door in DOORS.items() if part in options.doors
         }  # fmt: skip
+        self._autoscalers = [Autoscaler(group) for group in (self._routers, self._gateways, *self._doors.values())]
         self._own_gateways = SpaceGateways(
             GATEWAY, self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once
         )
@@ -174,6 +177,9 @@ class Supervisor:
                 entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
             if entry["kind"] == ROUTER_KIND and self._lets_in_everyone:
                 entry["ready"], entry["detail"] = False, f"{NOT_ASKED}; {entry['detail']}"
+        for each in self._autoscalers:
+            for first in (one for one in found if each.sentence and one["name"] == f"{each.kind}-0"):
+                first["detail"] = "; ".join(filter(None, (first["detail"], each.sentence)))
         return found
 
     def status(self) -> status.Status:
@@ -192,20 +198,22 @@ class Supervisor:
         """Return `schema`, `ready` and `config` of the status JSON: with 100,000 addresses at no cost for each."""
         return status.brief(self.components(), self._feed.body if self._feed else None)
 
-    def scale(self, service: str, count: int) -> tuple[bool, str]:
-        """Scale `service` to `count` processes. Return whether that is accepted, and the reason or what happens."""
+    def scale(self, service: str, bounds: ProcessBounds) -> tuple[bool, str]:
+        """Set the number of processes of `service`. Return whether that is accepted, and the reason or what happens."""
         if service == GATEWAY and self.options.has_mqtt:
-            if count == 0:
+            if bounds.least == 0:
                 return (
                     False,
                     "without a gateway nothing serves MQTT; `enmasse up --without mqtt` starts a suite without it",
                 )
-            return self._gateways.scale(count)
+            return self._gateways.scale(bounds)
         if (door := self._doors.get(service)) is not None:
-            return door.scale(count)
+            return door.scale(bounds)
         if service == ROUTER_KIND:
-            return self._routers.scale(count)
-        return status.scale(self.components(), service, count)
+            if not bounds.fixed and self.options.router != EMBEDDED:
+                return False, "only embedded routers come and go by their load: name one number"
+            return self._routers.scale(bounds)
+        return status.scale(self.components(), service, bounds)
 
     def scraped(self) -> list[tuple[str, str, int]]:
         """Return name, host and health port of each component that serves metrics."""
@@ -256,6 +264,7 @@ class Supervisor:
             door.start()
         followers = (self._follow_desired(), self._show_changes(), self._show_what_is_missing())
         tasks = [asyncio.create_task(follower) for follower in followers]
+        tasks += [asyncio.create_task(each.run()) for each in self._autoscalers]
         if self.options.pipeline is not None:
             tasks.append(asyncio.create_task(reap_orphans()))
         if self.options.tls_auto:
@@ -276,7 +285,7 @@ class Supervisor:
                 self._web.close()
             self._ports.close()
 
-    def _start_replicas(self, group: Replicas, wanted: int | None, option: str) -> None:
+    def _start_replicas(self, group: Replicas, wanted: ProcessBounds | None, option: str) -> None:
         accepted, reason = (True, "") if wanted is None else group.scale(wanted)
         if not accepted:
             self._say_once(f"{option} {wanted}: {reason}")

@@ -28,6 +28,7 @@ from enmasse.logs.audit import RepeatedEvents
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import NAMES, host_of
 from enmasse.model.names import AddressName, by_space
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.storage.decoding import decode_any
 from enmasse.supervisor import metrics
 from enmasse.supervisor.suite import Supervisor
@@ -125,13 +126,16 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 
     async def scale(request: Request) -> Response:
         body = _object(request.body)
-        if wrong := _unknown_field(body, "service", "count"):
+        if wrong := _unknown_field(body, "service", "count", "most"):
             return wrong
         service, count = body.get("service"), body.get("count")
-        if not isinstance(service, str) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            return _refused('expected {"service": NAME, "count": N}, N a whole number from 0', 400)
-        accepted, sentence = suite.scale(service, count)
-        _audit(request, f"scale {service[:100]}={count}", sentence)
+        most = body.get("most", count)
+        if not isinstance(service, str) or not (_is_count(count) and _is_count(most) and count <= most):
+            expected = '{"service": NAME, "count": N}, N a whole number from 0, with "most" too: bounds of the number'
+            return _refused(f"expected {expected}", 400)
+        bounds = ProcessBounds(count, most)
+        accepted, sentence = suite.scale(service, bounds)
+        _audit(request, f"scale {service[:100]}={bounds}", sentence)
         return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
     async def force(request: Request) -> Response:
@@ -208,6 +212,10 @@ def _unknown_field(body: dict[str, Any], *known: str) -> Response | None:
     if name is None:
         return None
     return _refused(f"unknown field {printable(name)[:100]!r}: a body may have {', '.join(known)}", 400)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _are_names(value: object) -> TypeGuard[list[str]]:

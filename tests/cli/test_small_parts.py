@@ -24,6 +24,7 @@ from enmasse.cli.output.tables import age
 from enmasse.http import health
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.storage.files import read_json, write_json, write_text
 from enmasse.supervisor import desired_processes, metrics, status
 from enmasse.supervisor.children import logfile
@@ -144,9 +145,9 @@ def test_merge() -> None:
 
 def test_scale() -> None:
     parts = [component("r", "router"), component("b0", "broker"), component("b1", "broker")]
-    assert status.scale(parts, "broker", 2) == (True, "broker runs 2 processes already")
-    assert status.scale(parts, "broker", 3)[0] is False
-    assert status.scale([], "broker", 0)[0] is True
+    assert status.scale(parts, "broker", ProcessBounds(2, 2)) == (True, "broker runs 2 processes already")
+    assert status.scale(parts, "broker", ProcessBounds(3, 3))[0] is False
+    assert status.scale([], "broker", ProcessBounds(0, 0))[0] is True
 
 
 def test_error_lines() -> None:

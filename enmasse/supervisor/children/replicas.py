@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.storage.files import write_json
 from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import ChildGroup
@@ -29,6 +31,7 @@ class Replicas(ChildGroup[int]):
         self._gone = gone
         self._changed = changed
         self._count = process_count.stored(file, kind, most)
+        self.bounds = process_count.stored_bounds(file, kind, most)
         self._ending = False
 
     def start(self) -> None:
@@ -43,22 +46,38 @@ class Replicas(ChildGroup[int]):
             self._leave(number, partial(self._ended, number))
         self._changed()
 
-    def scale(self, count: int) -> tuple[bool, str]:
-        """Set the desired number. Return whether it was accepted, and a sentence. Processes start and end in the
-        background."""
-        if count > self._most:
+    @property
+    def count(self) -> int:
+        """Return the desired number."""
+        return self._count
+
+    def scale(self, bounds: ProcessBounds) -> tuple[bool, str]:
+        """Set the desired number, or bounds for it. Return whether they were accepted, and a sentence. Processes start
+        and end in the background."""
+        if bounds.most > self._most:
             return False, f"a suite runs at most {self._most} processes of {self.kind}"
-        if count < 1:
+        if bounds.least < 1:
             return False, f"the suite cannot run without {self.kind}"
-        if count == self._count:
-            return True, f"{self.kind} runs {_processes(count)} already"
+        if bounds == self.bounds:
+            return True, f"{self.kind} runs {_processes(bounds)} already"
+        count = bounds.nearest(self._count)
         try:
-            write_json(self._file, {"schema": 1, self.kind: count}, durable=True)
+            self._store(count, bounds)
         except OSError as error:
             return False, f"{error.filename or self._file}: {error.strerror}; nothing was changed"
-        self._count = count
+        self._count, self.bounds = count, bounds
         self.start()
-        return True, f"{self.kind} runs {_processes(count)} from now on"
+        return True, f"{self.kind} runs {_processes(bounds)} from now on"
+
+    def adapt(self, count: int) -> None:
+        """Set the desired number within the bounds. After a restart it counts if it could be stored."""
+        self._count = self.bounds.nearest(count)
+        with contextlib.suppress(OSError):
+            self._store(self._count, self.bounds)
+        self.start()
+
+    def _store(self, count: int, bounds: ProcessBounds) -> None:
+        write_json(self._file, process_count.content(self.kind, count, bounds), durable=True)
 
     async def all_left(self) -> None:
         """Wait for the children that are being ended, and start no others: the suite ends."""
@@ -71,5 +90,7 @@ class Replicas(ChildGroup[int]):
         self.start()  # it may be desired again
 
 
-def _processes(count: int) -> str:
-    return f"{count} process{'' if count == 1 else 'es'}"
+def _processes(bounds: ProcessBounds) -> str:
+    if bounds.fixed:
+        return f"{bounds} process{'' if bounds.least == 1 else 'es'}"
+    return f"{bounds} processes, as their load needs"

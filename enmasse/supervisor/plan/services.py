@@ -20,6 +20,7 @@ from enmasse.identity.processes.roles import Listener as Inner
 from enmasse.model.loopback import is_loopback
 from enmasse.model.mqtt_limits import Limits
 from enmasse.network.trickle import LEAVING
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS
 from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan import process_count
@@ -114,9 +115,9 @@ class Options:
     """File with the authority of clients' certificates; None: clients are not asked for one."""
     metrics_addresses: int = METRICS_ADDRESSES
     """Addresses with metrics of their own; the others are counted together."""
-    gateways: int | None = None
+    gateways: ProcessBounds | None = None
     """Number of MQTT gateways, from now on; None: that of the last run."""
-    routers: int | None = None
+    routers: ProcessBounds | None = None
     """Number of routers, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
@@ -234,7 +235,8 @@ class SettingsMaker:
     def __init__(self, options: Options, data: DataDir, ports: InternalPorts) -> None:
         self.options = options
         self.ports = ports
-        self._count = process_count.stored(data.path / SCALE_ROUTER, ROUTER_KIND, MOST_ROUTERS, options.routers)
+        wanted = None if options.routers is None else options.routers.least
+        self._count = process_count.stored(data.path / SCALE_ROUTER, ROUTER_KIND, MOST_ROUTERS, wanted)
         self._data, self._run = data.path, data.run
         self._audit = str(data.audit)
         self._metrics_secret = str(data.run / SECRET_FILE)

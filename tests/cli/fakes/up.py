@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from enmasse.process.process_bounds import parse
 from enmasse.supervisor import start
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.feed import AddressTexts
@@ -61,7 +62,7 @@ def main() -> None:
     without = frozenset() if "FAKE_MQTT" in os.environ else frozenset({"mqtt"})
     options = Options(Path(config), Path(data), int(offset), cert, key, without, os.environ.get("ENMASSE_STORE"))
     if "ENMASSE_GATEWAYS" in os.environ:
-        options = replace(options, gateways=int(os.environ["ENMASSE_GATEWAYS"]))
+        options = replace(options, gateways=parse(os.environ["ENMASSE_GATEWAYS"]))
 
     async def feed(_: str, __: object) -> FileFeed:
         return FileFeed(options.data / "feed.json")

@@ -9,6 +9,7 @@ import click
 
 from enmasse.cli.common import UNREACHABLE, end, port_offset, say
 from enmasse.cli.contexts.contexts import in_force
+from enmasse.process import process_bounds
 from enmasse.text import printable
 
 NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
@@ -27,22 +28,28 @@ SAY: Final = 2.0
 def command(service: str, count: str | None, offset: int) -> None:
     """Set the number of processes of a service of the running suite: gateways (of MQTT), http-gateways, routers.
 
-    Also in the form SERVICE=N. Waits until all are ready, and those that are too many have handed their clients on and
-    ended. Ctrl-C ends the wait, not what it waits for.
+    Also in the form SERVICE=N. N as 1..4: as many, within these bounds, as their load needs from then on. Waits until
+    all are ready, and those that are too many have handed their clients on and ended. Ctrl-C ends the wait, not what it
+    waits for.
 
     Exit status 0: the service has that many. 1: refused, with the reason on stderr, or not within 200 s. 4: no suite is
     running.
     """
     if count is None:
         service, _, count = service.partition("=")
-    if not service or not (count.isascii() and count.isdigit()):
+    try:
+        bounds = process_bounds.parse(count)
+    except ValueError:
+        bounds = None
+    if not service or bounds is None:
         raise click.BadParameter(f"expected a service and a number, such as gateways 2, got {service!r} {count!r}")
     kind = NAMES.get(service, service)
-    accepted, message = _order(offset, {"service": kind, "count": int(count)})
+    most = {} if bounds.fixed else {"most": bounds.most}
+    accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})
     if not accepted:
         end("suite.scale.refused", f"{service}={count}: {message}")
     say(f"{service}={count}: {message}")
-    _wait(offset, kind, int(count))
+    _wait(offset, kind, bounds.least)
 
 
 def _wait(offset: int, kind: str, count: int) -> None:

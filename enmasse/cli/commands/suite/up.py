@@ -18,6 +18,8 @@ from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
+from enmasse.process import process_bounds
+from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.text import whole_number
@@ -103,6 +105,25 @@ class StoreUrl(click.ParamType):  # type: ignore[type-arg]  # generic for click 
         return [CompletionItem(scheme) for scheme in SCHEMES if scheme.startswith(incomplete)]
 
 
+class Processes(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
+    """A number of processes up to `most`, or bounds within which their load decides: 2, 1..4."""
+
+    name = "number"
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the bounds; anything else is wrong usage."""
+        try:
+            bounds = process_bounds.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not 1 <= bounds.least <= bounds.most <= self._most:
+            self.fail(f"{value} is not in the range 1<=x<={self._most}.", param, ctx)
+        return bounds
+
+
 class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4's stubs only
     """A part that runs beside the suite, and its file: `http`, `stomp`, `coap`, `spark`, `spark=FILE`."""
 
@@ -159,12 +180,12 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--allow-plaintext", is_flag=True, help="With --listen: clients of other machines may do without TLS.")
 @click.option("--without", "without", multiple=True, type=click.Choice(PARTS), metavar="PART",
               help="Leave a part out: mqtt (gateways, subscription service, last-will service).")  # fmt: skip
-@click.option("--gateways", type=click.IntRange(1, MOST_GATEWAYS), metavar="NUMBER",
-              help="MQTT gateways, which share the MQTT ports, as `enmasse scale mqtt_gateway=NUMBER` sets them "
-                   "(default: as in the last run, at first 1).")  # fmt: skip
-@click.option("--routers", type=click.IntRange(1, MOST_ROUTERS), metavar="NUMBER",
+@click.option("--gateways", type=Processes(MOST_GATEWAYS), metavar="NUMBER",
+              help="MQTT gateways, which share the MQTT ports, as `enmasse scale gateways NUMBER` sets them; 1..4: as "
+                   "many as their load needs (default: as in the last run, at first 1).")  # fmt: skip
+@click.option("--routers", type=Processes(MOST_ROUTERS), metavar="NUMBER",
               help="Embedded routers, which share the AMQP ports and form a network, as `enmasse scale routers NUMBER` "
-                   "sets them (default: as in the last run, at first 1).")  # fmt: skip
+                   "sets them; 1..4: as many as they need (default: as in the last run, at first 1).")  # fmt: skip
 @click.option("--with", "extras", multiple=True, type=Extra(), metavar="PART[=FILE]",
               help="Run a part beside the suite: http, stomp, coap, gateways for their clients; spark, the telemetry "
                    "pipeline of FILE (default: spark.toml in --config).")  # fmt: skip
@@ -194,7 +215,8 @@ def command(
     config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
     tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
     allow_anonymous: bool, allow_plaintext: bool,
-    without: tuple[str, ...], gateways: int | None, routers: int | None, extras: tuple[tuple[str, str], ...],
+    without: tuple[str, ...], gateways: ProcessBounds | None,
+    routers: ProcessBounds | None, extras: tuple[tuple[str, str], ...],
     router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], space_domain: str, mqtt_limits: tuple[tuple[str, int], ...],
     metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
