@@ -520,8 +520,6 @@ class StompClient(Publisher):
         if selector is not None and len(selector.encode("utf-8", "replace")) > SELECTOR:
             raise StompError("bad header", f"selector: longer than {SELECTOR} bytes, the most that a subscription has")
         if where.temporary:
-            if self.space != DEFAULT_SPACE:
-                raise StompError("bad destination", "temporary addresses are there in the default address space only")
             traits, address, local = TYPES["anycast"], None, stated
         else:
             local = where.name

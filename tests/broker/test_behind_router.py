@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from proton import Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver
 
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.identity.refused import Refusals
+from services.broker.core.connections import ConnectionInfo
 from tests.broker.harness import BrokerProcess, Management, attach, flush, modify, named, reject, take, until
 from tests.router.harness import RouterProcess
 
@@ -157,3 +161,19 @@ def test_annotations_of_modified_reach_the_next_consumer(router: RouterProcess, 
         flush(again)
         until(lambda: m.count("alone") == 0, "the queue to be empty")
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "space"),
+    [
+        ("jobs", None),
+        ("!!one/jobs", "one"),
+        ("$sub/b/mqtt.~boss%40one%2Fdevice@suite", "one"),
+        ("$sub/b/mqtt.device@suite", None),
+    ],
+)
+def test_what_a_router_is_refused_for_a_client_is_an_event_of_its_space(address: str, space: str | None) -> None:
+    shown: list[dict[str, Any]] = []
+    client = ConnectionInfo("1", "127.0.0.1:1", "router-0", "router-0", 0, close=lambda _: None)
+    client.note_refused(Refusals(lambda: 0.0, shown.append), "receive", AmqpError("amqp:not-found", "x"), address)
+    assert [each.get("space") for each in shown] == [space]

@@ -66,23 +66,14 @@ def test_each_command_takes_a_space_or_says_why_not(suite: Suite) -> None:
         assert outcome.returncode == 2 and f"`enmasse {command}` takes no --space: {why}" in outcome.stderr, outcome
 
 
-def test_messages_are_sent_and_received_in_the_space(suite: Suite, caller: str) -> None:
-    done(suite, "send", "jobs", f"of {caller}", "--space", "one")
-    assert "no message" not in done(suite, "address", "browse", "jobs", "--space", "one")
-    for other in ((), ("--space", "two")):  # alice has a user of this name there too
-        if caller == USER or (caller == OPERATOR and other):
-            assert done(suite, "receive", "jobs", *other, "--browse", "--timeout", "0.3") == ""
-    found = done(suite, "receive", "jobs", "--count", "1", "--timeout", "20", "--space", "one", "--json")
-    assert json.loads(found)["body"] == f"of {caller}" and "!!" not in found
-
-
 def test_an_address_that_is_not_there_is_named_as_in_the_space(suite: Suite, caller: str) -> None:
     text = done(suite, "send", "jobz", "x", "--space", "one", status=4)
     assert "[address.name.unknown]" in text and "jobs" in text and "!!" not in text
     assert f"`enmasse address list --port-offset {suite.offset} --space one`" in text
 
 
-def test_requests_are_answered_in_the_space(suite: Suite, caller: str) -> None:
+def test_requests_are_answered_in_the_space(suite: Suite) -> None:
+    """`reply`; `request`, `send` and `receive`: tests/tenants."""
     replying: list[str] = []
     arguments = ("reply", "jobs", "an answer", "--count", "1", "--timeout", "60", "--space", "one")
     thread = threading.Thread(target=lambda: replying.append(done(suite, *arguments)))

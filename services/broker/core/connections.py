@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.identity.owned import space_of_queue
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import space_of
+from enmasse.model.names import DEFAULT_SPACE, space_of
 
 
 @dataclass(eq=False)
@@ -67,12 +68,17 @@ class ConnectionInfo:
             client=self.container,
             address=address,
             names=[address.partition("::")[0]] if address else (),
-            space=space_of(address),
+            space=_space(address),
         )
 
     def traffic(self) -> tuple[int, int, int]:
         """Return the number of links, and the bytes received and sent."""
         return len(self.producers) + len(self.consumers), *self.octets()
+
+
+def _space(address: str) -> str:
+    """Return the address space of what a router asks for: of a session's queue, that of its client."""
+    return space_of_queue(address) or DEFAULT_SPACE if address.startswith("$sub/") else space_of(address)
 
 
 def _nothing(_: str) -> None: ...

@@ -41,19 +41,24 @@ def _options(function: Any) -> Any:
 def _looked_up(
     config: Path | None, offset: int, place: cluster.Place | None
 ) -> tuple[str, dict[str, Any], dict[str, dict[str, Any]], str, set[str]]:
-    """Return the place of the entries, the entries, the addresses in the status of the suite that runs there, the phase
-    of those that are not in it, and the flavors that keep messages in memory."""
+    """Return the place of the entries, the entries, the addresses of the space in the status of the suite that runs
+    there, the phase of those that are not in it, and the flavors that keep messages in memory."""
     from enmasse.cli.configuration import validate
 
     there = opened(ADDRESSES, config, offset, place)
     if isinstance(there, cluster.ClusterEntries):
         running, phase = there.rows()
-        return there.where, there.all(), running, phase, set()
+        return there.where, there.all(), _of_default_space(running), phase, set()
     if isinstance(there, ContextEntries):
         return there.where, there.all(), there.rows(), "not shown", set()
     folder = edited_folder(config, offset)
-    running = running_on(folder, offset)
+    running = _of_default_space(running_on(folder, offset))
     return there.where, there.all(), running, "not running", validate.in_memory(folder)
+
+
+def _of_default_space(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the addresses that are in no other space: the status has all."""
+    return {name: row for name, row in rows.items() if not name.startswith(SPACE)}
 
 
 def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not running") -> dict[str, Any]:
@@ -87,7 +92,7 @@ def list_(
     such as 'orders*' (with * and ?, as names of files in a shell)."""
     _, wanted, running, phase, in_memory = _looked_up(config, offset, place)
     rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
-    rows += [entry for name, entry in running.items() if name not in wanted and not name.startswith(SPACE)]  # leaving
+    rows += [entry for name, entry in running.items() if name not in wanted]  # leaving
     rows = _chosen(rows, patterns, not_ready, sort)
     if as_json:
         click.echo(json.dumps({"addresses": rows}))
