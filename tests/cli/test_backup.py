@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.cli.backups import manifest
+from enmasse.cli.backups.space_kept import copy_kept, in_redis
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
 from tests.kit.waiting import DEADLINE
 
@@ -231,3 +232,19 @@ def test_a_file_that_is_replaced_while_its_folder_is_copied_is_no_failure(
     assert os.listdir(tmp_path / "to") == ["stays"]
     with pytest.raises(FileNotFoundError):
         manifest.copy_folder(tmp_path / "from", tmp_path / "other")
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["always", "since the last start"])
+def test_a_store_in_redis_is_missing_in_the_backup_of_a_space_with_a_warning(
+    before: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a file of an earlier start is in the data folder: what it has is old."""
+    (tmp_path / "run").mkdir()
+    store = {"kind": "redis", "url": "redis://127.0.0.1:1/0", "prefix": "enmasse"}
+    (tmp_path / "run" / "subserv.json").write_text(json.dumps({"name": "subserv", "store": store}))
+    if before:
+        (tmp_path / "subserv").mkdir()
+        (tmp_path / "subserv" / "store.db").touch()
+    assert in_redis("subserv", tmp_path) and not in_redis("mqtt_lwt", tmp_path)
+    assert list(copy_kept("one", tmp_path, tmp_path / "kept", tmp_path / "scratch", 0)) == []
+    assert "warning: subserv keeps its data in Redis" in capsys.readouterr().err

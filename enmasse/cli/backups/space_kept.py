@@ -23,16 +23,25 @@ _LAST = 500
 """Characters that are shown of the errors of a failed program."""
 
 
+class _Store(msgspec.Struct):
+    kind: str
+
+
+class _Settings(msgspec.Struct):
+    store: _Store
+
+
 def copy_kept(space: str, data: Path, to: Path, scratch: Path, offset: int) -> Iterator[str]:
     """Write what there is of a space to a file, and yield the queues in which messages wait for it (`queue` of Kept).
     Raises CopyFailed, OSError."""
     descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as out:
         for service, program in PROGRAMS.items():
-            if not (data / service / "store.db").exists():
-                if (data / service).exists():
-                    report(f"warning: {service} keeps its data in Redis, which this backup does not have.")
+            if in_redis(service, data):
+                report(f"warning: {service} keeps its data in Redis, which this backup does not have.")
                 continue
+            if not (data / service / "store.db").exists():
+                continue  # the suite runs without it, and always has
             copy = scratch / service
             copy_made(data / service, "store.db", copy, offset)
             command = (sys.executable, "-P", "-m", program, str(copy / "store.db"), space)
@@ -47,6 +56,16 @@ def copy_kept(space: str, data: Path, to: Path, scratch: Path, offset: int) -> I
             yield from (each.session.queue, *each.session.shares.values())
         if each.subscription is not None:
             yield each.subscription.queue
+
+
+def in_redis(service: str, data: Path) -> bool:
+    """Return whether a service keeps its data in Redis, as the suite last started it: a file in the data folder may be
+    from before."""
+    try:
+        settings = msgspec.json.decode((data / "run" / f"{service}.json").read_bytes(), type=_Settings)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return False
+    return settings.store.kind == "redis"
 
 
 def read_kept(file: Path) -> Iterator[Kept]:

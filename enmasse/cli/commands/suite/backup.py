@@ -10,6 +10,7 @@ import click
 
 from enmasse.cli.backups.copies import COPY, CopyFailed, alone, copy_broker, copy_made
 from enmasse.cli.backups.manifest import copy_file, copy_folder, files_below, seal
+from enmasse.cli.backups.space_kept import in_redis
 from enmasse.cli.common import end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.process.service_table import SERVICES
@@ -119,10 +120,10 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
         if store not in running:
             if (data / store).is_dir():
                 copy_folder(data / store, target / store)
-        elif (data / store / "store.db").exists():
-            copy_made(data / store, "store.db", target / store, offset)
-        else:
+        elif in_redis(store, data):
             report(f"warning: {store} keeps its data in Redis, which this backup does not have.")
+        else:
+            copy_made(data / store, "store.db", target / store, offset)
     if SPARK in running or (data / SPARK).exists():
         report(
             "warning: the spool and checkpoint of the Spark pipeline are not in this backup, because they change "
