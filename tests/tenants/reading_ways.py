@@ -168,7 +168,7 @@ class CommandWay:
         name = f"!!{other}/jobs"
         for command in (("send", name, "x"), ("address", "show", name)):
             found.append(await self.run(who, *command, fails=True))
-        if not who.oversees:
+        if not who.oversees and who.space != "default":  # else the name gets the space
             found.append(await asyncio.to_thread(self._elsewhere, who, other, "send", "jobs", "x"))
         return found
 

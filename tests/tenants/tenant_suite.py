@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enmasse.aio.client import Client, ClientReceiver, connect
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite, free_port
@@ -146,8 +147,11 @@ class Tenants:
         yield replying
 
     async def close(self) -> None:
-        for each in self._feeders.values():
-            await each.close()
+        """Close the feeders; they connect again when they are needed."""
+        feeders, self._feeders = self._feeders, {}
+        for each in feeders.values():
+            with contextlib.suppress(AmqpError):
+                await each.close()
 
 
 async def _read(receiver: ClientReceiver, texts: asyncio.Queue[str]) -> None:
