@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from services.coap_gateway.coap_answers import CoapAnswer
-from services.coap_gateway.coap_messages import BLOCK1, SIZE1, CoapBlock, block_option, uint
+from services.coap_gateway.coap_messages import SIZE1, CoapBlock, uint
 
 IDLE: Final = 60.0
 """Seconds without a block after which a body is given up."""
@@ -101,8 +101,3 @@ class CoapUploads:
                 return
             self._drop(key)
             self.given_up += 1
-
-
-def continued(block: CoapBlock) -> tuple[int, bytes]:
-    """Return the option that asks for the next block."""
-    return BLOCK1, block_option(block)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
+import time
 from collections.abc import Iterable
 
 from services.coap_gateway.coap_messages import (
@@ -69,23 +71,31 @@ class CoapPeer:
 
     def answer(self, data: bytes) -> CoapMessage:
         """Send a datagram until it has an answer, and return that."""
-        token = decoded(data).token
+        token, until = decoded(data).token, time.monotonic() + DEADLINE
         self.socket.settimeout(2)  # limit: it is sent again
         try:
-            for _ in range(int(DEADLINE)):
-                try:
+            while time.monotonic() < until:
+                with contextlib.suppress(OSError):  # nobody was there
                     self.send(data)
-                    while True:
-                        found = self.read()
-                        if found.type == CON:
-                            self.acknowledge(found)
-                        if found.token == token and found.code:
-                            return found
-                except OSError:  # no answer, or nobody is there
-                    continue
+                while (found := self._next()) is not None:
+                    if found.token == token and found.code:
+                        return found
             raise TimeoutError
         finally:
             self.socket.settimeout(DEADLINE)
+
+    def _next(self) -> CoapMessage | None:
+        """Return the next datagram, acknowledged; None: none comes."""
+        while True:
+            try:
+                found = self.read()
+                if found.type == CON:
+                    self.acknowledge(found)
+                return found
+            except ConnectionRefusedError:  # of a datagram that was sent before
+                continue
+            except TimeoutError:
+                return None
 
     def code(self, path: str, payload: bytes = b"", *, code: int = POST, options: Options = ()) -> str:
         """Send a request, and return the code of its answer."""
