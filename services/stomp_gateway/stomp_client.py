@@ -66,6 +66,8 @@ FLOODED: Final = 1 << 20
 UNREAD_SECONDS: Final = 60.0
 """Seconds in which a client that leaves much unread has to take `UNREAD_TAKEN` bytes."""
 UNREAD_TAKEN: Final = 64 << 10
+OWED: Final = 64 << 10
+"""Characters of receipts that wait for outcomes, beyond which a client is not read."""
 KEY: Final = 255
 _DURABLE: Final = ("durable-subscription-name", "durable-subscriber-name", "activemq.subscriptionName")
 _PREFETCH: Final = ("prefetch-count", "activemq.prefetchSize")
@@ -93,6 +95,7 @@ class StompClient(Publisher):
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self.messages_in = self.messages_out = 0
         self.in_flight = 0
+        self._owed = 0
         """Messages and acknowledgements without an outcome."""
         self._wire = wire
         self._parser = StompParser(clients.most)
@@ -218,6 +221,17 @@ class StompClient(Publisher):
     def _receipt(self, receipt: str) -> None:
         if receipt:
             self.write(encoded("RECEIPT", (("receipt-id", receipt),), version=self.version))
+
+    def _owe(self, receipt: str) -> None:
+        """Keep a receipt for an outcome."""
+        self._owed += len(receipt)
+        if self._owed > OWED:
+            self._wait("receipts")
+
+    def _owe_no_more(self, receipt: str) -> None:
+        self._owed -= len(receipt)
+        if self._owed <= OWED // 2 and "receipts" in self._waits:
+            self._done("receipts")
 
     def fail(self, error: StompError) -> None:
         """Send ERROR, and close."""
@@ -416,6 +430,7 @@ class StompClient(Publisher):
             self._receipt(receipt)
             return
         self.in_flight += 1
+        self._owe(receipt)
         way.lane.send(self, receipt, 1, payload)
         clients.bridge.rates.count(self, len(frame.body))
 
@@ -430,6 +445,7 @@ class StompClient(Publisher):
             return
         if key:
             self._receipt(key)
+            self._owe_no_more(key)
         if self._leaving is not None:
             self._look_at_leaving()
 
@@ -682,10 +698,12 @@ class StompClient(Publisher):
                     self.fail(StompError("not acknowledged", text, receipt=receipt))
                     return
                 self._receipt(receipt)
+                self._owe_no_more(receipt)
             if self._leaving is not None:
                 self._look_at_leaving()
 
         self.in_flight += waiting
+        self._owe(receipt)
         for each in found:
             subscription.settle(each, state, settled)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.stomp_gateway.stomp_client import EARLY_BYTES
+from services.stomp_gateway.stomp_client import EARLY_BYTES, OWED
 from services.stomp_gateway.stomp_frames import EARLY, HEAD
 from tests.kit.waiting import wait_for
 from tests.stomp_gateway.stomp_environment import RawClient, Running, running
@@ -114,6 +114,27 @@ def test_a_transaction_takes_no_address_that_stores_nothing(gateway: Running) ->
     client.done("BEGIN", transaction="t")
     found = client.ask("SEND", b"x", destination="ask", transaction="t")
     assert found.headers["condition"] == "amqp:not-implemented"
+
+
+def test_a_client_to_which_many_bytes_of_receipts_are_owed_is_not_read(gateway: Running) -> None:
+    one, other, fence = gateway.raw(), gateway.raw(), gateway.raw()
+    one.done("SUBSCRIBE", id="1", destination="/queue/ask", ack="client-individual")
+    size, count = OWED // 8 + 1, 20
+    for n in range(count):
+        other.send("SEND", b"x", receipt=f"{n}".rjust(size, "r"), destination="ask")
+    messages = [one.read() for _ in range(8)]
+    fence.send("SEND", b"fence", destination="ask")
+    messages.append(one.read())
+    assert messages[-1].body == b"fence", "more was read than receipts may be owed for"
+    for message in messages:
+        one.send("ACK", id=message.headers["ack"])
+    for _ in range(count - 8):
+        one.send("ACK", id=one.read().headers["ack"])
+    receipts = [other.read().headers["receipt-id"].lstrip("r") for _ in range(count)]
+    assert receipts == [str(n) for n in range(count)]
+    one.close()
+    other.close()
+    fence.close()
 
 
 def test_a_message_without_a_receiver_is_released(gateway: Running) -> None:
