@@ -175,6 +175,7 @@ ERRORS = (
     Error("start.tls.invalid", "Certificate and key are not PEM, have a password or do not belong together; or the file of --tls-client-ca has no certificate in PEM.", "Correct the files."),
     Error("start.tls.not-readable", "The file with the certificate, the key or the CA of clients cannot be read.", "Check its permissions."),
     Error("start.traces.missing", "--traces needs the Python packages of OpenTelemetry.", "pip install 'enmasse[otel]'."),
+    Error("start.webhooks.invalid", "The file of --webhooks cannot be used.", "Correct what the message states."),
     Error("subscription.client.connected", "The client of the session is connected; nothing was deleted.", "Disconnect it, or use --force."),
     Error("subscription.filter.refused", "The server refused a topic filter: no address takes it, or its address does not allow this filter.", "Subscribe to an address that `enmasse address list` shows, or below a topic."),
     Error("subscription.messages.kept", "The subscription holds messages; nothing was deleted.", "Consume them, or use --force."),

@@ -92,7 +92,7 @@ class Door:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
-            web = await self._made()
+            web = await self.made()
             await tls_handshake.connect(web.protocol, sock, context, patience=HANDSHAKE_SECONDS)
         except OSError as error:
             log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
@@ -103,7 +103,8 @@ class Door:
         finally:
             acceptor.done(sock)
 
-    async def _made(self) -> Web:
+    async def made(self) -> Web:
+        """Return the web server, which the first call makes. Raises process.Fatal if its settings are wrong."""
         async with self._making:
             if self._web is None:
                 module = await asyncio.to_thread(importlib.import_module, "services.console.web")
@@ -124,6 +125,8 @@ async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
     await state.start()
     try:
         await door.open()
+        if config.webhooks is not None:
+            await door.made()
         state.set(True)
         await stop.wait()
     finally:

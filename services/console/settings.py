@@ -12,7 +12,9 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     there may be → its listener for operators. `logins`: listener of authserv for passwords. `supervisor`: the HTTP
     endpoint of `enmasse up`, to which its paths are passed on; None: in a cluster, where the console answers them by
     itself. `https`: further listeners, with TLS. `cert`, `key`: files in PEM for these, or for `listen` if `https` is
-    empty; None: no TLS. `token_uses`: file with the last uses of API tokens; None: they are forgotten at the end."""
+    empty; None: no TLS. `token_uses`: file with the last uses of API tokens; None: they are forgotten at the end.
+    `webhooks`: file of receivers of events (enmasse/http/webhooks.py); `webhooks_state`: file with what waits for
+    them."""
 
     listen: settings.HostPort
     https: tuple[settings.HostPort, ...] = ()
@@ -24,6 +26,8 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     cert: str | None = None
     key: str | None = None
     token_uses: str | None = None
+    webhooks: str | None = None
+    webhooks_state: str | None = None
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):

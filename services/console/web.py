@@ -6,11 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.web_protocol import _ErrInfo
 
+from enmasse.http import webhooks
 from enmasse.identity.processes.credentials import own
 from enmasse.metrics import gauge, single
 from enmasse.process import runner
@@ -34,6 +36,7 @@ from services.console.rest.components import Components
 from services.console.rest.listing import Lists
 from services.console.settings import ConsoleSettings
 from services.console.supervisor_paths import SupervisorPaths
+from services.console.webhooks.webhook_posts import Webhooks
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -71,6 +74,9 @@ class Web:
         configuration.on_permissions.append(self._parts.lists.recheck)
         self._connections = Connections()
         self._tasks: list[asyncio.Task[None]] = []
+        self._webhooks = None if config.webhooks is None else _webhooks(config.webhooks, config)
+        if self._webhooks is not None:
+            live.events.seen = self._webhooks.take
         application = web.Application(middlewares=[problems, self._connections.middleware], logger=_silent)
         application[CONNECTIONS_KEY] = self._connections
         application.on_response_prepare.append(_headers)
@@ -91,6 +97,14 @@ class Web:
         self._connections.start()
         self._tasks.append(runner.spawn(self._parts.configuration.run(), "configuration"))
         self._tasks.append(runner.spawn(self._count_refusals(), "refusals"))
+        if self._webhooks is not None:
+            self._webhooks.start(self._parts.supervisor)
+            self._tasks.append(runner.spawn(self._follow(), "events for webhooks"))
+
+    async def _follow(self) -> None:
+        """Follow the events of all processes, also while no page is open."""
+        with self._parts.live.followed():
+            await asyncio.Event().wait()
 
     async def _count_refusals(self) -> None:
         while True:
@@ -119,6 +133,8 @@ class Web:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._write_uses(now=True)
+        if self._webhooks is not None:
+            await self._webhooks.close()
         await self._parts.jobs.close()
         await self._parts.live.close()
         self._parts.authserv.close()
@@ -129,6 +145,8 @@ class Web:
     def metrics(self) -> Iterable[Metric]:
         """Return the metrics."""
         yield from self._connections.metrics()
+        if self._webhooks is not None:
+            yield from self._webhooks.metrics()
         yield gauge("enmasse_console_streams", "Open streams of events.", single(self._parts.lists.watching.count))
 
 
@@ -159,6 +177,15 @@ class _Peer(web.RequestHandler):
         _set_headers(found)
         found.force_close()
         return found
+
+
+def _webhooks(file: str, config: ConsoleSettings) -> Webhooks:
+    """Return the webhooks of a file. Raises process.Fatal."""
+    state = None if config.webhooks_state is None else Path(config.webhooks_state)
+    try:
+        return Webhooks(webhooks.read(Path(file)), state)
+    except ValueError as error:
+        raise runner.Fatal("service.setting.invalid", f"console {config.name}: webhooks: {error}") from None
 
 
 def _routers(config: ConsoleSettings) -> Places | None:

@@ -121,6 +121,8 @@ class Options:
     """Number of routers, from now on; None: that of the last run."""
     traces: bool = False
     """Messages are traced, as the variables of OpenTelemetry in the environment say."""
+    webhooks: Path | None = None
+    """File of the receivers of events; None: events are posted nowhere."""
     space_domain: str = ""
     """Clients mean an address space by the host `SPACE.<space_domain>`; empty: not."""
     doors: frozenset[str] = frozenset()
@@ -489,6 +491,8 @@ def _console(settings: SettingsMaker) -> Spec:
     listen = f"{LOOPBACK}:{options.http_port}"
     https = [each.at for each in options.at(options.console_ports())]
     more: dict[str, Any] = {"https": https, **tls_files(options, clients=False)} if https else {}
+    if options.webhooks is not None:
+        more |= {"webhooks": str(options.webhooks), "webhooks_state": str(settings.stored(CONSOLE) / "webhooks.json")}
     made = settings(
         CONSOLE,
         listen=listen,
@@ -499,7 +503,7 @@ def _console(settings: SettingsMaker) -> Spec:
         },
         logins=settings.address(f"{AUTHSERV}/logins"),
         supervisor=f"{LOOPBACK}:{options.admin_port}",
-        token_uses=str(settings.stored("console") / "token-uses.json"),
+        token_uses=str(settings.stored(CONSOLE) / "token-uses.json"),
         **more,
     )
     return Spec(CONSOLE, CONSOLE, made, frozenset({listen, *https}))

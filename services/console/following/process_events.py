@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +35,16 @@ _KNOWN = (
 )
 
 
+class NewEvent(NamedTuple):
+    """An event: the process and its run, its row, and the event as the API shows it in its `space`."""
+
+    component: str
+    run: str
+    row: Row
+    event: Event
+    space: str
+
+
 class _Latest(NamedTuple):
     """The newest event of a process: its run, and the time; `events`: those of this time, as JSON."""
 
@@ -47,6 +58,8 @@ class Events:
 
     def __init__(self) -> None:
         self._events: KeptEvents[str, Event] = KeptEvents(EVENTS)
+        self.seen: Callable[[NewEvent], None] = lambda _: None
+        """Called with each event that is new here. After a start of the console these are all that processes keep."""
         self._spaces: dict[str, str] = {}
         """Event → its address space, unless that is the default one."""
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
@@ -67,7 +80,7 @@ class Events:
         for event in body.get("events", ()):
             if not _is_known(self._before.get(component), run, event):
                 self._latest[component] = _newer(self._latest.get(component), run, event)
-                self._add(component, event)
+                self._add(component, event, run)
         if body["complete"]:
             self._before.pop(component, None)
 
@@ -84,34 +97,43 @@ class Events:
         """Return the address space of an event: of its client, or of what it names."""
         return self._spaces.get(id, DEFAULT_SPACE)
 
-    def _add(self, component: str, row: Row) -> None:
-        # Not counted: ids of the events that a caller may view must not reveal how many others there are.
-        id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
-        names = list(map(str, row.get("names") or ()))
-        user = named(str(row["user"])) if row.get("user") is not None else None
-        space = str(row.get("space") or DEFAULT_SPACE)
+    def _add(self, component: str, row: Row, run: str = "") -> None:
+        new = new_event(component, run, row)
+        event, space = new.event, new.space
         if space != DEFAULT_SPACE:
-            self._spaces[id] = space
-            names = [name.removeprefix(space_prefix(space)) for name in names]
-        event = Event(
-            id=id,
-            time=moment(row.get("at")) or "",
-            component=component,
-            kind=str(row.get("id", "")),
-            condition=str(row.get("condition") or ""),
-            description=in_space(space, str(row.get("description") or row.get("reason") or "")),
-            address=None if row.get("address") is None else in_space(space, str(row["address"])),
-            names=names,
-            user=None if user is None else user.name,
-            client=in_space(space, str(row.get("client") or row.get("container") or "")),
-            peer=str(row.get("peer") or ""),
-            count=int(row.get("count") or 1),
-            more={key: value for key, value in row.items() if key not in _KNOWN},
-        )
-        if (gone := self._events.put(id, event, space)) is not None:
+            self._spaces[event.id] = space
+        if (gone := self._events.put(event.id, event, space)) is not None:
             self._spaces.pop(gone, None)
             self.rows.changed({gone})
-        self.rows.changed({id})
+        self.rows.changed({event.id})
+        self.seen(new)
+
+
+def new_event(component: str, run: str, row: Row) -> NewEvent:
+    """Return the event of a row of a process, as the API shows it."""
+    # Not counted: ids of the events that a caller may view must not reveal how many others there are.
+    id = f"{int(1000 * float(row.get('at') or time.time())):013d}-{secrets.token_hex(4)}"
+    names = list(map(str, row.get("names") or ()))
+    user = named(str(row["user"])) if row.get("user") is not None else None
+    space = str(row.get("space") or DEFAULT_SPACE)
+    if space != DEFAULT_SPACE:
+        names = [name.removeprefix(space_prefix(space)) for name in names]
+    event = Event(
+        id=id,
+        time=moment(row.get("at")) or "",
+        component=component,
+        kind=str(row.get("id", "")),
+        condition=str(row.get("condition") or ""),
+        description=in_space(space, str(row.get("description") or row.get("reason") or "")),
+        address=None if row.get("address") is None else in_space(space, str(row["address"])),
+        names=names,
+        user=None if user is None else user.name,
+        client=in_space(space, str(row.get("client") or row.get("container") or "")),
+        peer=str(row.get("peer") or ""),
+        count=int(row.get("count") or 1),
+        more={key: value for key, value in row.items() if key not in _KNOWN},
+    )
+    return NewEvent(component, run, row, event, space)
 
 
 def _is_known(known: _Latest | None, run: str, event: Row) -> bool:

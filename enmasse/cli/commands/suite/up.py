@@ -209,6 +209,12 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--traces", is_flag=True,
               help="Trace messages by OpenTelemetry, as OTEL_EXPORTER_OTLP_ENDPOINT and its other variables say "
                    "(needs enmasse[otel]).")  # fmt: skip
+@click.option(
+    "--webhooks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Post events and alerts to the receivers in FILE, which only you can read (docs/operations.md).",
+)
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
 def command(
@@ -219,7 +225,7 @@ def command(
     routers: ProcessBounds | None, extras: tuple[tuple[str, str], ...],
     router: str, broker: str, store: str | None,
     allowed_origins: tuple[str, ...], space_domain: str, mqtt_limits: tuple[tuple[str, int], ...],
-    metrics_addresses: int, traces: bool, log_levels: tuple[tuple[str, Any], ...],
+    metrics_addresses: int, traces: bool, webhooks: Path | None, log_levels: tuple[tuple[str, Any], ...],
 ) -> None:  # fmt: skip
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
@@ -251,7 +257,8 @@ def command(
          gateways=gateways, routers=routers, doors=frozenset(DOORS) & dict(extras).keys(),
          pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
          allowed_origins=allowed_origins, space_domain=space_domain, mqtt_limits=Limits(**dict(mqtt_limits)),
-         metrics_addresses=metrics_addresses, traces=traces, log_levels=dict(log_levels))  # fmt: skip
+         metrics_addresses=metrics_addresses, traces=traces, webhooks=_webhooks(webhooks),
+         log_levels=dict(log_levels))  # fmt: skip
 
 
 def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:
@@ -314,6 +321,19 @@ def _run(
     except StartError as error:
         report("\n".join(error.lines))
         sys.exit(COULD_NOT_START)
+
+
+def _webhooks(file: Path | None) -> Path | None:
+    """Return the file of --webhooks. Ends the command if it cannot be used."""
+    from enmasse.http.webhooks import read
+
+    if file is None:
+        return None
+    try:
+        read(file)
+    except ValueError as error:
+        end("start.webhooks.invalid", str(error), COULD_NOT_START)
+    return file.absolute()
 
 
 def _occupy_standard_streams() -> None:

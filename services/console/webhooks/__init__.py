@@ -1,0 +1,1 @@
+"""Webhooks: events and alerts that are posted to receivers of the operator."""

@@ -1,0 +1,46 @@
+"""Alerts: components of the suite that are no longer ready, are so again, or were started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+
+from enmasse.api.types import Component
+from enmasse.live_state import Row
+from services.console.errors import RequestError
+from services.console.following.supervisor import Supervisor
+
+INTERVAL = 2.0
+
+
+class Alerts:
+    """Differences between looks at the components. `found`: called with the name of a component, and the event."""
+
+    def __init__(self, found: Callable[[str, Row], None]) -> None:
+        self._found = found
+        self._known: dict[str, Component] = {}
+
+    async def run(self, supervisor: Supervisor) -> None:
+        """Look until cancelled."""
+        while True:
+            with contextlib.suppress(RequestError):  # `enmasse up` is ending, or busy
+                self.look((await supervisor.components()).values())
+            await asyncio.sleep(INTERVAL)
+
+    def look(self, components: Iterable[Component]) -> None:
+        """Tell what differs from the look before; a component that is new, and not ready yet, is only starting."""
+        before, self._known = self._known, {each.name: each for each in components}
+        for name, now in self._known.items():
+            was = before.get(name)
+            if was is None:
+                continue
+            if now.restarts > was.restarts:
+                self._tell(name, "component.process.ended", f"it was started again, {now.restarts} times in all")
+            if now.ready != was.ready:
+                gained = now.ready
+                self._tell(name, f"component.readiness.{'gained' if gained else 'lost'}", now.detail)
+
+    def _tell(self, name: str, id: str, reason: str) -> None:
+        self._found(name, {"at": time.time(), "id": id, "reason": reason})
