@@ -494,10 +494,12 @@ class Event(Resource, frozen=True, kw_only=True):
 
 
 class Overview(Resource, frozen=True, kw_only=True):
-    """The suite at a glance. `phases`: number of addresses in each; `not_ready`: the first addresses that are not."""
+    """The suite at a glance. `phases`: number of addresses in each; `not_ready`: the first addresses that are not;
+    `degraded`: components that are not ready, and without which messages flow on, and only changes wait."""
 
     version: str
     ready: bool
+    degraded: list[str] = []
     phases: dict[str, int]
     not_ready: list[Address]
     components: list[Component]

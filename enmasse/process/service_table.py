@@ -30,6 +30,8 @@ class Service(NamedTuple):
     """Scheme of a listener that passes AMQP clients on to embedded routers → a path for them."""
 
 
+CONTROL = frozenset({"configserv", "ragent", "storage_controller", "console"})
+"""Kinds of services without which messages flow on, and only changes wait."""
 SERVICES = {
     "configserv": Service(ends=7),
     "ragent": Service(ends=1),

@@ -48,7 +48,11 @@ def families(status: Status, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)
-    yield gauge("enmasse_ready", "1 if all components and addresses are ready.", single(int(status["ready"])))
+    yield gauge("enmasse_ready", "1 if messages flow: see `ready` of the status.", single(int(status["ready"])))
+    yield gauge(
+        "enmasse_degraded", "Components that are not ready, and without which only changes wait.",
+        single(len(status["degraded"])),
+    )  # fmt: skip
     yield gauge(
         "enmasse_component_up", "1 if the process runs and is ready.",
         zip(labels, (int(c["ready"]) for c in components), strict=True),

@@ -9,6 +9,7 @@ from typing import Any
 from enmasse.model.names import LocalName, full_name
 from enmasse.model.tenants.spaces import split_file
 from enmasse.process.process_bounds import ProcessBounds
+from enmasse.process.service_table import CONTROL
 
 Status = dict[str, Any]
 
@@ -32,21 +33,30 @@ def merge(
 
 
 def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> Status:
-    """Return `schema`, `ready` and `config` of the status JSON. `feed` may have `unready`: its addresses that are not.
+    """Return `schema`, `ready`, `settled`, `degraded` and `config` of the status JSON. `feed` may have `unready`: its
+    addresses that are not.
 
-    ready = the feed, every component, those that leave aside, and every address is ready. `errors` do not matter: a
-    broken edit keeps the last good version, and an entry that never had one is not an address that could be ready.
+    ready = the feed, every component that carries messages, those that leave aside, and every address is ready, but for
+    removed ones that wait for their messages. settled = ready, without components that are not, `degraded`, and without
+    such addresses. `errors` do not matter: a broken edit keeps the last good version, and an entry that never had one
+    is not an address that could be ready.
     """
     wrong = {_full_name(error) for error in feed.get("errors", ())} if feed else set()
-    ready = (
-        feed is not None
-        and all(c["ready"] or c["leaving"] for c in components)
-        and all(
-            a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong)
-            for a in feed.get("unready", feed.get("addresses", ()))
-        )
-    )
-    return {"schema": 1, "ready": ready, "config": dict(feed.get("config", {})) if feed else {}}
+    away = [c for c in components if not (c["ready"] or c["leaving"])]
+    degraded = [f"{c['name']}: {c.get('detail') or 'not ready'}" for c in away if c["kind"] in CONTROL]
+    waiting = [
+        a
+        for a in (feed.get("unready", feed.get("addresses", ())) if feed else ())
+        if not (a.get("ready") or (a.get("phase") == "Failed" and a.get("name") in wrong))
+    ]
+    ready = feed is not None and len(degraded) == len(away) and all(a.get("phase") == "Terminating" for a in waiting)
+    return {
+        "schema": 1,
+        "ready": ready,
+        "settled": ready and not degraded and not waiting,
+        "degraded": degraded,
+        "config": dict(feed.get("config", {})) if feed else {},
+    }
 
 
 def _full_name(error: Mapping[str, Any]) -> str:

@@ -92,8 +92,11 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 
     async def health(_: Request) -> Response:
         await suite.refresh()
-        ready = suite.brief()["ready"]
+        brief = suite.brief()
+        ready = brief["ready"]
         detail = "" if ready else "not all components and addresses are ready: see /api/status"
+        if ready and brief["degraded"]:
+            detail = f"degraded: {'; '.join(brief['degraded'])}"
         return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
 
     async def status(_: Request) -> Response:

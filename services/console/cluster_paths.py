@@ -34,8 +34,8 @@ class ClusterPaths:
         ]
 
     async def _health(self, request: web.Request) -> web.Response:
-        ready = self._configuration.connected or request.path == "/livez"
-        detail = "" if ready else "the configuration service is not reached"
+        ready = await self._configuration.complete(0) or request.path == "/livez"
+        detail = "" if self._configuration.connected else "the configuration service is not reached"
         return _json({"ready": ready, "detail": detail}, 200 if ready else 503)
 
     async def _ready(self, request: web.Request) -> web.Response:
@@ -58,10 +58,15 @@ class ClusterPaths:
     def _brief(self) -> dict[str, Any]:
         configuration = self._configuration
         wrong = {error.entry for error in configuration.errors}
-        ready = configuration.connected and all(
-            each.ready or (each.phase == "Failed" and each.name in wrong) for each in configuration.status
-        )
-        return {"schema": 1, "ready": ready, "config": configuration.files}
+        waiting = [
+            each for each in configuration.status if not (each.ready or (each.phase == "Failed" and each.name in wrong))
+        ]
+        ready = all(each.phase == "Terminating" for each in waiting)
+        degraded = [] if configuration.connected else ["the configuration service is not reached: changes wait"]
+        settled = ready and not degraded and not waiting
+        return {
+            "schema": 1, "ready": ready, "settled": settled, "degraded": degraded, "config": configuration.files,
+        }  # fmt: skip
 
     async def _viewer(self, request: web.Request) -> Caller:
         """Return the caller, if it may view everything. Raises RequestError."""

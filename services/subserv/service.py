@@ -451,14 +451,16 @@ class SubscriptionService:
             return False, f"reading the store: {self.unreadable}" if self.unreadable else "reading the store"
         if unknown := self.unknown():
             return False, unknown
-        if not self.configured or not self.desired.sources.complete:
-            return False, "no connection to the configuration service"
+        if not self.desired.sources.complete:
+            return False, "no connection to the configuration service yet"
         if not routed:
             return False, "no connection to the router"
         brokers = [broker for broker in self.brokers if broker.is_awaited]
         # The others wait for those that the suite runs; with those that people manage the suite comes up anyway.
         if new := sorted(b.name for b in brokers if not b.conversation.was_connected and not b.by_hand):
             return False, f"no connection to broker {', '.join(new)} yet"
+        if not self.configured:
+            return True, "the configuration service cannot be reached: changes wait"
         if away := sorted(broker.name for broker in brokers if not broker.conversation.connected):
             return True, f"not connected to broker {', '.join(away)}: its subscriptions can be neither made nor ended"
         parts = [

@@ -17,7 +17,7 @@ from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
 from tests.kit.waiting import DEADLINE
 
-FIELDS = ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
+FIELDS = ["schema", "ready", "settled", "degraded", "config", "components", "addresses", "errors", "ca", "insecure"]
 
 
 def test_not_running() -> None:
@@ -25,8 +25,8 @@ def test_not_running() -> None:
     done = enmasse("status", "--json", "--port-offset", offset)
     assert done.returncode == 4
     assert json.loads(done.stdout) == {
-        "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
-        "insecure": [],
+        "schema": 1, "ready": False, "settled": False, "degraded": [], "config": {}, "components": [], "addresses": [],
+        "errors": [], "ca": None, "insecure": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8079 + offset}" in done.stderr
     assert done.stderr.endswith(" [suite.http.unreachable]\n")
@@ -119,6 +119,29 @@ def test_ready_and_not_ready(empty_config: Path, tmp_path: Path) -> None:
         table = enmasse("status", "--port-offset", up.offset)
         assert table.returncode == 0
         assert table.stdout.endswith("\nready, but 2 addresses Failed, 2 errors in the files\n")
+
+
+def test_what_carries_no_messages_is_a_warning(empty_config: Path, tmp_path: Path) -> None:
+    here = tmp_path / "data"
+    with Up(empty_config, here, fake=True) as up:
+        leaves = address("leaves", ready=False, phase="Terminating", message="waits for its 3 messages")
+        up.feed(address("fine"), leaves, config=file_hashes(empty_config))
+        wait_for(lambda: isinstance(status := up.try_status(), dict) and len(status["addresses"]) == 2)
+        wait_for(lambda: all(each["ready"] for each in up.status()["components"]))
+        up.order("ragent", ready=False)
+        wait_for(lambda: not up.component("ragent")["ready"])
+        found = up.status()
+        assert (found["ready"], found["settled"]) == (True, False)
+        assert found["degraded"] == ["ragent: told to say so"]
+        assert up.http("/readyz") == (200, {"ready": True, "detail": "degraded: ragent: told to say so"})
+        table = enmasse("status", "--port-offset", up.offset)
+        assert table.returncode == 0
+        assert table.stdout.endswith("\nready, but 1 address Terminating, degraded: ragent: told to say so\n")
+        late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
+        assert late.returncode == 0, "it has waited for nothing, which is no failure"
+        up.order("router-0", ready=False)
+        wait_for(lambda: not up.status()["ready"])
+        assert enmasse("status", "--port-offset", up.offset).returncode == 1
 
 
 def test_wait_is_for_the_files_as_they_are(empty_config: Path, tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         up.feed(address("a"))
         up.until_ready()
         status = up.status()
-        assert list(status) == ["schema", "ready", "config", "components", "addresses", "errors", "ca", "insecure"]
+        brief = ["schema", "ready", "settled", "degraded", "config"]
+        assert list(status) == [*brief, "components", "addresses", "errors", "ca", "insecure"]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
             fields = ["name", "kind", "engine", "pid", "ready", "leaving", "restarts", "since", "endpoints", "counts"]
@@ -133,7 +134,7 @@ def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(empty_confi
         up.until_ready()
         up.order("ragent", die=7)
         wait_for(lambda: up.component("ragent")["restarts"] >= 4)
-        assert not up.status()["ready"]
+        assert not up.status()["settled"]
         died = "ragent: ended with status 7 (fake: told to die; see "
         wait_for(lambda: len([line for line in up.errors if line.startswith(died)]) >= 3)
         told = [line for line in up.errors if line.startswith(died)]
@@ -141,7 +142,7 @@ def test_a_service_that_keeps_dying_is_restarted_with_growing_delays(empty_confi
             "starting again", "starting again in 0.1 s", "starting again in 0.5 s",
         ]  # fmt: skip
         up.order("ragent")
-        wait_for(lambda: up.status()["ready"])
+        wait_for(lambda: up.status()["settled"])
 
 
 def test_a_service_that_says_not_ready(empty_config: Path, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_killed_processes_come_back(kind: str, suite: Up) -> None:
     victim = next(c for c in before["components"] if c["kind"] == kind)
     os.kill(victim["pid"], signal.SIGKILL)
     wait_for(lambda: not alive(victim["pid"]))
-    assert suite.status()["ready"] is False or suite.component(victim["name"])["pid"] != victim["pid"]
+    assert suite.status()["settled"] is False or suite.component(victim["name"])["pid"] != victim["pid"]
     after = next(c for c in ready(suite)["components"] if c["name"] == victim["name"])
     assert after["pid"] != victim["pid"] and after["restarts"] == victim["restarts"] + 1
     done = cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60")

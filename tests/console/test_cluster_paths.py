@@ -79,12 +79,17 @@ def test_health_and_status_come_from_the_feeds(configserv: Configserv, client: C
     assert [each["name"] for each in status["addresses"]] == ["a", "bad"]
     assert [(each["file"], each["entry"]) for each in status["errors"]] == [("addresses.json", "bad")]
     assert (status["components"], status["ca"]) == ([], None)
-    assert client.at("GET", "/api/ready").body == {key: status[key] for key in ("schema", "ready", "config")}
+    assert client.at("GET", "/api/ready").body == {
+        key: status[key] for key in ("schema", "ready", "settled", "degraded", "config")
+    }
     assert client.at("GET", "/api/status", Host="evil.example").status == 403
     assert client("PUT", "addresses/made", {"type": "multicast"}).status == 201
     assert client.items("components") == []
     configserv.kill()
-    wait_for(lambda: client.at("GET", "/readyz").status == 503, "it is not ready")
+    degraded = {"ready": True, "detail": "the configuration service is not reached"}
+    wait_for(lambda: client.at("GET", "/readyz").body == degraded, "it says so, and is ready still")
+    status = client.at("GET", "/api/ready").body
+    assert (status["settled"], len(status["degraded"])) == (False, 1)
     assert client.at("GET", "/livez").status == 200
 
 

@@ -97,6 +97,8 @@ def _exceptions(status: dict[str, Any]) -> str:
     """Return what is wrong although the suite is ready: addresses that are not, and errors in the files."""
     phases = Counter(a["phase"] for a in status["addresses"] if not a["ready"])
     found = [f"{counted(count, 'address', 'addresses')} {phase}" for phase, count in sorted(phases.items())]
+    if degraded := status.get("degraded"):
+        found.append(f"degraded: {'; '.join(degraded)}")
     if status["errors"]:
         found.append(f"{counted(len(status['errors']), 'error')} in the files")
     return ", ".join(found)

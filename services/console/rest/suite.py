@@ -13,6 +13,7 @@ from enmasse.api.types import Change, ChangeResult, Component, Counters, Fault, 
 from enmasse.model.configuration import PLANS
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.tenants.spaces import FOLDER, split_file
+from enmasse.process.service_table import CONTROL
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.configuration import OF_ALL_SPACES
@@ -78,12 +79,15 @@ def operations(parts: Components) -> list[Operation]:
         phases: dict[str, int] = dict.fromkeys(configuration.phases, 0)
         for row in visible:
             phases[row.phase] += 1
-        not_ready = (row for row in visible if not row.ready)
         components = [row for _, row in rows] if parts.space == DEFAULT_SPACE and parts.gate.oversees(caller) else []
+        not_ready = (row for row in visible if not row.ready)
+        away = [each for each in components if not (each.ready or each.leaving)]
         return Answer(
             Overview(
                 version=enmasse.__version__,
-                ready=all(row.ready for row in visible) and all(each.ready or each.leaving for each in components),
+                ready=all(row.ready or row.phase == "Terminating" for row in visible)
+                and all(each.kind in CONTROL for each in away),
+                degraded=[each.name for each in away if each.kind in CONTROL],
                 phases=phases,
                 not_ready=list(itertools.islice(not_ready, SHOWN)),
                 components=components,

@@ -29,8 +29,8 @@ NOBODY_MAKES_BROKERS = (
 Hashes = dict[str, str | None]
 """File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
 EMPTY: dict[str, Any] = {
-    "schema": 1, "ready": False, "config": {}, "components": [], "addresses": [], "errors": [], "ca": None,
-    "insecure": [],
+    "schema": 1, "ready": False, "settled": False, "degraded": [], "config": {}, "components": [], "addresses": [],
+    "errors": [], "ca": None, "insecure": [],
 }  # fmt: skip
 
 
@@ -116,10 +116,10 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
             if hashes is None:
                 hashes = file_hashes(Path(suite_info(offset)["config_dir"]))
             brief = get_status(offset, patience, brief=True)
-            if (brief["ready"] and not missing_files(hashes, brief)) or left <= 0:
+            if (_settled(brief) and not missing_files(hashes, brief)) or left <= 0:
                 status = get_status(offset, patience)  # of a moment later: it is judged, not the one before
                 problem = _missing(hashes, status)
-                if status["ready"] and not problem:
+                if _settled(status, late=left <= 0) and not problem:
                     return status, []
                 if left <= 0:
                     return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]
@@ -127,6 +127,11 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
             if left <= 0:
                 return None, [str(error)]
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _settled(status: dict[str, Any], *, late: bool = False) -> bool:
+    """Return whether nothing is awaited, `late`: or only what is a warning. An older suite knows no warnings."""
+    return bool(status["ready"] if late else status.get("settled", status["ready"]))
 
 
 def _fetch_console(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[str]]:
@@ -141,7 +146,7 @@ def _fetch_console(offset: int, wait: float | None) -> tuple[dict[str, Any] | No
         if code >= 400 or not isinstance(status, dict):
             refused(code, status)
         left = deadline - time.monotonic()
-        if wait is None or status["ready"]:
+        if wait is None or _settled(status, late=left <= 0):
             return status, []
         if left <= 0:
             return status, [f"not ready after {wait:g} s", *_reasons(status)]
@@ -158,7 +163,7 @@ def _fetch_cluster(place: cluster.Place, wait: float | None) -> tuple[dict[str, 
             hashes = there.hashes() if wait is not None else {}
             status = there.status()
             problem = _missing(hashes, status)
-            if wait is None or (status["ready"] and not problem):
+            if wait is None or (_settled(status, late=left <= 0) and not problem):
                 return status, []
             if left <= 0:
                 return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]

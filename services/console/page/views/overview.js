@@ -21,7 +21,7 @@ export function Overview({ me }) {
   return html`<${Loaded} of=${polled}>${
     suite &&
     html`
-    <h1>Overview <${State} text=${suite.ready ? "ready" : "not ready"} /></h1>
+    <h1>Overview <${State} text=${suite.ready ? (suite.degraded.length ? "degraded" : "ready") : "not ready"} /></h1>
     <${Problems} suite=${suite} />
     <section class="tiles" aria-label="Numbers">
       <${Tile} title="Messages in" value=${`${rate(suite.rates.in)}/s`} /><${Tile} title="Messages out"
