@@ -854,12 +854,15 @@ case("status", 130)(waiting_for_a_suite)
 case("connection", 2)(wrong_usage("connection"))
 case("connection", 4)(lambda folder: of("connection", "list", "--port-offset", free_offset()))
 case("space", 4)(lambda folder: of("space", "list", "--port-offset", free_offset()))
-for command in ("space", "top", "events"):
+for command in ("space", "top", "events", "token"):
     case(command, 2)(wrong_usage(command))
+case("token", 4)(lambda folder: of("token", "list", "--port-offset", free_offset()))
+case("token", 1)(lambda folder: of("token", "add", "ci", "--port-offset", free_offset()))
 case("top", 4)(lambda folder: of("top", "--once", "--port-offset", free_offset()))
 case("events", 4)(lambda folder: of("events", "--port-offset", free_offset()))
 ELSEWHERE = [
-    ("connection", 0), ("connection", 1), ("space", 0), ("space", 1), ("top", 0), ("events", 0), ("events", 1),
+    ("connection", 0), ("connection", 1), ("space", 0), ("space", 1), ("token", 0), ("top", 0), ("events", 0),
+    ("events", 1),
     *(("context", n) for n in range(3)),
 ]  # fmt: skip
 """Cells that tests/console has, with a console that answers: test_commands, test_spaces, test_top, test_contexts."""
