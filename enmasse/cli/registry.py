@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import importlib
 import os
@@ -31,8 +32,8 @@ COMMANDS = {
     "user": ("configuration", "Add, remove and check users and their permissions."),
     "token": ("configuration", "Add, list and remove API tokens of users."),
     "connection": ("live", "List, show and close connections of clients."),
-    "subscription": ("live", "List, show and delete subscriptions and MQTT sessions."),
-    "retained": ("live", "List and clear retained messages."),
+    "subscription": ("live", "List, show and remove subscriptions and MQTT sessions."),
+    "retained": ("live", "List and remove retained messages."),
     "mqtt": ("live", "List and disconnect MQTT clients."),
     "send": ("messaging", "Send messages to an address."),
     "receive": ("messaging", "Receive messages from an address."),
@@ -54,6 +55,16 @@ COMMANDS = {
 """Subcommands in the order of `enmasse --help`: the folder of enmasse/cli/commands with their module, their line
 there."""
 
+SECTIONS = {
+    "suite": "The suite",
+    "configuration": "Configuration",
+    "messaging": "Messages",
+    "live": "What happens now",
+    "": "Further commands",
+}
+"""Folder of enmasse/cli/commands → title of its commands in `enmasse --help`."""
+FORMER = {("subscription", "delete"): "remove", ("retained", "clear"): "remove"}
+"""Former words of subcommands, which still work and are shown nowhere → their word now."""
 
 PREFIX = "ENMASSE_"
 WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
@@ -79,6 +90,8 @@ class _Lazy(click.Group):
         if cmd_name not in WITHOUT:
             _take_option(command, context_option)
         _take_option(command, space_option if cmd_name in WITH_SPACE else no_space_option)
+        if isinstance(command, click.Group):
+            _keep_former(command, cmd_name)
         if cmd_name != "context":  # what it writes is chosen each time
             _name_variables(command)
         return command
@@ -91,8 +104,25 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # without importing them all
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        room = max(map(len, COMMANDS))
+        for folder, title in SECTIONS.items():
+            with formatter.section(title):  # without importing them all
+                found = [(name.ljust(room), line) for name, (of, line) in COMMANDS.items() if of == folder]
+                formatter.write_dl(found)
+
+
+def _keep_former(group: click.Group, name: str) -> None:
+    """Let the former words of a group's subcommands work, hidden."""
+    for (of, former), now in FORMER.items():
+        if of == name and former not in group.commands:
+            hidden = copy.copy(group.commands[now])
+            hidden.hidden = True
+            group.add_command(hidden, former)
+
+
+def _dashed(word: str) -> str:
+    """Return an option or command with - for _, which are the same there."""
+    return word.replace("_", "-")
 
 
 def _take_option(command: click.Command, make: Callable[[], click.Option]) -> None:
@@ -132,7 +162,7 @@ def _name_variables(command: click.Command) -> None:
             _name_variables(subcommand)
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _dashed})
 @click.version_option(package_name="enmasse")
 @click.pass_context
 def group(context: click.Context) -> None:

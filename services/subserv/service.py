@@ -482,7 +482,7 @@ class SubscriptionService:
         return (
             f"brokers have queues of sessions that the store does not know ({where}); they are kept. The store is "
             "empty or older than the brokers: stop the suite and restore the store's backup. Or accept the loss: "
-            "`enmasse subscription list` shows them as unknown, `enmasse subscription delete ID` deletes one"
+            "`enmasse subscription list` shows them as unknown, `enmasse subscription remove ID` deletes one"
         )
 
     def counts(self) -> dict[str, int]:

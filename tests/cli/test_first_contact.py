@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from enmasse.cli.registry import COMMANDS, WITHOUT_VARIABLE, group
+from enmasse.cli.registry import COMMANDS, FORMER, SECTIONS, WITHOUT_VARIABLE, group
 from tests.cli.running import Up, enmasse, free_offset, wait_for
 from tests.kit.waiting import DEADLINE
 
@@ -267,3 +267,20 @@ def test_documented_are_the_variables_that_there_are() -> None:
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     section = text[text.index("## Environment variables") :].split("\n## ")[0]
     assert set(re.findall(r"ENMASSE_\w+", section)) == known
+
+
+def test_former_words_and_underscores_still_work() -> None:
+    for name, former in FORMER:
+        shown = enmasse(name, "--help").stdout
+        assert f"\n  {FORMER[name, former]} " in shown and f"\n  {former} " not in shown
+        words = [enmasse(name, word, "--help").stdout.partition("\n")[2] for word in (former, FORMER[name, former])]
+        assert words[0] == words[1] != ""
+    offset = free_offset()
+    done = enmasse("status", "--port_offset", offset)
+    assert done.returncode == 4 and f"127.0.0.1:{8079 + offset}" in done.stderr
+
+
+def test_help_has_each_command_in_a_group() -> None:
+    shown = enmasse("--help").stdout
+    assert [f"\n{title}:\n" in shown for title in SECTIONS.values()] == [True] * len(SECTIONS)
+    assert all(re.search(rf"^  {name} +\S", shown, re.MULTILINE) for name in COMMANDS)

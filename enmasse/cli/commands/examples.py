@@ -74,9 +74,9 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "subscription": [
         ("enmasse subscription list", ""),
-        ("enmasse subscription delete mqtt.thermo --force", "with its messages"),
+        ("enmasse subscription remove mqtt.thermo --force", "with its messages"),
     ],
-    "retained": [("enmasse retained list 'home/#'", ""), ("enmasse retained clear home/kitchen", "")],
+    "retained": [("enmasse retained list 'home/#'", ""), ("enmasse retained remove home/kitchen", "")],
     "mqtt": [("enmasse mqtt clients --all", ""), ("enmasse mqtt disconnect thermo", "")],
     "send": [
         ("enmasse send orders '{\"id\": 7}' --content-type application/json", ""),

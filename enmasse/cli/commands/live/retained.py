@@ -1,4 +1,4 @@
-"""`enmasse retained list|clear`: the retained messages of the suite."""
+"""`enmasse retained list|remove`: the retained messages of the suite."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enmasse.cli.common import end, port_offset, say
 _WILDCARDS = ("+", "#")
 
 
-@click.group(name="retained", short_help="List and clear retained messages.")
+@click.group(name="retained", short_help="List and remove retained messages.")
 def command() -> None:
-    """List and clear the messages that topics retain for new subscribers.
+    """List and remove the messages that topics retain for new subscribers.
 
     FILTER is an MQTT topic filter such as home/+/temperature or home/#.
 
@@ -47,12 +47,12 @@ def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
         say(f"… and {found.total - len(rows)} more; --limit shows more of them")
 
 
-@command.command("clear")
+@command.command("remove")
 @click.argument("filter_", metavar="FILTER")
 @click.option("--force", is_flag=True, help="Clear all messages that a FILTER with wildcards matches.")
 @port_offset
 def clear(filter_: str, force: bool, offset: int) -> None:
-    """Clear the retained message of a topic, or with --force all that match a filter with wildcards.
+    """Remove the retained message of a topic, or with --force all that match a filter with wildcards.
 
     Current subscribers are not notified; later ones get no retained message.
     """

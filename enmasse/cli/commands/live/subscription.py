@@ -1,4 +1,4 @@
-"""`enmasse subscription list|show|delete`: what outlives a connection, of AMQP clients and of MQTT clients alike."""
+"""`enmasse subscription list|show|remove`: what outlives a connection, of AMQP clients and of MQTT clients alike."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOST_FILTERS = 3
 """Filters of a subscription shown in the table."""
 
 
-@click.group(name="subscription", short_help="List, show and delete subscriptions and MQTT sessions.")
+@click.group(name="subscription", short_help="List, show and remove subscriptions and MQTT sessions.")
 def command() -> None:
-    """List, show and delete durable subscriptions of AMQP clients, MQTT sessions with their subscriptions, and shared
+    """List, show and remove durable subscriptions of AMQP clients, MQTT sessions with their subscriptions, and shared
     subscriptions.
 
     Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its subscription service
@@ -76,12 +76,12 @@ def show(id_: str, as_json: bool, offset: int) -> None:
         say(f"  filter: {printable(filter_)} ({'QoS ' if row.kind in ('mqtt', 'share') else ''}{tag})")
 
 
-@command.command("delete")
+@command.command("remove")
 @click.argument("id_", metavar="ID", shell_complete=subscriptions)
 @click.option("--force", is_flag=True, help="Delete it with its messages, also while its client is connected.")
 @port_offset
 def delete(id_: str, force: bool, offset: int) -> None:
-    """Delete a subscription, or an MQTT session with its subscriptions.
+    """Remove a subscription, or an MQTT session with its subscriptions.
 
     One that holds messages, or whose client is connected, is deleted with --force only.
     """
