@@ -29,6 +29,7 @@ export function Tokens({ user, me }) {
         {
           key: "remove",
           title: "",
+          spoken: "action",
           render: (it) =>
             may &&
             html`<button type="button" class="small danger" aria-label=${`Remove the token ${it.name}`}
@@ -57,7 +58,7 @@ function Maker({ user, onClose }) {
     event.preventDefault();
     try {
       const body = { user, name, readOnly, ...(days ? { days: Number(days) } : {}) };
-      setMade(await call("POST", "tokens", { body }));
+      setMade((await call("POST", "tokens", { body })).body);
     } catch (problem) {
       setError(problem);
     }
