@@ -172,6 +172,8 @@ class Lane(LinkUser):
         """Return True if the lane has had no credit for so long that there is no receiver. Credit that was just used
         up does not count: more is on its way."""
         dry = self._tick - max(self._fed, self._asked)
+        if dry < MULTICAST_PATIENCE:  # the least: asked for each message that waits
+            return False
         return not self._credit() and dry >= (MULTICAST_PATIENCE if self.traits.broadcast else PATIENCE)
 
     def _credit(self) -> bool:
@@ -266,7 +268,7 @@ class Lane(LinkUser):
         link, lines = self.link, self._lines
         while lines and link is not None and link.credit > 0:
             who, line = lines.popitem(last=False)
-            run = _next_of(line)
+            run, size = _next_of(line)
             first = run[0]
             sent = link.send_run([entry.payload for entry in run], run if first.qos else None)
             if not sent:  # it has credit: it needs several frames
@@ -276,7 +278,7 @@ class Lane(LinkUser):
                 line.popleft()
             if line:
                 lines[who] = line
-            self._left(who, sent, sum(len(entry.payload) for entry in run[:sent]))
+            self._left(who, sent, size if sent == len(run) else sum(len(entry.payload) for entry in run[:sent]))
             link = self.link
 
     # the link
@@ -445,8 +447,9 @@ class Lane(LinkUser):
                 self._left(entry.who, 1, len(entry.payload))
 
 
-def _next_of(line: deque[Entry]) -> list[Entry]:
-    """Return the first messages of a line that go before it is the turn of the next: all with an outcome, or none."""
+def _next_of(line: deque[Entry]) -> tuple[list[Entry], int]:
+    """Return the first messages of a line that go before it is the turn of the next, and their bytes: all with an
+    outcome, or none."""
     run: list[Entry] = []
     size = 0
     for entry in line:
@@ -454,7 +457,7 @@ def _next_of(line: deque[Entry]) -> list[Entry]:
             break
         run.append(entry)
         size += len(entry.payload)
-    return run
+    return run, size
 
 
 def _place(entry: Entry) -> int:

@@ -136,6 +136,14 @@ class Delivery(Struct, eq=False):
     fleeting: bool = False
 
 
+class Heading(NamedTuple):
+    """Topic, retain flag and properties of messages of QoS 0, as `Delivery` has them."""
+
+    topic: str
+    retain: bool
+    properties: Properties
+
+
 class Publications(Protocol):
     """Messages from a client, as its session answers them."""
 
@@ -164,6 +172,10 @@ class Deliveries(Protocol):
     def deliver(self, delivery: Delivery) -> None:
         """Send a message to the client, in the order of the calls. At most `Request.window` messages of a source are
         unsettled, so the number that waits for the client is bounded."""
+
+    def send_together(self, messages: Sequence[tuple[Heading, bytes]]) -> bool:
+        """Send messages of QoS 0 that never expire, all or none. None if the client does not take them now. The caller
+        settles what was sent."""
 
     def assigned(self, packet_id: int) -> None:
         """Send PUBLISH: `Settlements.assign` is durable."""

@@ -124,6 +124,9 @@ class Device:
         if self.acknowledge and delivery.qos < 2:
             self.session.settlements.settle(delivery)
 
+    def send_together(self, messages: object) -> bool:
+        return False  # one by one
+
     def unsettled(self) -> list[Delivery]:
         return [] if self.acknowledge else [each for each in self.got if each.qos < 2]
 

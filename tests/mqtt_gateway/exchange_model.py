@@ -47,6 +47,9 @@ class MqttHalf:
         self.flying[pid] = delivery
         self.exchanges.assign(delivery, pid)
 
+    def send_together(self, messages: object) -> bool:
+        return False  # one by one
+
     def assigned(self, packet_id: int) -> None:
         delivery = self.flying[packet_id]
         assert delivery is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -75,7 +76,8 @@ def test_a_delivery_that_fails_ends_its_client() -> None:
     interest = SessionFilters("c", topics, [Subscription(filter="#", qos=1)], AddressUse(topics))
     source = SessionSource(session, session, interest, "q", window=5, v5=False, failed=errors.append, final=False)
     message = route.full(Publish("t", b"x"), topics, 0.0)
-    source.deliver(cast(Any, None), 1, True, message, b"", 0)
+    link = SimpleNamespace(on_run=None, second=False)
+    source.deliver(cast(Any, link), 1, True, message, b"", 0)
     assert errors == [FAULT]
 
 

@@ -23,6 +23,8 @@ TOPICS = TopicMap({AddressName("t"): Address(type="topic")})
 
 class Link:
     credit_window = 0
+    on_run = None
+    second = False
 
 
 def _raise(error: Exception) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 from enmasse.model.sessions import MOST_HELD, Outgoing, is_contended
 from services.mqtt_gateway.amqp.repeats import Repeats, accept
 from services.mqtt_gateway.amqp.session_service import Op, PacketIdOutcome, PacketIds
-from services.mqtt_gateway.interfaces import Deliveries, Delivery
+from services.mqtt_gateway.interfaces import Deliveries, Delivery, Heading
 
 MOST_ENDED = 1024
 """Messages of one session that are complete and may be redelivered, because the broker does not settle."""
@@ -86,6 +86,13 @@ class Exchanges:
         """Deliver a message that matches a subscription, unless the client has it already."""
         if not (self._goes_on(delivery) or self._repeats.goes_on(delivery)) and self._client is not None:
             self._client.deliver(delivery)
+
+    def arrived_together(self, messages: Sequence[tuple[Heading, bytes]]) -> bool:
+        """Deliver messages of QoS 0 that do not expire, all or none. None while the client may have some of them
+        already."""
+        if self._client is None or self._once or self._ended or self._repeats.expected:
+            return False
+        return self._client.send_together(messages)
 
     def under_way(self, source: str, identity: str) -> int:
         """Return the QoS with which this message was sent to the client, or is about to be; 0: it was not."""

@@ -23,6 +23,11 @@ class Repeats:
         # by source and identity: what will be redelivered; None: the client is done with it
         self._expected: dict[tuple[str, str], Delivery | None] = {}
 
+    @property
+    def expected(self) -> bool:
+        """True if something of any source is expected again."""
+        return bool(self._expected)
+
     def lost(self, source: str, unsettled: Iterable[Delivery]) -> None:
         """The link of a source is gone, and these deliveries (of any source) are not settled."""
         for delivery in unsettled:

@@ -24,7 +24,7 @@ from services.mqtt_gateway.amqp.filters import Match, SessionFilters
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import MessageFields
 from services.mqtt_gateway.amqp.message_identity import SIZE, of_message
-from services.mqtt_gateway.interfaces import Delivery
+from services.mqtt_gateway.interfaces import Delivery, Heading
 
 EVERYTHING: Final = "1 = 1"
 """A selector: with one, a link to a queue is passed on to its broker, whose delivery-tags name the messages."""
@@ -36,6 +36,17 @@ SMALL: Final = 1024
 """Bytes. If they are not larger on average, the window is wider."""
 WIDER: Final = 4
 """Factor of that: a subscriber gets at most one window in the time that credit takes to the broker and back."""
+
+
+class _Kind:
+    """Messages of a run that have the same sections before the body: how many so far, and their bytes."""
+
+    __slots__ = ("bytes", "heading", "match", "messages")
+
+    def __init__(self, match: Match, heading: Heading) -> None:
+        self.match = match
+        self.heading = heading
+        self.messages = self.bytes = 0
 
 
 class SessionSource(LinkUser):
@@ -133,6 +144,7 @@ class SessionSource(LinkUser):
             return
         link.context = self
         link.on_delivery = self.deliver
+        link.keeps_tags = self.identified
         self.link = link
         self._seen = self._bytes = 0
         if self._exchanges.unsure(self.address):
@@ -243,10 +255,14 @@ class SessionSource(LinkUser):
         link.session.settle(delivery_id)
         return True
 
-    def _fit_window(self, link: Receiver) -> None:
+    def _count(self, link: Receiver, count: int, size: int) -> None:
         """Widen the window while messages are small and the client takes them, but not if lost messages are to be
         found again within it."""
-        small = self._bytes <= FULL * SMALL and self._window >= FULL and not self.final
+        self._seen += count
+        self._bytes += size
+        if self._seen < FULL:
+            return
+        small = self._bytes <= self._seen * SMALL and self._window >= FULL and not self.final
         window = self._window * WIDER if small else self._window
         self._seen = self._bytes = 0
         if link.credit_window and link.credit_window != window:
@@ -260,10 +276,7 @@ class SessionSource(LinkUser):
         """Take a delivery of the link: to the client if a subscription matches it, else it is accepted here."""
         shared = self._shared
         try:
-            self._seen += 1
-            self._bytes += len(payload)
-            if self._seen == FULL:
-                self._fit_window(link)
+            self._count(link, 1, len(payload))
             try:
                 if message_format:
                     raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
@@ -308,6 +321,8 @@ class SessionSource(LinkUser):
             for count in match.counts:
                 count.messages += 1
                 count.bytes += len(body)
+            if link.on_run is None and _is_plain(front, match) and not link.second:
+                link.on_run = self.deliver_run
             if self.multicast and not settled:
                 # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
                 self.accept(link, delivery_id)
@@ -317,8 +332,7 @@ class SessionSource(LinkUser):
                     match.topic,
                     body,
                     front.qos if front.qos < match.qos else match.qos,
-                    (front.retained_for is not None and self.topic_address is None)
-                    or (front.retain and match.as_published),
+                    self._is_retained(front, match),
                     _properties(front, match) if self._v5 else NONE,
                     expires,
                     identity,
@@ -330,6 +344,61 @@ class SessionSource(LinkUser):
             )
         except Exception as error:  # of one client: the connection is for all
             self._failed(error)
+
+    def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
+        """Take deliveries with consecutive ids. Those up to the first that does not go with QoS 0 go together."""
+        link.bytes += sum(map(len, payloads))
+        done = self._deliver_together(link, first, payloads, settled) if link is self.link else 0
+        if done == len(payloads):
+            return
+        link.on_run = None  # until the next message of QoS 0
+        tags = link.tags_of_run() if link.keeps_tags else [b""] * len(payloads)
+        for at in range(done, len(payloads)):
+            link.on_delivery(link, first + at, settled, payloads[at], tags[at], 0)
+
+    def _deliver_together(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> int:
+        """Return how many messages, from the first on, the client has got."""
+        shared = self._shared
+        read = shared.reader.read
+        kinds: dict[MessageFields, _Kind] = {}
+        messages: list[tuple[Heading, bytes]] = []
+        try:
+            for payload in payloads:
+                try:
+                    front, body = read(payload)
+                    kind = kinds.get(front)
+                    if kind is None:
+                        match = self.match(front, self.spellings(front))
+                        if match is None or not _is_plain(front, match):
+                            break
+                        kind = kinds[front] = _Kind(match, self._heading(front, match))
+                except AmqpError:
+                    break
+                kind.messages += 1
+                kind.bytes += len(body)
+                messages.append((kind.heading, body))
+            if not messages or not self._exchanges.arrived_together(messages):
+                return 0
+            done = len(messages)
+            shared.delivered += done
+            for kind in kinds.values():
+                for count in kind.match.counts:
+                    count.messages += kind.messages
+                    count.bytes += kind.bytes
+            self._count(link, done, sum(map(len, payloads[:done])))
+            if not settled:
+                link.settle_run(first, done)
+            return done
+        except Exception as error:  # of one client: the connection is for all
+            self._failed(error)
+            return 0
+
+    def _heading(self, front: MessageFields, match: Match) -> Heading:
+        properties = _properties(front, match) if self._v5 else NONE
+        return Heading(match.topic, self._is_retained(front, match), properties)
+
+    def _is_retained(self, front: MessageFields, match: Match) -> bool:
+        return (front.retained_for is not None and self.topic_address is None) or (front.retain and match.as_published)
 
     def spellings(self, front: MessageFields) -> tuple[str, ...]:
         """Return the topics by which filters may match a message of this source, its full name last."""
@@ -390,6 +459,11 @@ def _digest(payload: bytes) -> str:
     while payload[at : at + 2] == b"\0\x53" and payload[at + 2 : at + 3] in _DELIVERY:
         at = after(payload, at + 3, end)
     return blake2b(memoryview(payload)[at:], digest_size=8).hexdigest()
+
+
+def _is_plain(front: MessageFields, match: Match) -> bool:
+    """Return whether a message goes with QoS 0, and never expires."""
+    return not (front.qos and match.qos) and front.ttl is None and not front.expires
 
 
 def _properties(front: MessageFields, match: Match) -> Properties:

@@ -15,7 +15,7 @@ from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
 from enmasse.mqtt.packets import NEVER, NONE, V5, PubAck, PubComp, PubRec, PubRel
-from services.mqtt_gateway.interfaces import Delivery, Session
+from services.mqtt_gateway.interfaces import Delivery, Heading, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
 from services.mqtt_gateway.protocol.intake import Host
@@ -176,6 +176,31 @@ class Outbound:
                 self._waiting = deque()
             self._waiting.append(delivery)
             self._keep(len(delivery.payload))
+
+    def send_together(self, messages: Sequence[tuple[Heading, bytes]]) -> bool:
+        """As interfaces.Deliveries."""
+        if self._waiting or self.blocked or self.subscribing or self._earlier or self._aliases is not None:
+            return False
+        encoded: dict[Heading, tuple[int, bytes, bytes]] = {}
+        packets: list[bytes] = []
+        last: Heading | None = None
+        publish = encode.publish
+        try:
+            for heading, payload in messages:
+                if heading is not last:
+                    known = encoded.get(heading)
+                    if known is None:
+                        values = encode.publish_properties(heading.properties) if self._v5 else b""
+                        known = encoded[heading] = int(heading.retain), topic_field(heading.topic), values
+                    flags, topic, values = known
+                    last = heading
+                packets.append(publish(flags, topic, 0, values, payload))
+        except ValueError:
+            return False
+        if max(map(len, packets)) > self._largest:
+            return False
+        self._output.publish(packets)
+        return True
 
     def go_on(self) -> None:
         """Send waiting messages as far as there is room."""

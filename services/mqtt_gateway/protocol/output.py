@@ -50,6 +50,16 @@ class Output:
         if len(parts) == 1:
             self._wire.has_output()
 
+    def publish(self, packets: list[bytes]) -> None:
+        """Write encoded PUBLISHs, at least one."""
+        parts = self._parts
+        idle = not parts
+        parts += packets
+        self._counts[3] += len(packets)
+        self.messages += len(packets)
+        if idle:
+            self._wire.has_output()
+
     def acknowledge(self, packet: PubAck | PubRec | PubComp | PubRel, text: str = "") -> None:
         """Write an acknowledgement, with a reason string if the client wants one (v5 MQTT-3.1.2-29) and has room."""
         kind, number, reason = type(packet), packet.packet_id, packet.reason
