@@ -261,7 +261,8 @@ class Connection:
                 self.broken = self.broken or not self._close_sent
                 error = error or AmqpError(
                     errors.CONNECTION_FORCED,
-                    "the peer closed the socket without a close of AMQP; it may not speak AMQP",
+                    "the peer closed the socket without a close of AMQP"
+                    + ("; it may not speak AMQP" if self.remote_open is None else ""),
                 )
                 self.transport_error = error
             self._end_of_connection(error)

@@ -15,6 +15,7 @@ import click
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say, tls_options
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options
+from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
 
@@ -52,6 +53,9 @@ def command(
     a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
     and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
 
+    If the connection is lost, it connects again within --timeout, and sends what has no outcome once more: that may
+    arrive twice.
+
     Exit status 0: every message was accepted. 1: some were rejected, released or modified. 3: no credit or no outcome
     within --timeout. 4: no connection, or the address was refused.
     """
@@ -70,7 +74,7 @@ def command(
     lines = as_json and whole is None and count is None
     tally = Tally(remote.address)
     messages = encoded(bodies(whole, count), fields, lines=lines)
-    status = amqp.run(_send(remote, messages, timeout, tally), remote)
+    status = amqp.run(_Sending(remote, messages, timeout, tally).run(), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
@@ -159,69 +163,138 @@ def _object(line: str | bytes) -> dict[str, Any]:
     return found
 
 
-async def _send(remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: float, tally: Tally) -> int:
-    from enmasse.amqp.codec.errors import AmqpError
-    from enmasse.cli.messages.amqp import connected
+class _Sending:
+    """Sends over one connection after the other: what has no outcome when one is lost is sent again by the next."""
 
-    waiting: deque[asyncio.Future[Any]] = deque()
-    unreadable = None
-    try:
-        async with connected(remote) as client:
-            sender = await client.sender(remote.address)
+    def __init__(self, remote: RemoteAddress, messages: AsyncIterator[bytes], timeout: float, tally: Tally) -> None:
+        self._remote = remote
+        self._messages = messages
+        self._timeout = timeout
+        self._tally = tally
+        self._attempts = Reconnects(remote, timeout)
+        self._waiting: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._again: deque[tuple[bytes, bool]] = deque()
+        """Messages to send before any other one, and whether they are to be counted."""
+        self._unreadable: UnreadableLine | None = None
+        self._known = -1
+        """Outcomes that were known at the last loss."""
+
+    async def run(self) -> int:
+        """Return the exit status. Raises AmqpError, OSError or TimeoutError if it cannot send."""
+        from enmasse.amqp.codec.errors import AmqpError
+        from enmasse.cli.commands.messaging.receive import is_final
+
+        tally = self._tally
+        try:
+            finished = await self._attempts.run(self._once, (AmqpError, OSError), is_final)
+        except (AmqpError, OSError) as error:
+            tally.error = str(error)
+            raise
+        if finished == TIMED_OUT:
+            return TIMED_OUT
+        if self._unreadable is not None:
+            tally.error = str(self._unreadable)
+            text = f"{tally.error}. The lines before it were sent, those after it not."
+            report(marked("messages.input.invalid", text))
+            return FAILED
+        if tally.error is not None:
+            report(marked("messages.delivery.failed", f"{self._remote}: rejected: {tally.error}"))
+        return OK if tally.counts["accepted"] == tally.sent else FAILED
+
+    async def _once(self) -> int:
+        """Send over one connection until all has an outcome. Return OK or TIMED_OUT."""
+        from enmasse.cli.messages.amqp import connected
+
+        async with connected(self._remote) as client:
+            sender = await client.sender(self._remote.address)
+            self._attempts.receiving()
             try:
-                try:
-                    async for message in messages:
-                        if not await _has_room(sender, waiting, timeout, tally, remote):
-                            return TIMED_OUT
-                        outcome = sender.send_nowait(message)
-                        tally.sent += 1
-                        if outcome is None:
-                            tally.take(None)
-                        else:
-                            waiting.append(outcome)
-                except UnreadableLine as error:
-                    unreadable = tally.error = str(error)
-                while waiting:
-                    if not await _one_less(waiting, timeout, tally):
+                while (message := await self._next()) is not None:
+                    self._again.appendleft(message)
+                    if not await self._has_room(sender):
+                        return TIMED_OUT
+                    outcome = sender.send_nowait(message[0])
+                    self._again.popleft()
+                    self._tally.sent += message[1]
+                    if outcome is None:
+                        self._tally.take(None)
+                    else:
+                        self._waiting.append((message[0], outcome))
+                while self._waiting:
+                    if not await self._one_less():
                         return TIMED_OUT
             except asyncio.CancelledError:
-                tally.error = "interrupted"
+                self._tally.error = "interrupted"
                 try:
-                    if waiting:
-                        await asyncio.wait(waiting, timeout=INTERRUPTED_SECONDS)
+                    if self._waiting:
+                        await asyncio.wait([future for _, future in self._waiting], timeout=INTERRUPTED_SECONDS)
                 finally:
-                    _take_those_done(waiting, tally)
+                    self._take_those_done()
                 raise
-    except (AmqpError, OSError, TimeoutError) as error:
-        _take_those_done(waiting, tally)
-        tally.error = str(error)
-        raise
-    if unreadable is not None:
-        report(marked("messages.input.invalid", f"{unreadable}. The lines before it were sent, those after it not."))
-        return FAILED
-    if tally.error is not None:
-        report(marked("messages.delivery.failed", f"{remote}: rejected: {tally.error}"))
-    return OK if tally.counts["accepted"] == tally.sent else FAILED
+            except Exception:
+                lost = [(payload, False) for payload in self._take_those_done()]
+                self._again.extendleft(reversed(lost))
+                if (known := sum(self._tally.counts.values())) > self._known:  # it gets on
+                    self._known = known
+                    self._attempts.extend()
+                raise
+        return OK
 
+    async def _next(self) -> tuple[bytes, bool] | None:
+        """Return the next message, and whether it is a new one; None after the last."""
+        if self._again:
+            return self._again.popleft()
+        try:
+            return await anext(self._messages), True
+        except StopAsyncIteration:
+            return None
+        except UnreadableLine as error:
+            self._unreadable = error
+            return None
 
-async def _has_room(
-    sender: ClientSender, waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally, remote: RemoteAddress
-) -> bool:
-    """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
-    while waiting and waiting[0].done():
-        tally.take(waiting.popleft().result())
-    while len(waiting) >= WINDOW:
-        if not await _one_less(waiting, timeout, tally):
+    async def _has_room(self, sender: ClientSender) -> bool:
+        """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
+        while self._waiting and self._waiting[0][1].done():
+            self._tally.take(self._waiting[0][1].result())
+            self._waiting.popleft()
+        while len(self._waiting) >= WINDOW:
+            if not await self._one_less():
+                return False
+        try:
+            await sender.wait_credit(self._timeout)
+        except TimeoutError:
+            self._take_those_done()
+            reason = await asyncio.to_thread(_why_no_credit, self._remote)
+            text = f"no credit within {self._timeout:g} s: nothing receives messages from this sender now. {reason}"
+            self._tally.error = text
+            report(marked("messages.delivery.failed", f"{self._tally.address}: {text}."))
             return False
-    try:
-        await sender.wait_credit(timeout)
-    except TimeoutError:
-        _take_those_done(waiting, tally)
-        reason = await asyncio.to_thread(_why_no_credit, remote)
-        tally.error = f"no credit within {timeout:g} s: nothing receives messages from this sender now. {reason}"
-        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}."))
-        return False
-    return True
+        return True
+
+    async def _one_less(self) -> bool:
+        """Wait for the oldest outcome; False (reported on stderr) if that takes too long. Raises AmqpError."""
+        outcome = self._waiting[0][1]
+        await asyncio.wait([outcome], timeout=self._timeout)
+        if not outcome.done():
+            self._take_those_done()
+            tally = self._tally
+            tally.error = f"{tally.unknown} messages were sent and got no answer within {self._timeout:g} s"
+            report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
+            return False
+        self._tally.take(outcome.result())
+        self._waiting.popleft()
+        return True
+
+    def _take_those_done(self) -> list[bytes]:
+        """Count the outcomes that have come; return the other messages."""
+        waiting, self._waiting = self._waiting, deque()
+        left = []
+        for payload, outcome in waiting:
+            if outcome.done() and not outcome.cancelled() and not outcome.exception():
+                self._tally.take(outcome.result())
+            else:
+                left.append(payload)
+        return left
 
 
 def _why_no_credit(remote: RemoteAddress) -> str:
@@ -242,23 +315,3 @@ def _why_no_credit(remote: RemoteAddress) -> str:
         return f"The address is of type {entry['type']}: no consumer is attached"
     message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
     return f"The address is {entry['phase']}{': ' if message else ''}{message}"
-
-
-async def _one_less(waiting: deque[asyncio.Future[Any]], timeout: float, tally: Tally) -> bool:
-    """Wait for the oldest outcome; False (reported on stderr) if that takes too long. Raises AmqpError."""
-    await asyncio.wait([waiting[0]], timeout=timeout)
-    if not waiting[0].done():
-        _take_those_done(waiting, tally)
-        tally.error = f"{tally.unknown} messages were sent and got no answer within {timeout:g} s"
-        report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
-        return False
-    tally.take(waiting[0].result())
-    waiting.popleft()
-    return True
-
-
-def _take_those_done(waiting: deque[asyncio.Future[Any]], tally: Tally) -> None:
-    for outcome in waiting:
-        if outcome.done() and not outcome.exception():
-            tally.take(outcome.result())
-    waiting.clear()
