@@ -11,7 +11,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import execnet
 import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from hypothesis.internal.conjecture import providers
@@ -95,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Failures(config))
 
 
-def pytest_xdist_setupnodes(config: pytest.Config, specs: list[execnet.XSpec]) -> None:
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
     """With `-n`: all processes are forked from one that has imported the tests."""
     if sys.platform == "linux" and "coverage" not in sys.modules:
         collected = Collected(config.args)
