@@ -65,6 +65,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse user allow alice send,recv 'orders/#'", ""),
         ("enmasse user check alice send orders/eu", ""),
     ],
+    "token": [
+        ("enmasse token add ci --user alice --days 90 --output ci.token", "for a program, by REST alone"),
+        ("enmasse token list", ""),
+        ("enmasse token remove ci --user alice", ""),
+    ],
     "connection": [
         ("enmasse connection list", ""),
         ("enmasse connection list --inside", "those of the suite's own processes"),
