@@ -28,7 +28,7 @@ class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     agent creates; the router is ready while all of them are open. `peers`: file of the processes that may connect to
     listeners with `access`. `configserv`: host:port of the configuration service, whose users and permissions are in
     force on listeners with `saslPlugin`. `leave_within`: seconds from SIGTERM in which it hands its clients on
-    before it ends; 0: it ends at once, as after SIGINT."""
+    before it ends; 0, or without another router, which they could connect to: it ends at once, as after SIGINT."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()

@@ -18,6 +18,7 @@ from services.mqtt_gateway.settings import MqttGatewaySettings
 from services.mqtt_lwt.service import LastWillSettings
 from services.ragent.agent import RouterAgentSettings
 from services.router.config import RouterSettings
+from services.stomp_gateway.settings import StompGatewaySettings
 from services.storage_controller.controller import ControllerSettings
 from services.storage_controller.drivers import Manifest
 from services.storage_controller.drivers.objects import Place
@@ -34,6 +35,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "storage-controller": ControllerSettings,
     "mqtt-gateway": MqttGatewaySettings,
     "http-gateway": HttpGatewaySettings,
+    "stomp-gateway": StompGatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
     "authserv": AuthservSettings,
@@ -43,7 +45,7 @@ PEOPLE: dict[str, Any] = {
     "developers": [{"kind": "Group", "name": "developers"}],
     "administrators": [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "deployer"}],
 }
-ROUTES = {port: f"{port}.example.com" for port in ("amqps", "mqtts", "wss", "http", "https")}
+ROUTES = {port: f"{port}.example.com" for port in ("amqps", "mqtts", "wss", "http", "stomps", "stompwss", "https")}
 INGRESSES = {port: f"{port}.example.net" for port in ROUTES}
 EVERYTHING: dict[str, Any] = {
     "logLevel": "debug",
@@ -65,6 +67,7 @@ EVERYTHING: dict[str, Any] = {
         "templates": {"small": {"storageSize": "1Gi"}, "big": {"nodeSelector": {"disk": "ssd"}}},
     },
     "router": {
+        "replicas": 3,
         "nodeSelector": {"a": "b"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -74,7 +77,9 @@ EVERYTHING: dict[str, Any] = {
     },
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
     "http": {"enabled": True},
+    "stomp": {"enabled": True},
     "httpGateway": {"replicas": 3, "allowedOrigins": ["https://example.org"]},
+    "stompGateway": {"allowedOrigins": ["https://example.org"]},
     "users": {"enabled": True},
     "console": {"enabled": True},
     "traces": {

@@ -1,7 +1,7 @@
 """A service as if it had a network of its own: `python -m tests.kubernetes.named HOSTS ADDRESS MODULE ARGUMENT ...`.
 
 HOSTS is a JSON file: name → addresses, of which one is taken by chance, as a Service does it. Other names as always.
-What listens on all addresses (0.0.0.0) listens on ADDRESS.
+What listens on all addresses (0.0.0.0) listens on ADDRESS, and its connections come from there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_look_up, _bind = socket.getaddrinfo, socket.socket.bind
+_look_up, _bind, _connect = socket.getaddrinfo, socket.socket.bind, socket.socket.connect
 
 
 def main() -> None:
@@ -31,7 +31,14 @@ def main() -> None:
         everywhere = isinstance(address, tuple) and address[0] == "0.0.0.0"
         _bind(listener, (own, *address[1:]) if everywhere else address)
 
+    def connect(dialling: socket.socket, address: Any) -> None:
+        inside = isinstance(address, tuple) and str(address[0]).startswith("127.")
+        if inside and dialling.getsockname()[1] == 0:
+            _bind(dialling, (own, 0))
+        _connect(dialling, address)
+
     socket.getaddrinfo = look_up
+    socket.socket.connect = connect  # type: ignore[method-assign, assignment]  # replaced by the test
     socket.socket.bind = bind  # type: ignore[method-assign, assignment]  # replaced by the test
     sys.modules["uvloop"] = None  # type: ignore[assignment] # it looks names up by itself; without it asyncio serves
     sys.argv = [module, *arguments]

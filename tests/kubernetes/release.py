@@ -81,8 +81,10 @@ class Release:
 
     @property
     def router(self) -> str:
-        """Where clients connect."""
-        return f"{self.pods('router')[-1].address}:5672"
+        """Where clients connect: one that the Service leads to."""
+        pods = self.pods("router")
+        served = [pod for pod in pods if pod.ready and not pod.ends]
+        return f"{(served or pods)[-1].address}:5672"
 
     def events(self) -> set[str]:
         """Reasons of the warnings that the services have sent."""

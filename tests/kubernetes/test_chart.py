@@ -99,7 +99,7 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     if values is BY_HAND:
         wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
     if values is not EVERYTHING:
-        wanted -= {"authserv", "http-gateway"}
+        wanted -= {"authserv", "http-gateway", "stomp-gateway"}
     if values not in (EVERYTHING, BY_HAND):
         wanted.remove("console")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
@@ -122,6 +122,53 @@ def test_clients_of_http_stay_at_a_gateway_and_come_from_outside_by_tls_alone(cl
     ports = policies["enmasse-tls-clients-to-http-gateway"]["spec"]["ingress"][0]["ports"]
     assert [each["port"] for each in ports] == [8448]
     assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "http" in name]
+
+
+def test_clients_of_stomp_come_from_outside_by_tls_alone(cluster: Cluster) -> None:
+    found = rendered(cluster, {**EVERYTHING, "tls": {"enabled": True}})
+    services = objects(found, "Service")
+    outside = [
+        (each["port"], each["targetPort"]) for each in services["enmasse-stomp-gateway-external"]["spec"]["ports"]
+    ]
+    assert outside == [(61614, "stomps"), (61617, "stompwss")]
+    for kind in ("Route", "Ingress"):
+        assert {"enmasse-stomps", "enmasse-stompwss"} <= objects(found, kind).keys()
+    policies = objects(found, "NetworkPolicy")
+    for who, numbers in (("plain", [61613, 61615]), ("tls", [61614, 61617])):
+        ports = policies[f"enmasse-{who}-clients-to-stomp-gateway"]["spec"]["ingress"][0]["ports"]
+        assert [each["port"] for each in ports] == numbers
+    assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "stomp" in name]
+
+
+def test_several_routers_are_a_mesh_that_hands_its_clients_on(cluster: Cluster) -> None:
+    found = rendered(cluster, {"router": {"replicas": 3}, "console": {"enabled": True}})
+    router = objects(found, "StatefulSet")["enmasse-router"]
+    assert router["spec"]["replicas"] == 3 and "annotations" not in router["metadata"]
+    settings = {
+        name: json.loads(objects(found, "ConfigMap")[f"enmasse-{name}"]["data"]["settings.json"])
+        for name in ("router", "console", "ragent")
+    }
+    (routers,) = [body for kind, body in settings["router"]["entities"] if body.get("role") == "inter-router"]
+    assert kind_of(routers) == ("inter-router", True, True, "EXTERNAL")
+    assert "inter-router" in settings["ragent"]["static"]
+    assert settings["console"]["routers"]["enmasse-router-2"] == (
+        "enmasse-router-2.enmasse-router-pods.default.svc:5673"
+    )
+    (container,) = router["spec"]["template"]["spec"]["containers"]
+    wait = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    ends = router["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert ends >= wait + settings["router"]["leave_within"] + 10
+    assert objects(found, "PodDisruptionBudget")["enmasse-router"]["spec"]["maxUnavailable"] == 1
+    one = objects(rendered(cluster, {}), "StatefulSet")["enmasse-router"]
+    assert one["spec"]["template"] == router["spec"]["template"], "to scale it restarts nothing"
+    left = objects(rendered(cluster, {"router": {"replicas": None}}), "StatefulSet")["enmasse-router"]
+    assert "replicas" not in left["spec"]
+    alone = objects(rendered(cluster, {"identity": {"enabled": False}}), "StatefulSet")["enmasse-router"]
+    assert alone["metadata"]["annotations"]["enmasse.io/mesh"] == "none", "they could not authenticate each other"
+
+
+def kind_of(listener: Object) -> tuple[object, ...]:
+    return tuple(listener[key] for key in ("access", "authenticatePeer", "requireSsl", "saslMechanisms"))
 
 
 def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -> None:
@@ -251,7 +298,7 @@ def test_an_executor_has_the_command_that_its_environment_describes() -> None:
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        ({"router": {"replicas": 2}}, "/router/replicas"),
+        ({"router": {"replicas": 2}, "identity": {"enabled": False}}, "/router/replicas"),
         ({"router": {"engine": "qdrouterd"}}, "/router/image"),
         ({"ragent": {"replicas": 2}}, "/ragent/replicas"),
         ({"subserv": {"replicas": 2}}, "/subserv/replicas"),

@@ -24,6 +24,7 @@ from tests.kit.waiting import DEADLINE
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
+from tests.router.harness import comes, post
 
 pytestmark = pytest.mark.xdist_group("release")
 
@@ -242,6 +243,47 @@ def test_a_release_is_upgraded_while_a_broker_is_scaled_to_zero(release: Release
     release.helm("upgrade", "--reuse-values", "--set=storageController.podAnnotations.again=yes")
     release.kubectl("scale", "statefulset/enmasse-orders-1", "--replicas=1")
     release.wait_active(1000, *MAPS)
+
+
+def test_routers_come_and_are_upgraded_one_at_a_time_and_lose_nothing(release: Release) -> None:
+    """With the addresses of the tests before. A client at each: of an anycast and a multicast address, too."""
+    (first,) = release.pods("router")
+    release.helm("upgrade", "--reuse-values", "--set=router.replicas=2")
+    assert release.pods("router")[0].uid == first.uid, "to scale it restarts nothing"
+    between(release, "a2", "a3", "a4", "a5")
+    with Traffic(release, "a0", "a4") as traffic:
+        before, seen = {pod.uid for pod in release.pods("router")}, len(release.kubelet.history)
+        release.helm("upgrade", "--reuse-values", "--set=router.podAnnotations.again=yes")
+
+        def replaced() -> bool:
+            now = release.pods("router")
+            return len(now) == 2 and all(pod.ready and pod.uid not in before for pod in now)
+
+        release.wait("all are new ones", replaced)
+        traffic.wait_for_more()
+    history = [what for what, name in release.kubelet.history[seen:] if name.startswith("enmasse-router-")]
+    assert history == ["ended", "ready"] * 2
+    assert not any(traffic.missing().values())
+    release.wait_active(1000, *MAPS)
+    between(release, "a2", "a3", "a4", "a5")
+
+
+def between(release: Release, *names: str) -> None:
+    """Exchange messages through the addresses between clients of two routers, in both directions."""
+    connections = [BlockingConnection(f"{pod.address}:5672", timeout=DEADLINE) for pod in release.pods("router")]
+    assert len(connections) == 2
+    for sending, receiving in (connections, reversed(connections)):
+        for name in names:
+            receiver = receiving.create_receiver(name, credit=1)
+            sender = sending.create_sender(name)
+            post(sender, Message(body=name, durable=True))
+            comes(receiver, f"a message of {name} comes", sending)
+            assert receiver.receive().body == name
+            receiver.accept()
+            receiver.close()
+            sender.close()
+    for each in connections:
+        each.close()
 
 
 def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:

@@ -298,6 +298,11 @@ spec:
 {{- toJson $without -}}
 {{- end }}
 
+{{/* Not empty: routers form a mesh. Embedded ones believe each other by their certificates alone. */}}
+{{- define "enmasse.mesh" -}}
+{{- if or (eq .Values.router.engine "qdrouterd") .Values.identity.enabled }}true{{ end -}}
+{{- end }}
+
 {{/* The settings that every service has. Arguments: root, component. */}}
 {{- define "enmasse.common" -}}
 {{- $settings := dict "name" .component "health" "0.0.0.0:8080" "log_level" .root.Values.logLevel }}
@@ -317,8 +322,20 @@ spec:
 {{- $roles = merge $roles (dict "subserv" "subserv" "mqtt-lwt" "mqtt_lwt") }}
 {{- range $component, $_ := include "enmasse.gateways" . | fromJson }}{{ $_ := set $roles $component "mqtt_gateway" }}{{ end }}
 {{- end }}
-{{- if .Values.http.enabled }}{{ $_ := set $roles "http-gateway" "http_gateway" }}{{ end }}
+{{- range $component, $_ := include "enmasse.doors" . | fromJson }}{{ $_ := set $roles $component (replace "-" "_" $component) }}{{ end }}
 {{- toYaml $roles }}
+{{- end }}
+
+{{/* Component of gateways of HTTP and STOMP → its values, and its listeners without and with TLS, in JSON. */}}
+{{- define "enmasse.doors" -}}
+{{- $found := dict }}
+{{- if .Values.http.enabled }}
+{{- $_ := set $found "http-gateway" (dict "values" "httpGateway" "plain" (dict "http" 8088) "tls" (dict "https" 8448) "sticky" true) }}
+{{- end }}
+{{- if .Values.stomp.enabled }}
+{{- $_ := set $found "stomp-gateway" (dict "values" "stompGateway" "plain" (dict "stomp" 61613 "stompws" 61615) "tls" (dict "stomps" 61614 "stompwss" 61617) "sticky" false) }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 
 {{/* Component of MQTT gateways → the address space whose own they are, empty for those of all, in JSON. */}}
@@ -370,7 +387,7 @@ has the name of another ConfigMap of the release.
 {{- $_ := set $maps "plans" (list (printf "%s-plans" $release)) }}
 {{- end }}
 {{- $taken := list }}
-{{- range list "authserv" "configserv" "console" "http-gateway" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "storage-controller" "subserv" "test" }}
+{{- range list "authserv" "configserv" "console" "http-gateway" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "stomp-gateway" "storage-controller" "subserv" "test" }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
 {{- $every := deepCopy $maps }}
@@ -453,7 +470,7 @@ has the name of another ConfigMap of the release.
 {{- $services := list "router" "mqtt-gateway" }}
 {{- range $component, $space := include "enmasse.gateways" . | fromJson }}{{ if $space }}{{ $services = append $services $component }}{{ end }}{{ end }}
 {{- if .Values.console.enabled }}{{ $services = append $services "console" }}{{ end }}
-{{- if .Values.http.enabled }}{{ $services = append $services "http-gateway" }}{{ end }}
+{{- $services = concat $services (include "enmasse.doors" . | fromJson | keys | sortAlpha) }}
 {{- range $service := $services }}
 {{- range $suffix := list "" (printf ".%s" $root.Release.Namespace) (printf ".%s.svc" $root.Release.Namespace) (printf ".%s.svc.cluster.local" $root.Release.Namespace) }}
 {{- $names = append $names (printf "%s-%s%s" $root.Release.Name $service $suffix) }}

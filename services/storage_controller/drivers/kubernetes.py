@@ -214,11 +214,11 @@ class KubernetesDriver:
             self._complete.set()
 
     def _look_at_routers(self) -> None:
-        """Warn about several embedded routers: the chart refuses them, but `kubectl scale` does not."""
+        """Warn about several routers that form no mesh: the chart refuses them, but `kubectl scale` does not."""
         for item in self._routers.objects().values():
             alone = (item["metadata"].get("annotations") or {}).get(MESH) == "none"
             if alone and item["spec"].get("replicas", 1) > 1:
-                text = "embedded routers form no mesh, a message reaches clients of one of them only: scale this to 1"
+                text = "without identity.enabled routers form no mesh, messages reach clients of one only: scale to 1"
                 self._events.warn(item, "SeveralRouters", text)
 
     def _read(self, item: Object, where: str, found: dict[str, Manifest], damaged: dict[str, str]) -> None:
