@@ -21,8 +21,6 @@ from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.router import Router, Totals
 
-DEFAULT_PRIORITY = 4
-
 
 class AddressTable(Table):
     """Address objects, by key."""
@@ -114,7 +112,7 @@ class LinkEntityTable(Table):
                 "deliveriesDelayed10Sec": attrgetter("delayed10"),
                 "deliveriesStuck": attrgetter("stuck"),
                 "ingressHistogram": lambda r: [r.link.deliveries] if r.direction == "out" else None,
-                "priority": lambda _: DEFAULT_PRIORITY,
+                "priority": attrgetter("priority"),
                 "settleRate": self._rate,
                 "creditAvailable": lambda r: r.link.credit,
                 "zeroCreditSeconds": lambda r: 0 if r.zero_since is None else int(router.now() - r.zero_since),

@@ -24,6 +24,8 @@ from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
 from services.router.routing.space_connections import SpaceConnections
 
+PRIORITY = 4
+"""Priority of a message that states none."""
 NORMAL = "normal"
 ROUTE_CONTAINER = "route-container"
 INTER_ROUTER = "inter-router"
@@ -63,6 +65,8 @@ class LinkRecord:
     """True for a link that is passed on to a container."""
     link_type = "endpoint"
     """As Dispatch calls it."""
+    priority = PRIORITY
+    """Priority of the messages on a link between routers; the usual one for other links."""
     faces_client = True
     """False for the router's own links to brokers and services."""
     delayed1: int

@@ -34,6 +34,11 @@ def test_two_are_neighbours_as_long_as_both_run(routers: Routers, kinds: tuple[s
     wait_for(lambda: routers.costs("a") == {"b": 5}, "b is a neighbour of a")
     wait_for(lambda: routers.costs("b") == {"a": 5}, "a is a neighbour of b")
     wait_for(lambda: routers.node("a", "b")["linkState"] == ["a"], "the links of b are known")
+    for each in ("a", "b"):
+        links = routers.query(each, "router.link", "linkType", "linkDir", "priority")
+        for direction in ("in", "out"):
+            priorities = [row["priority"] for row in links if tuple(row.values())[:2] == ("inter-router", direction)]
+            assert sorted(priorities) == list(range(10))
     routers.kill(second)
     wait_for(lambda: routers.node("a", "a")["linkState"] == [], "b is gone")
     assert first.process.poll() is None

@@ -58,7 +58,7 @@ class DataOut(OutLink):
     """Sends deliveries to a neighbour. Tokens are those of a Hop, one address's view of this link. Its own address is
     private."""
 
-    __slots__ = ("ended",)
+    __slots__ = ("ended", "priority")
     counted = faces_client = False
     link_type = "inter-router"
     ended: Callable[[], None]
@@ -85,7 +85,7 @@ class DataOut(OutLink):
 class DataIn(InLink):
     """Receives deliveries from a neighbour. Each goes to the address that routers have stated in its annotations."""
 
-    __slots__ = ("_arrivals", "_stream", "_ways")
+    __slots__ = ("_arrivals", "_stream", "_ways", "priority")
     counted = faces_client = False
     link_type = "inter-router"
 

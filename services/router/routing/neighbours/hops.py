@@ -20,14 +20,12 @@ from services.router.routing.addresses.choice import UNLIMITED
 from services.router.routing.addresses.deliveries import NOT_A_MESSAGE, Source, Token, is_whole
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.configuration import MULTICAST
-from services.router.routing.connection import RouterConnection
+from services.router.routing.connection import PRIORITY, RouterConnection
 from services.router.routing.links.in_link import InLink
 from services.router.routing.links.streaming import TOO_MANY, Stream
 from services.router.routing.neighbours.data_links import DataIn, DataOut
 from services.router.routing.neighbours.hop_annotations import StatedWay, annotate, stated
 
-PRIORITY: Final = 4
-"""Priority of messages without one."""
 MOST_TRIES: Final = 3
 """Most destinations to which a delivery is offered after a neighbour has released it."""
 _OUTCOMES: Final = (Accepted, Rejected, Released, Modified)

@@ -72,9 +72,9 @@ def _route_key(direction: str, matched: str) -> str:
 
 class NeighbourConnection:
     """A connection to another router. It counts as open once both of its control links are. `outs`: links on which
-    messages go, by priority."""
+    messages go, by priority; `ins`: the number of those on which they come."""
 
-    __slots__ = ("connection", "control_in", "control_out", "cost", "open", "outs")
+    __slots__ = ("connection", "control_in", "control_out", "cost", "ins", "open", "outs")
 
     def __init__(self, connection: RouterConnection) -> None:
         self.connection = connection
@@ -84,6 +84,7 @@ class NeighbourConnection:
         self.control_in: ControlIn | None = None
         self.control_out: ControlOut | None = None
         self.outs: list[DataOut] = []
+        self.ins = 0
         self.open = False
 
 
@@ -188,6 +189,7 @@ class Network:
 
     def _data_in(self, links: NeighbourConnection, link: Receiver) -> None:
         record = link.context = DataIn(links.connection, link, self)
+        record.priority, links.ins = links.ins, links.ins + 1
         links.connection.add(record)
         record.begin()
 
@@ -195,6 +197,7 @@ class Network:
         connection = links.connection
         address = self._addresses.new(f"R{link.name}", BALANCED)
         record = link.context = DataOut(connection, link, address)
+        record.priority = len(links.outs)
         record.ended = lambda: self._refuse(connection, "a data link has ended")
         links.outs.append(record)
         connection.add(record)
