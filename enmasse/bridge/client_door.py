@@ -27,6 +27,10 @@ class DoorConnection(OfHost, Protocol):
     def number(self) -> int:
         """Connections that came later have a greater one."""
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether nothing of the client is under way."""
+
     def leave(self) -> None:
         """End once what has come is answered."""
 

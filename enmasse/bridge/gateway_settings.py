@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from typing import Annotated
+
+from msgspec import Meta
 
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.processes.process_certificates import Certificate
@@ -23,6 +26,8 @@ class GatewaySettings(settings.RoutedSettings, frozen=True, kw_only=True):
     `authserv` for each login."""
     authserv_ca: str | None = None
     """File in PEM with the authority of its certificate; None: no TLS, on loopback only."""
+    leave_within: Annotated[float, Meta(ge=0, le=3600)] = 0.0
+    """Seconds from SIGTERM in which it hands its clients on before it ends; 0: it ends at once, as after SIGINT."""
 
 
 def tls_of(own: GatewaySettings, credential: AnyCredential | None, service: str) -> Callable[[], ssl.SSLContext | None]:

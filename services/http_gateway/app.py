@@ -14,6 +14,7 @@ from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.gateway_ports import ListenerError
 from enmasse.bridge.gateway_settings import logins_of, tls_of
 from enmasse.bridge.lanes import Counters
+from enmasse.bridge.moving_clients import hand_on
 from enmasse.http.health import Health
 from enmasse.identity.processes.credentials import own
 from enmasse.identity.refused import Refusals
@@ -40,9 +41,10 @@ CLOSING: Final = 3.0
 """Seconds in which messages get their outcomes before the connections go."""
 
 
-async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
+async def serve(settings: HttpGatewaySettings, stop: runner.Stop) -> None:
     """Run a gateway until `stop` is set. The ports are open from the beginning; requests get 503 until the router and
     the configuration are reached. Raises process.Fatal."""
+    stop.patience = settings.leave_within
     credential = own(settings)
     counters = Counters()
     clients = HttpClients(settings.allowed_origins)
@@ -100,9 +102,9 @@ async def serve(settings: HttpGatewaySettings, stop: asyncio.Event) -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     await stop.wait()
+    await hand_on(door, health, settings.leave_within, stop.hurry)
     health.check = None
     health.set(False, "stopping")
-    streaming.stop()
     await door.close()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSING):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, field
+from msgspec import field
 
 from enmasse.bridge.gateway_settings import GatewaySettings
 from enmasse.model.mqtt_limits import Limits
@@ -18,8 +18,6 @@ class MqttGatewaySettings(GatewaySettings, frozen=True, kw_only=True):
     limits: Limits = field(default_factory=Limits)
     allowed_origins: list[str] = field(default_factory=list)
     """Origins of web pages that may connect by WebSocket, beside those of the host that they connect to; `*`: all."""
-    leave_within: Annotated[float, Meta(ge=0, le=3600)] = 0.0
-    """Seconds from SIGTERM in which it hands its clients on before it ends; 0: it ends at once, as after SIGINT."""
     unauthorized_publish: Literal["close", "drop"] = "close"
     """Effect of a publish of a client of 3.1.1 without permission, which cannot be answered: its connection is closed,
     or the message is acknowledged, dropped and counted."""

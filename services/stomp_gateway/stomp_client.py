@@ -131,6 +131,11 @@ class StompClient(Publisher):
         """As acceptor.OfHost."""
         return self.peer.name.rpartition(":")[0]
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether nothing of it is under way."""
+        return not (self._deliveries or self.transactions or self.in_flight)
+
     # bytes of the client
 
     def take(self, data: bytes) -> None:

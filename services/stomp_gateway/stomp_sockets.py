@@ -50,6 +50,11 @@ class StompSocket(ClientSocket):
         """As acceptor.OfHost."""
         return self.peer.name.rpartition(":")[0]
 
+    @property
+    def quiet(self) -> bool:
+        """As client_door.DoorConnection."""
+        return self.client is None or self.client.quiet
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """As asyncio.Protocol."""
         self._transport = found = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it

@@ -65,6 +65,11 @@ class StompWebPeer:
         self.known()
         self._ended(self)
 
+    @property
+    def quiet(self) -> bool:
+        """As client_door.DoorConnection."""
+        return self.stream is None or self.stream.client.quiet
+
     def leave(self) -> None:
         """End in order."""
         if self.stream is not None:

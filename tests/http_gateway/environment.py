@@ -33,6 +33,8 @@ class Running(NamedTuple):
     port: int
     tls: int
     clients: int
+    health: int
+    pid: int
     configserv: Configserv
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
@@ -94,8 +96,8 @@ def beside(
 
     try:
         wait_for(ready, "the gateway is ready")
-        yield Running(port, secure, router.clients, configserv)
-        assert process.poll() is None, (folder / "gateway.log").read_text()
+        yield Running(port, secure, router.clients, health, process.pid, configserv)
+        assert not process.poll(), (folder / "gateway.log").read_text()
     finally:
         process.terminate()
         process.wait()

@@ -42,6 +42,9 @@ class State:
     def __init__(self, facts: PeerFacts) -> None:
         self.facts = facts
 
+    def leave(self) -> None:
+        """As ConnectionState."""
+
     def closed(self) -> None:
         """As ConnectionState."""
 

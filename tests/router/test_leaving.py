@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from proton import ConnectionException, Message
 from proton.utils import ConnectionClosed
 
+from tests.kit.health import detail
 from tests.router.harness import DEADLINE, Management, RouterProcess, free_port, post, wait_for
 
 ENTITIES = [["address", {"name": "q", "prefix": "q", "distribution": "balanced"}]]
@@ -44,7 +42,7 @@ def _is_handed_on(router: RouterProcess) -> None:
     post(sending.create_sender("q"), Message(body="is not settled"))
     receiver.receive(DEADLINE)
     router.process.send_signal(signal.SIGTERM)
-    wait_for(lambda: _detail(router).startswith("leaving, "), "it leaves")
+    wait_for(lambda: detail(router.health_port).startswith("leaving, "), "it leaves")
     with pytest.raises((ConnectionException, OSError)):
         router.connect(reconnect=False)
     for each in (sending, receiving, idle):
@@ -63,7 +61,7 @@ def test_a_second_order_ends_it_at_once() -> None:
     with leaving() as router:
         clients = [router.connect() for _ in range(30)]
         router.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: _detail(router).startswith("leaving, "), "it leaves")
+        wait_for(lambda: detail(router.health_port).startswith("leaving, "), "it leaves")
         router.stop()
         for each in clients:
             each.conn.free()
@@ -80,12 +78,3 @@ def test_the_only_router_ends_at_once() -> None:
     router.folder.cleanup()
     for each in clients:
         each.conn.free()
-
-
-def _detail(router: RouterProcess) -> str:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{router.health_port}/healthz", timeout=DEADLINE) as answer:
-            return str(json.load(answer)["detail"])
-    except urllib.error.HTTPError as error:
-        with error:
-            return str(json.load(error)["detail"])

@@ -134,7 +134,7 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
     try:
         wait_for(ready, "the gateway is ready")
         yield Running(port, secure, web, router.clients, health, process.pid, configserv)
-        assert process.poll() is None, (folder / "gateway.log").read_text()
+        assert not process.poll(), (folder / "gateway.log").read_text()
     finally:
         process.terminate()
         process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enmasse.engines.program import Spec
+from enmasse.network.trickle import LEAVING
 from enmasse.process.service_table import DOORS
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
@@ -35,6 +36,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, part: str, na
         allowed_origins=list(options.allowed_origins),
         authserv=settings.address(f"{AUTHSERV}/amqp"),
         logins=settings.address(f"{AUTHSERV}/logins"),
+        leave_within=LEAVING,
         **options.traced,
     )
     return Spec(name, door.kind, made, frozenset(each.at for each in public))

@@ -63,13 +63,6 @@ class Streaming:
         """`sent`, `dropped`, `rejected` → events."""
         self._of_user: Counter[str] = Counter()
         self._clients = clients
-        self._stopping = False
-
-    def stop(self) -> None:
-        """End all streams: the gateway ends."""
-        self._stopping = True
-        for stream in self.streams:
-            stream.changed.set()
 
     async def events(self, exchange: HttpExchange, client: HttpClient, resource: Resource) -> None:
         """Answer `GET …/events`. Raises Answered, ClientGone."""
@@ -239,7 +232,7 @@ class Streaming:
             self.counts["sent"] += len(messages)
 
     def _reason(self, client: HttpClient, address: str, stream: EventStream) -> str:
-        if self._stopping:
+        if client.moves:
             return "stopping"
         if client.ended:
             return "login"

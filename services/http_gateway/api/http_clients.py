@@ -49,8 +49,10 @@ class HttpClient(Publisher):
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.ended = ""
         """Why its login no longer holds."""
+        self.moves = False
+        """Whether its connection is to end."""
         self.watchers: set[Callable[[], None]] = set()
-        """Called when its login or its rights may be others, and when it has left."""
+        """Called when its login or its rights may be others, when it is to move, and when it has left."""
         self._room = asyncio.Event()
         self._room.set()
 
@@ -112,7 +114,7 @@ class Visitors:
         self._clients = clients
         self._known: dict[str, HttpClient] = {}
         self._coming: dict[str, asyncio.Future[HttpClient]] = {}
-        self._closed = False
+        self._closed = self._leaving = False
 
     async def of(self, exchange: HttpExchange) -> HttpClient:
         """Return the client that a request comes from. Raises Answered, ClientGone."""
@@ -135,10 +137,18 @@ class Visitors:
             while len(self._known) >= MOST:
                 self._forget(next(iter(self._known)))
             self._known[stated] = client
+        client.moves = self._leaving
         return client
 
     def _forget(self, stated: str) -> None:
         self._clients.leave(self._known.pop(stated))
+
+    def leave(self) -> None:
+        """As ConnectionState."""
+        self._leaving = True
+        for client in self._known.values():
+            client.moves = True
+            client.look()
 
     def closed(self) -> None:
         """As ConnectionState."""

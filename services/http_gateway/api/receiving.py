@@ -131,7 +131,7 @@ class Receiving:
         may no longer receive."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
-                while wait and not fetch.got and not fetch.over:
+                while wait and not fetch.got and not fetch.over and not client.moves:
                     fetch.changed.clear()
                     await _either(fetch.changed, exchange)
                     self._check(client, address)

@@ -41,6 +41,8 @@ STREAMS_TRUSTED: Final = 100
 WINDOW_TRUSTED: Final = 256 << 10
 """Bytes by which the window of the connection grows with the login."""
 _Code = h2.settings.SettingCodes
+_GOAWAY: Final = b"\0\0\x08\x07\0" + bytes(4)
+"""Head of a GOAWAY (RFC 9113, 6.8), which the last stream and the error code follow."""
 
 
 class Http2:
@@ -51,7 +53,8 @@ class Http2:
         self._serve = serve
         self._budget = FrameBudget()
         self._trusted = False
-        self._ended = False
+        self._ended = self._leaving = False
+        self._latest = 0
         self.exchanges: dict[int, Exchange2] = {}
         self.parser = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
@@ -101,9 +104,10 @@ class Http2:
         """End the connection, after the answers that are under way."""
         if self._ended:
             return
-        with contextlib.suppress(h2.exceptions.ProtocolError):
-            self.parser.close_connection()
-            self.flush()
+        self._leaving = True
+        self.flush()
+        # by hand: after a GOAWAY of its own the parser sends no more answers
+        self._wire.write(_GOAWAY + self._latest.to_bytes(4) + bytes(4))
         if not self.exchanges:
             self._end()
 
@@ -165,6 +169,11 @@ class Http2:
         pseudo = {name: value for name, value in pairs if name.startswith(":")}
         found = joined((name, value) for name, value in pairs if not name.startswith(":"))
         stream = event.stream_id
+        if self._leaving:  # which the client may not have read yet; it sends the request again
+            with contextlib.suppress(h2.exceptions.ProtocolError):
+                self.parser.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
+            return
+        self._latest = stream
         target, method = pseudo.get(":path", ""), pseudo.get(":method", "")
         if not target.startswith("/") or method == "CONNECT" or len(pairs) > MOST_HEADERS:
             with contextlib.suppress(h2.exceptions.ProtocolError):
@@ -191,7 +200,9 @@ class Http2:
             if not self._ended:
                 exchange.finish()
                 self.flush()
-                if not self.exchanges:
+                if self._leaving and not self.exchanges:
+                    self._end()
+                elif not self.exchanges:
                     self._wire.idle()
 
     def acknowledge(self, size: int, stream: int) -> None:

@@ -68,6 +68,9 @@ class RequestHead(Struct, frozen=True, kw_only=True):
 class ConnectionState(Protocol):
     """State that the API keeps for a connection."""
 
+    def leave(self) -> None:
+        """The connection is to end: answers that have no end of their own get one."""
+
     def closed(self) -> None:
         """The connection has ended."""
 

@@ -72,6 +72,11 @@ class PeerConnection(ClientSocket):
         """As client_door.DoorConnection."""
         return self.facts.number
 
+    @property
+    def quiet(self) -> bool:
+        """As client_door.DoorConnection."""
+        return self._http is None or self._http.idle
+
     # asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -239,6 +244,7 @@ class PeerConnection(ClientSocket):
             self.close()
         else:
             self._http.close()
+            self.state.leave()
 
     def abort(self) -> None:
         """Close at once."""
