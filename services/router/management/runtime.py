@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +21,30 @@ from services.router.mesh.control_messages import VERSION
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.configuration import MULTICAST
 from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.neighbours.network import is_route_key, route_key
 from services.router.routing.router import Router, Totals
 
 
+class LinkRouteAddress:
+    """Address that a link route covers: it has no links of its own. `containers`: connected ones."""
+
+    treatment = "linkBalanced"
+    subscriber = None
+    outs: tuple[()] = ()
+    ins = neighbours = outs
+    ingress = relayed = egress = from_router = ingress_containers = egress_containers = 0
+    priority = -1
+
+    def __init__(self, key: str, containers: int) -> None:
+        self.key = key
+        self.containers = containers
+
+
 class AddressTable(Table):
-    """Address objects, by key."""
+    """Address objects, by key, and those that link routes cover, here or at other routers."""
 
     def __init__(self, router: Router) -> None:
+        self._router = router
         self._addresses = router.addresses.by_key
         super().__init__(
             schema.ADDRESS,
@@ -37,7 +56,7 @@ class AddressTable(Table):
                 "inProcess": lambda a: int(a.subscriber is not None),
                 "subscriberCount": lambda a: len(a.outs) - len(a.neighbours),
                 "remoteCount": lambda a: len(router.network.remotes.get(a.key, ())),
-                "containerCount": zero,
+                "containerCount": lambda a: a.containers if isinstance(a, LinkRouteAddress) else 0,
                 "remoteHostRouters": lambda a: sorted(router.network.remotes.get(a.key, ())),
                 "deliveriesIngress": lambda a: a.ingress + a.relayed + sum(link.received for link in a.ins),
                 "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs),
@@ -56,17 +75,23 @@ class AddressTable(Table):
             },
         )
 
-    def rows(self) -> Iterable[RoutedAddress]:
+    def rows(self) -> Iterable[RoutedAddress | LinkRouteAddress]:
         """Return all addresses."""
-        return self._addresses.values()
+        return chain(self._addresses.values(), self._covered().values())
 
-    def by_name(self, name: str) -> RoutedAddress | None:
+    def by_name(self, name: str) -> RoutedAddress | LinkRouteAddress | None:
         """Return the address with this key, or None."""
-        return self._addresses.get(name)
+        return self._addresses.get(name) or (self._covered().get(name) if is_route_key(name) else None)
 
-    def by_identity(self, identity: str) -> RoutedAddress | None:
+    def by_identity(self, identity: str) -> RoutedAddress | LinkRouteAddress | None:
         """Return the address with this key, or None."""
-        return self._addresses.get(identity)
+        return self.by_name(identity)
+
+    def _covered(self) -> dict[str, LinkRouteAddress]:
+        containers = Counter(dict.fromkeys(filter(is_route_key, self._router.network.remotes), 0))
+        for route in self._router.link_routes.by_name.values():
+            containers[route_key(route.config.direction or "in", route.config.matched)] += len(route.connections)
+        return {key: LinkRouteAddress(key, count) for key, count in containers.items()}
 
 
 def _to_router(address: RoutedAddress) -> int:

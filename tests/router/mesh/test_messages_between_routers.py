@@ -249,6 +249,10 @@ def test_link_routes_lead_to_a_container_at_another_router(line: Line) -> None:
     delivery = post(sender, Message(body="x"))
     assert line.outcome("a", delivery) == Delivery.ACCEPTED
     assert broker.stored["routed/x"] == ["x"]
+    for at, containers, remotes in (("a", 0, 1), ("c", 1, 0)):
+        rows = line.routers.query(at, "router.address", "name", "distribution", "containerCount", "remoteCount")
+        of_routes = [tuple(row.values()) for row in rows if row["name"].endswith("routed")]
+        assert sorted(of_routes) == [(f"{key}routed", "linkBalanced", containers, remotes) for key in "CD"]
     broker.outbox["routed/y"] = deque([Message(body="y")])
     receiver = client.create_receiver("routed/y", credit=1)
     line.until(lambda: receiver.fetcher.incoming, "the container's message")

@@ -63,7 +63,12 @@ _ROUTE_CLASSES: Final = {"C": ("in", True), "D": ("out", True), "E": ("in", Fals
 """Classes of link routes: the direction of the client's link, and whether the key has a prefix or a pattern."""
 
 
-def _route_key(direction: str, matched: str) -> str:
+def is_route_key(key: str) -> bool:
+    """Return whether a key is that of a link route."""
+    return key[:1] in _ROUTE_CLASSES
+
+
+def route_key(direction: str, matched: str) -> str:
     """Return the key of a link route, as Dispatch announces it."""
     name = matched.removesuffix("/#")
     prefix = name != matched and not set(name) & {"*", "#"}
@@ -298,7 +303,7 @@ class Network:
     def _announce(self) -> None:
         """Announce what has changed: addresses, and link routes with a container here."""
         self._due = False
-        routes = {_route_key(*each) for each in self._link_routes.active()}
+        routes = {route_key(*each) for each in self._link_routes.active()}
         for key in routes - self._routes:
             self.engine.add_address(key, Treatment.LINK_BALANCED)
         for key in self._routes - routes:
