@@ -90,12 +90,14 @@ class Rates(Resource, frozen=True, kw_only=True):
 
 class Stats(Resource, frozen=True, kw_only=True):
     """Traffic of an address. `messages`: queue depth; `size`: bytes of these; `oldest`: seconds since the oldest one
-    arrived, up to a fifth too low while nothing else changes."""
+    arrived, up to a fifth too low while nothing else changes; `receivers`: router or gateway → receivers of clients
+    there."""
 
     messages: int | None = None
     size: int | None = None
     oldest: float | None = None
     consumers: int | None = None
+    receivers: dict[str, int] = {}
     producers: int | None = None
     rates: Rates = Rates()
     totals: Counters = Counters()
@@ -388,7 +390,8 @@ class Will(Resource, frozen=True, kw_only=True):
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
 class Component(Resource, frozen=True, kw_only=True):
-    """A process of the suite. `leaving`: it hands its clients on, and ends then."""
+    """A process of the suite. `leaving`: it hands its clients on, and ends then. `routes`: of a router, other router →
+    `cost` and `next`, the neighbour on the way."""
 
     name: str
     kind: str
@@ -401,6 +404,7 @@ class Component(Resource, frozen=True, kw_only=True):
     since: str | None = None
     endpoints: dict[str, str] = {}
     counts: dict[str, int] = {}
+    routes: dict[str, dict[str, Any]] = {}
 
 
 class Query(Resource, frozen=True, kw_only=True):
@@ -459,14 +463,26 @@ class Neighbour(Resource, frozen=True, kw_only=True):
     rates: Rates | None = None
 
 
+class Route(Resource, frozen=True, kw_only=True):
+    """The way to another router of the network. `next`: the neighbour on it; `path`: the routers from that one to the
+    other, empty while the routers between are not reached."""
+
+    name: str
+    cost: int | None
+    next: str
+    path: list[str] = []
+
+
 class Router(Resource, frozen=True, kw_only=True):
-    """A router. `peers`: names of the components it is connected to; `neighbours`: brokers and routers among them."""
+    """A router. `peers`: names of the components it is connected to; `neighbours`: brokers and routers among them;
+    `routes`: to all other routers."""
 
     name: str
     connected: bool
     version: str = ""
     peers: list[str] = []
     neighbours: list[Neighbour] = []
+    routes: list[Route] = []
     connections: int = 0
     links: int = 0
     rates: Rates = Rates()

@@ -37,13 +37,15 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class ChildHealth:
-    """Health of a process. `endpoints`: name → host:port that it serves; `counts`: name → number; `hung`: there is a
-    process that accepts the question and does not answer it."""
+    """Health of a process. `endpoints`: name → host:port that it serves; `counts`: name → number; `routes`: of a
+    router, other router → cost and next router; `hung`: there is a process that accepts the question and does not
+    answer it."""
 
     ready: bool
     detail: str
     endpoints: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    routes: dict[str, Any] = field(default_factory=dict)
     hung: bool = False
 
 

@@ -82,7 +82,8 @@ class Health:
     """A service's state for those who operate it: `ready` and `detail` are set as they change, or `check` is asked.
 
     `metrics` gives the families of /metrics, `endpoints` name → host:port of what clients can reach, `counts` what the
-    suite's status shows of it (name → number). All of them are called in the event loop. `metrics_secret`: a file with
+    suite's status shows of it (name → number), `routes` how a router reaches the others (enmasse/live_state.py). All of
+    them are called in the event loop. `metrics_secret`: a file with
     the line that requests for /metrics must have as a bearer token; None: all may read them.
     """
 
@@ -94,6 +95,7 @@ class Health:
         check: Check | None = None,
         endpoints: Callable[[], Mapping[str, str]] = dict,
         counts: Callable[[], Mapping[str, int]] = dict,
+        routes: Callable[[], Mapping[str, object]] = dict,
         metrics_secret: str | None = None,
         bounds: Bounds | None = None,
         blocked_seconds: float = BLOCKED,
@@ -105,6 +107,7 @@ class Health:
         self.check = check
         self.endpoints = endpoints
         self.counts = counts
+        self.routes = routes
         self._metrics_secret = metrics_secret
         self._bounds = bounds or Bounds()
         self._blocked_seconds = blocked_seconds
@@ -168,7 +171,8 @@ class Health:
     async def _readiness(self) -> Response:
         if self.check is not None:
             self.set(*self.check())
-        return _state(self.ready, self.detail, self.endpoints(), self.counts())
+        more = {"counts": self.counts(), "routes": self.routes()}
+        return _state(self.ready, self.detail, self.endpoints(), more)
 
     async def _families(self, names: frozenset[str]) -> list[Metric]:
         """Return all families of metrics, or those of these names; a service that yields its families does not make the
@@ -191,10 +195,9 @@ def common(lag: metrics.Histogram) -> Iterator[Metric]:
     )  # fmt: skip
 
 
-def _state(ready: bool, detail: str, endpoints: Mapping[str, str], counts: Mapping[str, int]) -> Response:
+def _state(ready: bool, detail: str, endpoints: Mapping[str, str], more: Mapping[str, object]) -> Response:
     body: dict[str, object] = {"ready": ready, "detail": detail, "endpoints": endpoints}
-    if counts:
-        body["counts"] = counts
+    body.update((name, value) for name, value in more.items() if value)
     return Response(200 if ready else 503, "application/json", msgspec.json.encode(body))
 
 

@@ -120,6 +120,7 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
         ),
         endpoints=lambda: open_listeners(sockets),
         counts=lambda: {"clients": sum(map(is_moved, router.connections.values()))},
+        routes=lambda: router.network.engine.topology.routes(),
         metrics_secret=settings.metrics_secret,
     )
     tables = all_tables(router, sockets, attributes)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from enmasse import __version__
 from enmasse.amqp.termini import SPACE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.roles import GATEWAYS
@@ -113,13 +114,14 @@ class LiveRouter:
         yield from self._look_at_addresses()
 
     def _look_at_routers(self) -> None:
-        """Set the rows of the other routers of the network that a path leads to."""
-        topology = self._router.network.engine.topology
-        for gone in self._others - topology.costs.keys():
+        """Set the row of the router itself, and those of others of the network that a path leads to."""
+        self.rows.put("about", self._router.id, {"version": __version__})
+        routes = self._router.network.engine.topology.routes()
+        for gone in self._others - routes.keys():
             self.rows.drop("routers", gone)
-        self._others = set(topology.costs)
-        for router, cost in topology.costs.items():
-            self.rows.put("routers", router, {"cost": cost, "next": topology.next_hops[router]})
+        self._others = set(routes)
+        for router, row in routes.items():
+            self.rows.put("routers", router, row)
 
     def _drop(self, connection: int) -> None:
         """Drop the rows of a connection that has ended."""

@@ -184,6 +184,12 @@ def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixtu
     assert "4 clients\n" in shown and "2 sessions, 1 retained, 7 other\n" in shown
 
 
+def test_status_shows_how_routers_reach_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    routes = {"b": {"cost": 1, "next": "b"}, "c": {"cost": 3, "next": "b"}}
+    tables.print_status(status.merge([component("a", "router") | {"routes": routes}], None), None)
+    assert "a reaches b (cost 1), c (cost 3, over b)\n" in capsys.readouterr().out
+
+
 def test_names_of_others_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["a\x1b[2Jb", "c\nd", "e\0", "\u202ef", "g" * 5000]
     wrong = [address(name, ready=False, phase="Failed", message="no\x1b[31m") for name in names]

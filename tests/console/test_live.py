@@ -12,6 +12,7 @@ from proton import ConnectionException, Message
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection
 
+from enmasse import __version__
 from enmasse.testing import Suite
 from tests.broker.harness import BrokerProcess
 from tests.console.client import Client, of
@@ -147,5 +148,6 @@ def test_brokers_and_routers(client: Client) -> None:
     brokers = {each["name"]: each for each in client.items("brokers")}
     assert brokers["small-persisted-queue-0"]["addresses"]["orders"] == "active"
     (router,) = client.items("routers")
+    assert (router["version"], router["routes"]) == (__version__, [])
     assert router["connected"] and "ragent" in router["peers"] and set(brokers) <= set(router["peers"])
     assert router["neighbours"] == [{"name": name, "kind": "broker", "rates": None} for name in sorted(brokers)]

@@ -13,6 +13,7 @@ from enmasse.model.address_types import AddressType
 from services.console.following import dispatch
 from services.console.following.dispatch import PAGE, Tables, carried, listed, state
 from services.console.following.traffic import Traffic
+from services.console.rest.infrastructure import path
 
 
 def link(id: str, connection: str, direction: str, count: int | None) -> Carried:
@@ -57,8 +58,8 @@ CONNECTIONS = {
 
 ROUTERS: list[dict[str, Any]] = [
     {"id": "router-0", "routerLink": None, "nextHop": "(self)"},
-    {"id": "router-1", "routerLink": 3, "nextHop": None},
-    {"id": "router-2", "routerLink": None, "nextHop": "router-1"},
+    {"id": "router-1", "routerLink": 3, "nextHop": None, "cost": 1},
+    {"id": "router-2", "routerLink": None, "nextHop": "router-1", "cost": 2},
     {"id": "router-3", "routerLink": None, "nextHop": None},  # it was lost
 ]
 
@@ -101,8 +102,18 @@ def test_what_a_router_says_of_its_mesh_and_of_gateways() -> None:
     found = state(
         "router-0", tables(addresses=("F$live/gateway", "E$live/no", "M0$live/no")), Moved("in", "out"), own="1"
     )
-    assert (found["routers"], found["gateways"]) == ({"router-1": {}, "router-2": {}}, {"gateway": {}})
+    assert (found["routers"], found["gateways"]) == (
+        {"router-1": {"cost": 1, "next": "router-1"}, "router-2": {"cost": 2, "next": "router-1"}},
+        {"gateway": {}},
+    )
     assert {id: row["role"] for id, row in found["connections"].items() if row["role"]} == {"1": "console"}
+
+
+def test_the_path_to_a_router_is_followed_from_router_to_router() -> None:
+    routes: dict[str, dict[str, Any]] = {"a": {"b": {"next": "b"}, "c": {"next": "b"}}, "b": {"c": {"next": "c"}}}
+    assert path(routes, "a", "b") == ["b"] and path(routes, "a", "c") == ["b", "c"]
+    assert path(routes | {"b": {}}, "a", "c") == []  # b does not know it yet
+    assert path(routes | {"b": {"c": {"next": "a"}}}, "a", "c") == []  # they do not agree yet
 
 
 def test_the_routers_of_a_mesh_are_merged() -> None:
@@ -131,6 +142,7 @@ def test_the_routers_of_a_mesh_are_merged() -> None:
     assert [key for key, row in found.connections if not row.inside] == ["router-0/2", "router-1/7"]
     stats = found.stats("any")
     assert (stats.producers, stats.consumers, stats.totals.in_, stats.totals.out) == (1, 1, 40, 40)
+    assert stats.receivers == {"router-1": 1}
     assert (stats.rates.in_, stats.rates.out) == (10.0, 10.0)
     # What passes between the routers is traffic of neither.
     assert [found.of_component(name)[0].in_ for name in ("router-0", "router-1")] == [10.0, 0.0]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from enmasse import __version__
 from enmasse.aio.client import Client, ClientReceiver, connect
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Rejected, Target
@@ -108,9 +109,32 @@ async def test_messages_reach_receivers_at_the_other_router(suite: Suite) -> Non
                 await receiver.close()
             everywhere = [await each.receiver("all", timeout=DEADLINE) for each in (sending, receiving, receiving)]
             await until(lambda: consumers(suite, "all") == 3, "all receivers are counted")
+            places = {of_sender: 1, of_receiver: 2}
+            await until(lambda: asyncio.to_thread(shows_places, suite, "all", places), "shown where they are")
             sent = asyncio.create_task(send(sending, "all", "to each", "last"))
             assert await asyncio.gather(*(bodies(each, 2) for each in everywhere)) == [["to each", "last"]] * 3
             await sent
+
+
+def shows_places(suite: Suite, address: str, places: dict[str, int]) -> bool:
+    offset = ("--port-offset", str(suite.offset), "--json")
+    shown = suite.command("address", "show", address, *offset)
+    return bool(json.loads(shown.stdout)["receivers"] == places)
+
+
+def test_each_router_shows_how_it_reaches_the_other(suite: Suite) -> None:
+    """In the status, in the API, which has its version too, and in `top`."""
+    for router, other in (ROUTERS, ROUTERS[::-1]):
+        wait_for("the routes", partial(reaches, suite, router, other))
+        assert component(suite, router)["routes"] == {other: {"cost": 1, "next": other}}
+    shown = suite.command("top", "--once", "--port-offset", str(suite.offset)).stdout
+    assert f"{ROUTERS[1]} (cost 1)" in shown and f"{ROUTERS[0]} (cost 1)" in shown
+
+
+def reaches(suite: Suite, router: str, other: str) -> bool:
+    shown = console.ask(suite.offset, "GET", f"routers/{router}")
+    route = {"name": other, "cost": 1, "next": other, "path": [other]}
+    return bool((shown["version"], shown["routes"]) == (__version__, [route]))
 
 
 def consumers(suite: Suite, address: str) -> int:

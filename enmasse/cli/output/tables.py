@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,9 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     _print_notes((c["name"], c["detail"]) for c in status["components"])
+    for c in status["components"]:
+        if c.get("routes"):
+            click.echo(wrapped(f"{_cell(c['name'])} reaches {printable(routes_text(c['routes']))}"))
     # Those that are not ready come first: among thousands of addresses these matter.
     addresses = sorted(status["addresses"], key=lambda a: (a["ready"], a["name"]))
     if addresses:
@@ -108,6 +111,15 @@ def _counts(component: dict[str, Any]) -> str:
     """The names are plurals, or no nouns: `2 sessions`, `1 session`, `1 connected`."""
     counts = component.get("counts", {}).items()
     return ", ".join(f"{number} {name.removesuffix('s') if number == 1 else name}" for name, number in counts)
+
+
+def routes_text(routes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the routers that a router reaches, with cost and next router: `router-2 (cost 2, over router-1)`."""
+    found = []
+    for name, row in routes.items():
+        over = f", over {row['next']}" if row["next"] != name else ""
+        found.append(f"{name} (cost {row['cost']}{over})")
+    return ", ".join(found)
 
 
 def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str | None) -> None:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.management_probe import TIMEOUT, ManagementProbe
 from enmasse.engines.program import ChildHealth
+from enmasse.engines.qdrouterd.reached_routers import FIELDS, NODE, routes
 from enmasse.identity.processes import operator
 from enmasse.process.settings import host_port
 from enmasse.text import endpoint
 
 PRODUCT: Final = "Apache Qpid Dispatch"
 _LISTENER: Final = "org.apache.qpid.dispatch.listener"
-_NODE: Final = "org.apache.qpid.dispatch.router.node"
 _CONNECTOR: Final = "org.apache.qpid.dispatch.connector"
 _NO_MECHANISM: Final = "[mech=none]"
 """In the message of a connector: it has none of the mechanisms that it may use."""
@@ -54,10 +54,10 @@ class QdrouterdProbe(ManagementProbe):
             at = endpoint(str(row["host"]), str(row["port"]))
             if await self._answers(at):
                 endpoints[str(row["name"])] = at
-        nodes = await self._node.query(_NODE, ["id", "routerLink"])
-        neighbours = [str(row["id"]) for row in nodes if _is_neighbour(row)]
-        more = f"; neighbours: {', '.join(sorted(neighbours))}" if neighbours else ""
-        return ChildHealth(True, f"{PRODUCT} {self._version}{more}", endpoints)
+        reached = routes(await self._node.query(NODE, FIELDS))
+        neighbours = sorted(id for id, row in reached.items() if row["next"] == id)
+        more = f"; neighbours: {', '.join(neighbours)}" if neighbours else ""
+        return ChildHealth(True, f"{PRODUCT} {self._version}{more}", endpoints, routes=reached)
 
     async def _connectors(self) -> list[dict[str, Any]]:
         return await self._node.query(_CONNECTOR, ["name", "connectionMsg"])
@@ -69,8 +69,3 @@ class QdrouterdProbe(ManagementProbe):
                 writer.close()
                 self._answering.add(at)
         return at in self._answering
-
-
-def _is_neighbour(row: dict[str, object]) -> bool:
-    """Return True for the row of a router to which this one has a connection."""
-    return row.get("routerLink") is not None

@@ -103,6 +103,7 @@ class Child:
         self.since = now()
         self.endpoints: dict[str, str] = {}
         self.counts: dict[str, int] = {}
+        self.routes: dict[str, Any] = {}
         self.detail = "not started"
         self._program = program
         self._launch = launch
@@ -205,6 +206,7 @@ class Child:
             # The agent's listener `ragent-listener/amqp` is shown as `amqp`.
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
             "counts": self.counts if ready or self.leaving else {},
+            **({"routes": self.routes} if self.routes and ready else {}),
             "detail": "the process has died" if self.ready and not ready else self.detail,
         }
 
@@ -280,7 +282,7 @@ class Child:
                     self._signal(signal.SIGKILL)
                     return
                 ready, detail = self._judge(health)
-                self.endpoints, self.counts = health.endpoints, health.counts
+                self.endpoints, self.counts, self.routes = health.endpoints, health.counts, health.routes
                 self._set(ready, detail)
                 self._known_at = loop.time()
                 self._answered.set()

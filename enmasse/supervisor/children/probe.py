@@ -42,10 +42,11 @@ def _read_health(answer: Answer) -> ChildHealth:
     value = decode_any(answer.body) if answer.body else None
     if not isinstance(value, dict):
         raise ValueError("not a health answer")
-    endpoints, counts = value.get("endpoints"), value.get("counts")
+    endpoints, counts, routes = (value.get(each) for each in ("endpoints", "counts", "routes"))
     return ChildHealth(
         ready=answer.status == 200 and value.get("ready") is True,
         detail=str(value.get("detail") or ""),
         endpoints={str(k): str(v) for k, v in endpoints.items()} if isinstance(endpoints, dict) else {},
         counts={str(k): v for k, v in counts.items() if isinstance(v, int)} if isinstance(counts, dict) else {},
+        routes=routes if isinstance(routes, dict) else {},
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from enmasse.control import ControlConnection, Dispatch
 from enmasse.engines.moved import Carried, Moved
+from enmasse.engines.qdrouterd import reached_routers
 from enmasse.live_state import INTER_ROUTER, NODE, Row
 
 POLL = 3.0
@@ -52,6 +53,7 @@ class Tables(NamedTuple):
     links: Mapping[str, Row]
     addresses: Mapping[str, Row]
     routers: Sequence[Row] = ()
+    version: str = ""
 
 
 async def poll_router(
@@ -60,23 +62,26 @@ async def poll_router(
     """Ask the management at `address` of the router `name` until the connection is lost. Each answer is a full message
     of live state. `own`: identity of this connection there; None: it is at another router. Raises ControlError."""
     node = await Dispatch(connection, address).opened()
+    about = await node.query(f"{PREFIX}.router", ("version",))
+    version = str(about[0].get("version") or "") if about else ""
     moved = Moved("in", "out")
     loop = asyncio.get_running_loop()
     try:
         while True:
             began = loop.time()
-            take(state(name, await _read(node), moved, own))
+            take(state(name, await _read(node, version), moved, own))
             await asyncio.sleep(max(POLL, SHARE * (loop.time() - began)))
     finally:
         node.close()
 
 
-async def _read(node: Dispatch) -> Tables:
+async def _read(node: Dispatch, version: str) -> Tables:
     return Tables(
         connections=await listed(node, "connection", CONNECTION),
         links=await listed(node, "router.link", LINK),
         addresses=await listed(node, "router.address", ADDRESS),
-        routers=await node.query(f"{PREFIX}.router.node", ("id", "routerLink", "nextHop")),
+        routers=await node.query(reached_routers.NODE, reached_routers.FIELDS),
+        version=version,
     )
 
 
@@ -94,8 +99,8 @@ async def listed(node: Dispatch, kind: str, attributes: Sequence[str]) -> dict[s
 
 
 def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Row:
-    """Return the rows of the router `name` as a message of live state; its kinds `routers` and `gateways` have the ids
-    of the other routers of its mesh, and the names of gateways that are reached through it."""
+    """Return the rows of the router `name` as a message of live state; its kinds `routers` and `gateways` have the
+    other routers of its mesh, and the names of gateways that are reached through it."""
     carrying = {id: row for id, row in tables.links.items() if row.get("linkType") in ("endpoint", INTER_ROUTER)}
     links = {id: row for id, row in carrying.items() if row["linkType"] == "endpoint"}
     moved.take(map(carried, carrying.values()), tables.connections.keys())
@@ -123,14 +128,10 @@ def state(name: str, tables: Tables, moved: Moved, own: str | None = None) -> Ro
             }
             for id, row in tables.addresses.items() if id.startswith(CLASS)
         },
-        "routers": {str(row["id"]): {} for row in tables.routers if str(row["id"]) != name and _is_reached(row)},
+        "routers": {id: row for id, row in reached_routers.routes(tables.routers).items() if id != name},
+        "about": {name: {"version": tables.version}},
         "gateways": gateways,
     }  # fmt: skip
-
-
-def _is_reached(router: Row) -> bool:
-    """Return whether a router of the mesh is reached: it is listed for a minute after it was lost."""
-    return router.get("routerLink") is not None or router.get("nextHop") is not None
 
 
 def _delivering(id: str, tables: Tables) -> str:

@@ -7,6 +7,7 @@ changes; that of a row that is gone stays in the counters, so that they never fa
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
@@ -50,10 +51,13 @@ T = TypeVar("T", Rates, Counters)
 class _Of:
     """Contribution of one row: counters and gauges."""
 
-    __slots__ = ("address", "counters", "gauges", "oldest")
+    __slots__ = ("address", "counters", "gauges", "oldest", "receivers")
 
-    def __init__(self, address: str, counters: list[int], gauges: dict[str, int], oldest: float | None) -> None:
+    def __init__(
+        self, address: str, counters: list[int], gauges: dict[str, int], oldest: float | None, receivers: int = 0
+    ) -> None:
         self.address = address
+        self.receivers = receivers
         self.counters = counters
         self.gauges = gauges
         self.oldest = oldest
@@ -62,12 +66,14 @@ class _Of:
 class _Sum:
     """The sum of an address."""
 
-    __slots__ = ("counters", "gauges", "oldest")
+    __slots__ = ("counters", "gauges", "oldest", "receivers")
 
     def __init__(self) -> None:
         self.counters = [0] * len(FIELDS)
         self.gauges: dict[str, int] = {}
         self.oldest: dict[tuple[str, str, str], float] = {}
+        self.receivers: dict[tuple[str, str, str], int] = {}
+        """Row of a router or gateway that has receivers → their number."""
 
 
 class Traffic:
@@ -227,6 +233,9 @@ class Traffic:
         if total is None:
             return Stats()
         gauges = total.gauges
+        receivers: Counter[str] = Counter()
+        for (component, _, _), count in total.receivers.items():
+            receivers[component] += count
         oldest = min(total.oldest.values(), default=None)
         age = None if oldest is None else round(max(0.0, self._now() - oldest), 1)
         if age is not None and name not in self._aged:
@@ -237,6 +246,7 @@ class Traffic:
             size=gauges.get("bytes"),
             oldest=age,
             consumers=gauges.get("consumers"),
+            receivers=dict(sorted(receivers.items())),
             producers=gauges.get("producers"),
             rates=_rates(self._meter.rates(name)),
             totals=_counters(total.counters),
@@ -275,8 +285,9 @@ class Traffic:
             self._forget(key)
             return
         name, traits = owner[0], TYPES[owner[1]]
-        counters, gauges, oldest = [0] * len(FIELDS), {}, None
+        counters, gauges, oldest, receivers = [0] * len(FIELDS), {}, None, 0
         if kind != "broker":
+            receivers = int(row.get("consumers") or 0)
             gauges = {each: int(row[each]) for each in ("consumers", "producers") if row.get(each) is not None}
             columns: tuple[str | None, ...]
             if kind in GATEWAYS:
@@ -297,7 +308,7 @@ class Traffic:
         for at, column in enumerate(columns):
             if column is not None:
                 counters[at] = int(row.get(column) or 0)
-        self._set(key, _Of(name, counters, gauges, oldest), of_broker=kind == "broker")
+        self._set(key, _Of(name, counters, gauges, oldest, receivers), of_broker=kind == "broker")
 
     def _set(self, key: tuple[str, str, str], new: _Of, *, of_broker: bool) -> None:
         old = self._rows.get(key)
@@ -321,6 +332,10 @@ class Traffic:
             total.oldest.pop(key, None)
         else:
             total.oldest[key] = new.oldest
+        if new.receivers:
+            total.receivers[key] = new.receivers
+        else:
+            total.receivers.pop(key, None)
         self._rows[key] = new
         self._moved.add(new.address)
 
@@ -332,6 +347,7 @@ class Traffic:
         for gauge, value in old.gauges.items():
             total.gauges[gauge] -= value
         total.oldest.pop(key, None)
+        total.receivers.pop(key, None)
         self._moved.add(old.address)
 
     def _drop(self, component: str, group: str, id: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
-from enmasse.api.types import Broker, Neighbour, Page, Rates, Router
-from enmasse.live_state import INTER_ROUTER
+from enmasse.api.types import Broker, Neighbour, Page, Rates, Route, Router
+from enmasse.live_state import INTER_ROUTER, Row
 from services.console.errors import unknown
 from services.console.following.followed_process import Node
 from services.console.following.polled import Polled
@@ -58,6 +59,13 @@ def operations(parts: Components) -> list[Operation]:
             for (name, kind), rates in sorted(found.items())
         ]
 
+    def routes(node: Node) -> list[Route]:
+        known = {each.component: each.merged.kinds.get("routers", {}) for each in live.routers}
+        return [
+            Route(name=name, cost=row.get("cost"), next=str(row["next"]), path=path(known, node.component, name))
+            for name, row in sorted(known.get(node.component, {}).items())
+        ]
+
     def router(node: Node) -> Router:
         rows = node.merged.kinds.get("connections", {}).values()
         inside = [row for row in rows if is_inside("router", row)]
@@ -65,8 +73,10 @@ def operations(parts: Components) -> list[Operation]:
         return Router(
             name=node.component,
             connected=node.connection is not None,
+            version=str(node.merged.kinds.get("about", {}).get(node.component, {}).get("version") or ""),
             peers=sorted({str(row.get("container")) for row in inside}),
             neighbours=neighbours(node),
+            routes=routes(node),
             connections=len(rows) - len(inside),
             links=len(node.merged.kinds.get("links", {})),
             rates=rates,
@@ -126,3 +136,17 @@ def operations(parts: Components) -> list[Operation]:
             method="GET", path="/routers/{name}", id="getRouter", text="A router.", handler=get_router, answer=Router,
         ),
     ]  # fmt: skip
+
+
+def path(routes: Mapping[str, Mapping[str, Row]], begin: str, end: str) -> list[str]:
+    """Return the routers after `begin` on the way to `end`, from the routes of each; empty if one does not know it, or
+    while they do not agree."""
+    found: list[str] = []
+    at = begin
+    while at != end:
+        row = routes.get(at, {}).get(end)
+        if row is None or len(found) > len(routes):
+            return []
+        at = str(row["next"])
+        found.append(at)
+    return found

@@ -65,6 +65,10 @@ class Topology:
             hops[router] = router if before == own else hops[before]
         self.next_hops: Mapping[str, str] = hops
 
+    def routes(self) -> dict[str, dict[str, object]]:
+        """Return the reachable routers as rows of live state: the cost, and the neighbour on the way."""
+        return {router: {"cost": cost, "next": self.next_hops[router]} for router, cost in self.costs.items()}
+
     def through(self, origin: str) -> frozenset[str]:
         """Return the routers which messages from `origin` reach by way of this router."""
         found = self._through.get(origin)

@@ -123,14 +123,16 @@ def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bo
 @_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(name: str, config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
-    """Show the entry of one address in the file, and its state if the suite runs."""
+    """Show the entry of one address in the file; if the suite runs also its state, and its receivers at each router and
+    gateway."""
     from enmasse.text import printable
 
     where, wanted, found, phase, in_memory = _looked_up(config, offset, place)
     running = found.get(name)
     if name not in wanted and running is None:
         ADDRESSES.unknown(where, name, {**wanted, **found})
-    shown = {"name": name, "configured": wanted.get(name), "status": running}
+    receivers = _receivers(name, offset) if running is not None and place is None else None
+    shown = {"name": name, "configured": wanted.get(name), "status": running, "receivers": receivers}
     if as_json:
         click.echo(json.dumps(shown))
         return
@@ -141,6 +143,22 @@ def show(name: str, config: Path | None, offset: int, place: cluster.Place | Non
     for key, value in running.items():
         if key != "name" and value not in (None, "", []):
             say(f"  {key}: {printable(value) if isinstance(value, str) else json.dumps(value)}")
+    if receivers:
+        say(f"  receivers: {', '.join(f'{count} at {component}' for component, count in receivers.items())}")
+
+
+def _receivers(name: str, offset: int) -> dict[str, int] | None:
+    """Return router or gateway → receivers of an address there, from the console; None if it does not tell."""
+    from enmasse.cli.contexts.console import LocalConsole, api, console, path
+    from enmasse.cli.contexts.http import NotRunning
+
+    there = console(offset)
+    ask = there.attempt if isinstance(there, LocalConsole) else there.request
+    try:
+        status, found = ask("GET", api(path("addresses", name)))
+    except NotRunning:
+        return None
+    return found["stats"].get("receivers") if status < 400 else None
 
 
 @command.command("add")

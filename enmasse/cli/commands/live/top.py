@@ -21,13 +21,13 @@ from enmasse.cli.common import port_offset
 from enmasse.cli.contexts.api_problems import Lost, lost
 from enmasse.cli.contexts.console import API, Console, console
 from enmasse.cli.contexts.streams import MergedRows, follow
-from enmasse.cli.output.tables import age, table
+from enmasse.cli.output.tables import age, routes_text, table
 
 STEP = 1.0
 """Seconds between two pictures."""
 SETTLED = 3.0
 """Seconds of --once: the console makes rates of what it has seen since its first request."""
-PARTS = {"addresses": "name", "connections": "id"}
+PARTS = {"addresses": "name", "connections": "id", "routers": "name"}
 """Resource → the key of its rows."""
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST = "\x1b[H", "\x1b[K\n", "\x1b[J"
@@ -38,7 +38,7 @@ _HOME, _REST_OF_LINE, _REST = "\x1b[H", "\x1b[K\n", "\x1b[J"
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout, each second.")
 @port_offset
 def command(once: bool, as_json: bool, offset: int) -> None:
-    """Show the rates of addresses and connections, the busiest first, until q or Ctrl-C.
+    """Show the rates of addresses and connections, the busiest first, until q or Ctrl-C; of several routers these, too.
 
     Exit status 0: ended. 1: refused. 4: no suite is running, or its console does not answer.
     """
@@ -82,7 +82,10 @@ class Streams:
                     self._lock.notify_all()
         except Lost as error:
             with self._lock:
-                self._lost = error
+                if name == "routers" and error.final:  # not shown to the users of an address space
+                    self._parts[name].complete = True
+                else:
+                    self._lost = error
                 self._lock.notify_all()
 
     def wait(self, until: float) -> None:
@@ -129,9 +132,14 @@ def summary(streams: Streams) -> str:
 
 def lines(streams: Streams, columns: int | None, most: int | None) -> Iterator[str]:
     """Yield the lines of the picture: `columns` wide and `most` lines at most, None: as many as there are."""
-    addresses, connections = streams.rows("addresses"), streams.rows("connections")
+    addresses, connections, routers = (streams.rows(name) for name in PARTS)
     yield summary(streams)
     room = None if most is None else max(most - 5, 2)  # the summary, two empty lines, two lines of titles
+    if any(row["routes"] for row in routers):
+        yield ""
+        titles = ("router", "version", "in/s", "out/s", "connections", "links", "reaches")
+        yield from table(titles, [_router(row) for row in routers], columns)
+        room = None if room is None else max(room - len(routers) - 2, 2)
     shown = len(addresses) if room is None else min(len(addresses), max(room // 2, room - len(connections)))
     yield ""
     yield from table(
@@ -145,6 +153,14 @@ def lines(streams: Streams, columns: int | None, most: int | None) -> Iterator[s
         [_connection(row) for row in connections[: None if room is None else room - shown]],
         columns,
     )
+
+
+def _router(row: dict[str, Any]) -> tuple[Any, ...]:
+    rates = row["rates"]
+    return (
+        row["name"], row["version"], _rate(rates["in"]), _rate(rates["out"]), row["connections"], row["links"],
+        routes_text({each["name"]: each for each in row["routes"]}),
+    )  # fmt: skip
 
 
 def _address(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -45,6 +45,9 @@ export function Address({ name, me }) {
       Size: stored ? bytes(address.stats.size) : null,
       Oldest: stored ? seconds(address.stats.oldest) : null,
       Consumers: count(address.stats.consumers),
+      "Consumers at": Object.entries(address.stats.receivers || {})
+        .map(([name, number]) => `${name}: ${count(number)}`)
+        .join(", "),
       Producers: count(address.stats.producers),
       In: `${rate(address.stats.rates.in)}/s`,
       Out: `${rate(address.stats.rates.out)}/s`,

@@ -30,7 +30,7 @@ export function Network() {
         marker-end="url(#head)" /></g>`,
       )}
       ${columns.flat().map(
-        (it) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name}</title><rect x=${it.x}
+        (it) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${it.version || ""}</title><rect x=${it.x}
           y=${it.y} width=${BOX} height=${HIGH} rx="8" />
         <text x=${it.x + BOX / 2} y=${it.y + 27} text-anchor="middle" class="name">
         ${it.name.length > 22 ? `${it.name.slice(0, 21)}…` : it.name}</text>
@@ -81,7 +81,7 @@ function layout(routers, brokers, connections, components) {
     groups,
     gateways.map((name) => ({ key: name, name, detail: "gateway", good: true })),
     routers
-      .map((it) => ({ key: it.name, name: it.name, detail: `router · ${count(it.links)} links`, good: it.connected }))
+      .map((it) => ({ key: it.name, name: it.name, version: it.version, detail: `router · ${count(it.links)} links`, good: it.connected }))
       .concat(others.map((it) => ({ key: it.name, name: it.name, detail: "router · not reached", good: false }))),
     brokers.map((it) => ({
       key: it.name,
@@ -128,7 +128,7 @@ function layout(routers, brokers, connections, components) {
       says: `${from.name} and ${to.name}: ${rate(there)} messages a second there, ${rate(back)} back`,
     });
   };
-  const between = (from, to, there, back) => {
+  const between = (from, to, there, back, cost) => {
     // of one column: along its side, with more room the farther they are
     if (!from || !to) return;
     const [upper, lower] = from.y < to.y ? [from, to] : [to, from],
@@ -146,7 +146,7 @@ function layout(routers, brokers, connections, components) {
       path: isNext
         ? `M${x} ${upper.y + HIGH}V${lower.y}`
         : `M${upper.x} ${begin}C${side} ${begin} ${side} ${end} ${lower.x} ${end}`,
-      says: `${from.name} and ${to.name}: ${rate(there)} messages a second there, ${rate(back)} back`,
+      says: `${from.name} and ${to.name}: ${rate(there)} messages a second there, ${rate(back)} back${cost}`,
     });
   };
   for (const it of groups) arrow(it, find(it.sum.at), it.sum.in, it.sum.out);
@@ -172,8 +172,11 @@ function layout(routers, brokers, connections, components) {
           it.rates ? it.rates.out : broker.rates.in,
           it.rates ? it.rates.in : broker.rates.out,
         );
-      if (it.kind === "router" && router.name < it.name)
-        between(find(router.name), find(it.name), it.rates.out, it.rates.in);
+      if (it.kind === "router" && router.name < it.name) {
+        const route = router.routes.find((one) => one.name === it.name && one.next === it.name);
+        const rates = it.rates || { in: 0, out: 0 };
+        between(find(router.name), find(it.name), rates.out, rates.in, route ? `, cost ${route.cost}` : "");
+      }
     }
   return { columns, arrows, height };
 }
