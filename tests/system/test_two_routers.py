@@ -173,6 +173,7 @@ async def test_what_brokers_do_is_at_each_router(suite: Suite) -> None:
 async def test_replies_and_requests_to_services(suite: Suite) -> None:
     """A reply to a temporary address comes to the requester's router; the control address of subscriptions answers at
     both."""
+    conditions = set()
     for of_requester, of_responder in (ROUTERS, ROUTERS[::-1]):
         async with at(suite, of_requester) as asking, at(suite, of_responder) as answering:
             service = await answering.receiver("direct", timeout=DEADLINE)
@@ -194,7 +195,7 @@ async def test_replies_and_requests_to_services(suite: Suite) -> None:
             without = Message("news", to="$subctrl", subject="subscribe", correlation_id=name)
             outcome = await relay.send(without, timeout=DEADLINE)
             assert isinstance(outcome, Rejected) and outcome.error, "its user would not be known"
-            assert outcome.error.condition == "qd:no-route-to-dest", "gateways send it again: a broker comes"
+            conditions.add(outcome.error.condition)
             subscribe = Message("news", subject="subscribe", correlation_id=name)
             assert await control.send(subscribe, timeout=DEADLINE) == ACCEPTED
             replies = await asking.receiver(None, dynamic=True, timeout=DEADLINE)
@@ -208,6 +209,8 @@ async def test_replies_and_requests_to_services(suite: Suite) -> None:
             await kept.close()
             close = Message(None, subject="close", correlation_id=name)
             assert await control.send(close, timeout=DEADLINE) == ACCEPTED
+    # At the router of the service, and over a hop, where gateways send it again: a broker may connect.
+    assert conditions == {"amqp:not-implemented", "qd:no-route-to-dest"}
 
 
 @asyncio_test
