@@ -1,6 +1,5 @@
 """CoAP gateway: clients of CoAP (RFC 7252) over UDP send messages to addresses, and observe them.
 
-coap_messages               bytes of datagrams
 coap_paths, coap_mapping    tables: paths, parameters, Content-Formats
 coap_answers                codes of answers
 coap_memory                 endpoints and the requests that are remembered, retransmission, bounds

@@ -6,7 +6,7 @@ from typing import Final
 
 from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.bridge.message_outcomes import MessageOutcome
-from services.coap_gateway.coap_messages import MAX_AGE, Options, uint
+from enmasse.wire_formats.coap_messages import MAX_AGE, Options, uint
 
 SOON: Final = 1
 LATER: Final = 5

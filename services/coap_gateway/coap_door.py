@@ -10,7 +10,7 @@ from typing import Any, Final
 from enmasse.bridge.gateway_ports import GatewayPorts, ListenerError
 from enmasse.network.datagrams import bound
 from enmasse.text import endpoint
-from services.coap_gateway.coap_messages import ACK, CON, LONGEST, NON, SIZE1, code, encoded, uint
+from enmasse.wire_formats.coap_messages import ACK, CON, LONGEST, NON, SIZE1, code, encoded, uint
 from services.coap_gateway.coap_requests import CoapRequests
 from services.coap_gateway.settings import CoapListener
 

@@ -22,8 +22,8 @@ from enmasse.bridge.message_fields import (
     field_value,
     typed_id,
 )
+from enmasse.wire_formats.coap_messages import CONTENT_FORMAT, MAX_AGE, uint
 from services.coap_gateway.coap_answers import CoapAnswer
-from services.coap_gateway.coap_messages import CONTENT_FORMAT, MAX_AGE, uint
 
 FORMATS: Final = (
     (0, "text/plain; charset=utf-8"),

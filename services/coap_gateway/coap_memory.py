@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from enmasse.bridge.lanes import Publisher
 from enmasse.bridge.message_outcomes import MessageOutcome
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     ACK,
     CON,
     ECHO,

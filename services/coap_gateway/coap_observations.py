@@ -19,10 +19,7 @@ from enmasse.amqp.link import Link, Receiver
 from enmasse.bridge.uplink import LinkUser
 from enmasse.model.topic_map import TopicOwner
 from enmasse.network.backoff import SOON_AGAIN, Backoff
-from services.coap_gateway.coap_answers import CoapAnswer, of_condition
-from services.coap_gateway.coap_mapping import to_coap
-from services.coap_gateway.coap_memory import CoapEndpoint, CoapExchange, CoapMemory
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     BLOCK2,
     CON,
     EMPTY,
@@ -35,6 +32,9 @@ from services.coap_gateway.coap_messages import (
     encoded,
     uint,
 )
+from services.coap_gateway.coap_answers import CoapAnswer, of_condition
+from services.coap_gateway.coap_mapping import to_coap
+from services.coap_gateway.coap_memory import CoapEndpoint, CoapExchange, CoapMemory
 from services.coap_gateway.coap_visitors import CoapVisitor
 
 MOST: Final = 10_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from enmasse.wire_formats.coap_messages import URI_PATH, URI_QUERY, CoapMessage
 from services.coap_gateway.coap_answers import CoapAnswer
-from services.coap_gateway.coap_messages import URI_PATH, URI_QUERY, CoapMessage
 
 BASE: Final = "v1"
 _NO_NAME: Final = re.compile(r"[\x00-\x20\x7f*#+/]|::")

@@ -12,10 +12,7 @@ from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity import senders
 from enmasse.logs import log as logs
-from services.coap_gateway.coap_answers import SOON, CoapAnswer, of_outcome
-from services.coap_gateway.coap_mapping import JSON, KEY, REPLY_TO, to_amqp
-from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME, CoapExchange, CoapMemory
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     ACCEPT,
     BLOCK1,
     BLOCK2,
@@ -41,6 +38,9 @@ from services.coap_gateway.coap_messages import (
     code,
     uint,
 )
+from services.coap_gateway.coap_answers import SOON, CoapAnswer, of_outcome
+from services.coap_gateway.coap_mapping import JSON, KEY, REPLY_TO, to_amqp
+from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME, CoapExchange, CoapMemory
 from services.coap_gateway.coap_observations import CoapObservations
 from services.coap_gateway.coap_paths import CoapResource, resource, texts
 from services.coap_gateway.coap_uploads import CoapUploads

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final
 
+from enmasse.wire_formats.coap_messages import SIZE1, CoapBlock, uint
 from services.coap_gateway.coap_answers import CoapAnswer
-from services.coap_gateway.coap_messages import SIZE1, CoapBlock, uint
 
 IDLE: Final = 60.0
 """Seconds without a block after which a body is given up."""

@@ -1,6 +1,5 @@
 """STOMP gateway: clients of STOMP 1.0, 1.1 and 1.2 send messages to addresses, and receive from them.
 
-stomp_frames            frames, from bytes and back; pure
 stomp_destinations      destinations as addresses; the table of the documentation; pure
 stomp_mapping           headers as fields of a message, and back; the table of the documentation; pure
 stomp_errors            what ends a connection

@@ -20,9 +20,7 @@ from enmasse.logs import log as logs
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import DEFAULT_SPACE, is_temporary
 from enmasse.model.operations import Operation
-from services.stomp_gateway.stomp_destinations import NoDestination, StompDestination, destination
-from services.stomp_gateway.stomp_errors import TAKEN, StompError, of_outcome
-from services.stomp_gateway.stomp_frames import (
+from enmasse.wire_formats.stomp_frames import (
     BEAT,
     V10,
     V11,
@@ -33,6 +31,8 @@ from services.stomp_gateway.stomp_frames import (
     StompParser,
     encoded,
 )
+from services.stomp_gateway.stomp_destinations import NoDestination, StompDestination, destination
+from services.stomp_gateway.stomp_errors import TAKEN, StompError, of_outcome
 from services.stomp_gateway.stomp_mapping import to_amqp, to_stomp
 from services.stomp_gateway.stomp_peers import StompPeer, StompWire
 from services.stomp_gateway.stomp_shared import StompShared

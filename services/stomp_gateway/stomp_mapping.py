@@ -26,8 +26,8 @@ from enmasse.bridge.message_fields import (
     id_text,
     typed_id,
 )
+from enmasse.wire_formats.stomp_frames import V10, V11
 from services.stomp_gateway.stomp_errors import StompError
-from services.stomp_gateway.stomp_frames import V10, V11
 
 PROPERTIES: Final = "enmasse-properties"
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     ACK,
     CON,
     EMPTY,

@@ -7,18 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.coap_gateway.coap_answers import CoapAnswer
-from services.coap_gateway.coap_memory import (
-    ACK_TIMEOUT,
-    AMPLIFICATION,
-    EXCHANGE_LIFETIME,
-    MAX_RETRANSMIT,
-    OF_EXCHANGE,
-    REPEATED,
-    CoapExchange,
-    CoapMemory,
-)
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     ACK,
     CON,
     ECHO,
@@ -32,6 +21,17 @@ from services.coap_gateway.coap_messages import (
     code,
     decoded,
     encoded,
+)
+from services.coap_gateway.coap_answers import CoapAnswer
+from services.coap_gateway.coap_memory import (
+    ACK_TIMEOUT,
+    AMPLIFICATION,
+    EXCHANGE_LIFETIME,
+    MAX_RETRANSMIT,
+    OF_EXCHANGE,
+    REPEATED,
+    CoapExchange,
+    CoapMemory,
 )
 from services.coap_gateway.coap_uploads import OF_UPLOAD, CoapUploads
 

@@ -11,8 +11,7 @@ from aiocoap.numbers.contentformat import ContentFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.coap_gateway import coap_mapping
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     CON,
     LONGEST,
     MOST_OPTIONS,
@@ -24,6 +23,7 @@ from services.coap_gateway.coap_messages import (
     decoded,
     encoded,
 )
+from services.coap_gateway import coap_mapping
 
 _options = st.lists(
     st.tuples(st.sampled_from((1, 4, 12, 60, 252, 292, 2000, 65001)), st.binary(max_size=300)), max_size=8

@@ -23,7 +23,7 @@ from aiocoap import GET, PUT, Context, Message
 
 from enmasse.aio.client import connect
 from enmasse.testing import Suite, running
-from services.coap_gateway.coap_messages import (
+from enmasse.wire_formats.coap_messages import (
     BLOCK2,
     CONTENT_FORMAT,
     MAX_AGE,
@@ -35,7 +35,7 @@ from services.coap_gateway.coap_messages import (
     code,
     uint,
 )
-from services.coap_gateway.coap_messages import GET as GET_CODE
+from enmasse.wire_formats.coap_messages import GET as GET_CODE
 from tests.coap_gateway.coap_peer import CoapPeer
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
@@ -89,6 +89,13 @@ def drained(suite: Suite, address: str) -> list[Any]:
 
     drain()
     return found
+
+
+def test_the_address_is_measured_over_coap(suite: Suite) -> None:
+    at = f"alice:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{5672 + suite.offset}/jobs"
+    done = suite.command("bench", "-a", at, "--seconds", "0.1", "--json", "--protocol", "coap", "--non-durable")
+    found = json.loads(done.stdout or "{}")
+    assert found and found["received"] == found["accepted"] == found["sent"] > 0 and found["latency_ms"], done
 
 
 def test_answers(suite: Suite, peer: CoapPeer) -> None:

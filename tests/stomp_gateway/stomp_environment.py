@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enmasse.testing import free_port
-from services.stomp_gateway.stomp_frames import StompFrame, StompParser, encoded
+from enmasse.wire_formats.stomp_frames import StompFrame, StompParser, encoded
 from tests.configserv.running import FLAVORS, Configserv
 from tests.kit.processes import start_service
 from tests.kit.waiting import DEADLINE, wait_for

@@ -12,9 +12,9 @@ import pytest
 
 from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
+from enmasse.wire_formats.stomp_frames import V12, StompFrame, StompParser, encoded
 from services.stomp_gateway import stomp_transactions
 from services.stomp_gateway.stomp_client import StompClient
-from services.stomp_gateway.stomp_frames import V12, StompFrame, StompParser, encoded
 from services.stomp_gateway.stomp_peers import StompPeer
 from services.stomp_gateway.stomp_shared import StompShared
 from services.stomp_gateway.stomp_transactions import Open

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stomp import utils
 from stomp.protocol import Protocol11, Protocol12
 
-from services.stomp_gateway.stomp_frames import V10, V11, V12, BadFrame, StompFrame, StompParser, encoded
+from enmasse.wire_formats.stomp_frames import V10, V11, V12, BadFrame, StompFrame, StompParser, encoded
 
 COMMANDS = ("SEND", "MESSAGE", "ERROR", "SUBSCRIBE")
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)

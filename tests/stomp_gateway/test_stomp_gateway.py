@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from enmasse.wire_formats.stomp_frames import EARLY, HEAD
 from services.stomp_gateway.stomp_client import EARLY_BYTES, OWED
-from services.stomp_gateway.stomp_frames import EARLY, HEAD
 from tests.kit.waiting import wait_for
 from tests.stomp_gateway.stomp_environment import RawClient, Running, running
 

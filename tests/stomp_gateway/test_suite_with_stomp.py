@@ -70,6 +70,14 @@ def drained(suite: Suite, address: str) -> list[str]:
     return found
 
 
+def test_the_address_is_measured_over_stomp(suite: Suite) -> None:
+    at = f"amqps://alice:{PASSWORD.replace(' ', '%20')}@localhost:{5671 + suite.offset}/jobs"
+    ca = str(suite.data / "tls" / "ca.crt")
+    done = suite.command("bench", "-a", at, "--seconds", "0.1", "--json", "--protocol", "stomp", "--ca", ca)
+    found = json.loads(done.stdout or "{}")
+    assert found and found["received"] == found["accepted"] == found["sent"] > 0 and found["latency_ms"], done
+
+
 def test_users_and_their_rights(suite: Suite) -> None:
     for login, message in (
         ({}, "access refused"),

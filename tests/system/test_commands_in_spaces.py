@@ -86,6 +86,12 @@ def test_requests_are_answered_in_the_space(suite: Suite) -> None:
 def test_a_benchmark_runs_in_the_space(suite: Suite, caller: str) -> None:
     found = json.loads(done(suite, "bench", "jobs", "--seconds", "0.1", "--json", "--space", "one"))
     assert found["received"] == found["accepted"] > 0 and found["address"] == "jobs"
+    over_mqtt = ("bench", "jobs", "--seconds", "0.1", "--json", "--space", "one", "--protocol", "mqtt")
+    if caller == OPERATOR:
+        assert "[space.user.missing]" in done(suite, *over_mqtt, status=2)
+        return
+    found = json.loads(done(suite, *over_mqtt))
+    assert found["received"] == found["accepted"] > 0 and found["protocol"] == "mqtt"
 
 
 @pytest.mark.usefixtures("as_user")

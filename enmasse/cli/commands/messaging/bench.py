@@ -35,6 +35,8 @@ PERCENTILES = (50, 90, 99, 99.9)
               help="Duration of each of the two measurements.")  # fmt: skip
 @click.option("--size", type=click.IntRange(24, 1 << 20), default=100, show_default=True, help="Bytes in a body.")
 @click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")
+@click.option("--protocol", type=click.Choice(["amqp", "mqtt", "http", "stomp", "coap"]), default="amqp",
+              show_default=True, help="Protocol of the sender; the receiver's is AMQP.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @tls_options
 @port_offset
@@ -44,6 +46,7 @@ def command(
     seconds: float,
     size: int,
     non_durable: bool,
+    protocol: str,
     as_json: bool,
     tls: TlsFiles,
     offset: int,
@@ -53,12 +56,17 @@ def command(
 
     Sender and receiver are separate processes; every message is acknowledged. The address must be empty.
     """
-    from enmasse.cli.commands.messaging.load import LoadError
+    from enmasse.cli.commands.messaging.load import DATAGRAM, LoadError, at_door
     from enmasse.cli.contexts.remote import choose
 
+    if protocol == "mqtt" and non_durable:
+        raise click.UsageError("--non-durable: messages of MQTT that are acknowledged are durable")
+    if protocol == "coap" and size > DATAGRAM:
+        raise click.UsageError(f"--size: a datagram of CoAP has {DATAGRAM} bytes of a body at most")
     remote = choose(address, url, offset, tls)
     try:
-        result = _measure(remote, seconds, size, not non_durable)
+        source = remote if protocol == "amqp" else at_door(remote, protocol)
+        result = _measure(remote, source, seconds, size, not non_durable)
     except LoadError as error:
         end("bench.address.failed", str(error), FAILED if error.foreign else UNREACHABLE)
     if as_json:
@@ -69,7 +77,8 @@ def command(
         end("bench.messages.missing", f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
 
 
-def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
+def _measure(remote: RemoteAddress, source: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
+    """`source`: the address as the sender uses it. Raises LoadError."""
     import secrets
 
     from enmasse.cli.commands.messaging.load import connected
@@ -81,17 +90,18 @@ def _measure(remote: RemoteAddress, seconds: float, size: int, durable: bool) ->
     receiver = connected(ReceivingEnd, remote, work, "enmasse-bench-receiver")
     assert isinstance(receiver, ReceivingEnd)
     receiver.grant()
-    sent = _phase(receiver, remote, work, seconds, "rate")
+    sent = _phase(receiver, source, work, seconds, "rate")
     span = max(receiver.last - receiver.first, 1) / 1e9
     rate = receiver.received / span if receiver.received > 1 else 0.0
     result = {
-        "address": remote.address, "size": size, "durable": durable, "sent": sent["sent"], "accepted": sent["accepted"],
-        "received": receiver.received, "rate": round(rate, 1), "latency_rate": 0.0, "latency_ms": {},
+        "address": remote.address, "protocol": source.scheme.removesuffix("s"), "size": size, "durable": durable,
+        "sent": sent["sent"], "accepted": sent["accepted"], "received": receiver.received,
+        "rate": round(rate, 1), "latency_rate": 0.0, "latency_ms": {},
     }  # fmt: skip
     if rate:
         receiver.restart(timing=True)
         paced = max(1.0, min(rate * LATENCY_SHARE, LATENCY_MOST))
-        _phase(receiver, remote, replace(work, rate=paced), seconds, "latency")
+        _phase(receiver, source, replace(work, rate=paced), seconds, "latency")
         result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receiver.waits)}
     receiver.close()
     return result
@@ -169,7 +179,7 @@ def _print(result: dict[str, Any]) -> None:
     kind = "durable" if result["durable"] else "non-durable"
     shares = ", ".join(f"{name} {value:.3g} ms" for name, value in result["latency_ms"].items())
     counts = f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
-    rate = f"{result['rate']:,.0f} messages a second ({result['size']} bytes, {kind}, acknowledged)"
-    say(f"rate     {rate}")
+    rate = f"{result['rate']:,.0f} messages a second"
+    say(f"rate     {rate} ({result['protocol']}, {result['size']} bytes, {kind}, acknowledged)")
     say(f"latency  {shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
     say(f"counts   {counts}")
