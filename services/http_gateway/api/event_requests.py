@@ -12,12 +12,10 @@ from typing import Any, Final
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.performatives import Error, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.messages.jsonform import to_json
-from enmasse.amqp.messages.message import Message
 from enmasse.amqp.termini import FOR_OWNER, MESSAGE_IDENTITY, passed_on_name
-from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.identity.owned import owned
-from services.http_gateway.api.event_stream import STEPS, EventStream, StreamKind, UnwrittenEvent
+from services.http_gateway.api.event_stream import STEPS, EventStream, StreamKind
+from services.http_gateway.api.event_texts import EventTexts
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
 from services.http_gateway.api.request_paths import Resource
@@ -61,6 +59,7 @@ class Streaming:
         self.streams: set[EventStream] = set()
         self.counts: Counter[str] = Counter()
         """`sent`, `dropped`, `rejected` → events."""
+        self.texts = EventTexts()
         self._of_user: Counter[str] = Counter()
         self._clients = clients
 
@@ -211,12 +210,14 @@ class Streaming:
         while stream.waiting and size < MOST:
             message = stream.take()
             try:
-                piece = _event(stream, message)
+                piece = self.texts.of(message.payload)
             except AmqpError as error:
                 self.counts["rejected"] += 1
                 text = Error(condition=Symbol(error.condition), description=error.description)
                 stream.refuse(message, Rejected(error=text))
                 continue
+            if stream.kind is StreamKind.SUBSCRIPTION:
+                pieces.append(f"id: {stream.event_id(message.payload, message.tag)}\n".encode())
             pieces.append(piece)
             messages.append(message)
             size += len(piece)
@@ -248,16 +249,6 @@ def _allowed(client: HttpClient, address: str) -> bool:
     if "+" in address or "#" in address:
         return client.rights is None or client.rights.covers("recv", address).allowed
     return client.allowed("recv", address)
-
-
-def _event(stream: EventStream, message: UnwrittenEvent) -> bytes:
-    """Return the event of a message. Raises AmqpError."""
-    found = Message.decode(message.payload)
-    found.application_properties.pop(DUPLICATE_ID, None)
-    data = json.dumps(to_json(found), separators=(",", ":"))
-    if stream.kind is StreamKind.SUBSCRIPTION:
-        return f"id: {stream.event_id(message.payload, message.tag)}\ndata: {data}\n\n".encode()
-    return f"data: {data}\n\n".encode()
 
 
 async def _until(true: Any, stream: EventStream, exchange: HttpExchange) -> None:
