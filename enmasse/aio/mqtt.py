@@ -58,18 +58,20 @@ class Refused(Exception):
 class Client:
     """A client and its session. Made by `connect`.
 
-    Publications that are incomplete when the connection is lost fail with Disconnected. With `auto_ack` a message is
+    Publications that are incomplete when the connection is lost fail with Disconnected; with `keeps` they are sent
+    again by the next `open`. With `auto_ack` a message is
     acknowledged on arrival, otherwise by `ack`.
     """
 
     def __init__(
-        self, host: str, port: int, ssl: TlsContext, packet: Connect, *, auto_ack: bool, timeout: float
+        self, host: str, port: int, ssl: TlsContext, packet: Connect, *, auto_ack: bool, keeps: bool, timeout: float
     ) -> None:
         self.host = host
         self.port = port
         self.packet = packet
         """The CONNECT of the next `open`."""
         self.auto_ack = auto_ack
+        self._keeps = keeps
         self.timeout = timeout
         self.connack: ConnAck | None = None
         """The server's last answer: `session_present`, and in MQTT 5 what it can do."""
@@ -358,6 +360,8 @@ class Client:
             self._plan_ping(keep_alive)
         if not packet.session_present:
             self._received.clear()
+        for again in self._sent.again(continued=packet.session_present):
+            wire.write(encode.encode(again, self.version, True))
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
 
@@ -395,7 +399,7 @@ class Client:
             self.error = Disconnected(f"{where}: {error or self._closed()}")
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(self.error)
-        waiting = [*self._answers.values(), *self._sent.give_up()]
+        waiting = [*self._answers.values(), *([] if self._keeps else self._sent.give_up())]
         for future in waiting:
             if not future.done():
                 future.set_exception(self.error)
@@ -422,6 +426,7 @@ def connect(
     ssl: ssl_module.SSLContext | bool | None = None,
     properties: Properties = NONE,
     auto_ack: bool = True,
+    keeps: bool = False,
     timeout: float = 10.0,
 ) -> Client:
     """Return a client, to be opened by `async with` or `open`.
@@ -435,4 +440,4 @@ def connect(
     secret = None if password is None else password.encode()
     packet = Connect(client_id, clean, keep_alive, user, secret, will, properties, version)
     context = ssl_module.create_default_context() if ssl is True else (ssl or None)
-    return Client(host, port, context, packet, auto_ack=auto_ack, timeout=timeout)
+    return Client(host, port, context, packet, auto_ack=auto_ack, keeps=keeps, timeout=timeout)

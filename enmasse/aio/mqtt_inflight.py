@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Container
 from typing import Any
 
-from enmasse.mqtt.packets import PubAck, PubComp, Publish, PubRec
+from enmasse.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel
 
 
 class _Sent:
-    __slots__ = ("answer", "future")
+    __slots__ = ("answer", "future", "packet", "taken")
 
-    def __init__(self, future: asyncio.Future[Any]) -> None:
+    def __init__(self, packet: Publish, future: asyncio.Future[Any]) -> None:
+        self.packet = packet
+        self.taken = False
+        """The server has taken it (PUBREC)."""
         self.future = future
         self.answer: PubRec | None = None  # the PUBREC, if its reason is not success
 
@@ -44,7 +47,7 @@ class InFlight:
     def add(self, packet: Publish, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Add a PUBLISH that is sent; return the future of its answer."""
         future: asyncio.Future[Any] = loop.create_future()
-        self._sent[packet.packet_id] = _Sent(future)
+        self._sent[packet.packet_id] = _Sent(packet, future)
         return future
 
     def completed(self, packet: PubAck | PubComp) -> None:
@@ -63,7 +66,21 @@ class InFlight:
             return False
         if sent is not None:
             sent.answer = packet if packet.reason else None
+            sent.taken = True
         return True
+
+    def again(self, *, continued: bool) -> list[Publish | PubRel]:
+        """Return the packets for a new connection. `continued`: the server has kept the session; otherwise
+        each publication begins again."""
+        found: list[Publish | PubRel] = []
+        for id, sent in self._sent.items():
+            sent.taken = sent.taken and continued
+            if sent.taken:
+                found.append(PubRel(id))
+            else:
+                sent.packet.dup = continued
+                found.append(sent.packet)
+        return found
 
     def give_up(self) -> list[asyncio.Future[Any]]:
         """Remove all publications and return their futures."""

@@ -6,9 +6,23 @@ import json
 import subprocess
 from typing import Any
 
+import msgspec
 import pytest
 
-from enmasse.mqtt.packets import NEVER, Connect, Disconnect, Properties, PubAck, Publish, Subscribe, Subscription, Will
+from enmasse.cli.commands.messaging.publish import FRUITLESS
+from enmasse.mqtt.packets import (
+    NEVER,
+    Connect,
+    Disconnect,
+    Packet,
+    Properties,
+    PubAck,
+    Publish,
+    PubRel,
+    Subscribe,
+    Subscription,
+    Will,
+)
 from tests.cli.mqtt_peer import Broker, mqtt_peer
 from tests.cli.running import ENMASSE, enmasse
 from tests.kit.waiting import DEADLINE
@@ -120,6 +134,52 @@ def test_it_connects_again_and_goes_on_with_its_session() -> None:
     assert isinstance(first, Connect) and first == second
     assert not first.clean and first.properties.session_expiry == NEVER
     assert len(broker.of(PubAck)) == 3
+
+
+class Closing(Broker):
+    """Closes its first connections at the second PUBLISH, and at the second PUBREL."""
+
+    def __init__(self, *, present: bool) -> None:
+        super().__init__(present=present)
+        self.closes = [Publish, PubRel]
+        self.at: list[tuple[int, Packet]] = []
+
+    def answer(self, packet: Packet) -> list[Packet] | None:
+        self.at.append((len(self.of(Connect)), msgspec.structs.replace(packet)))
+        answers = super().answer(packet)
+        if self.closes and isinstance(packet, self.closes[0]) and len(self.of(self.closes[0])) == 2:
+            self.closes.pop(0)
+            return None
+        return answers
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_publish_connects_again_and_publishes_what_is_not_acknowledged(present: bool) -> None:
+    """A message whose PUBREC is lost is sent again; one that the server has taken is released, if its session stays."""
+    broker = Closing(present=present)
+    done = told(broker, "publish", "t", "-q", "2", input="a\nb\nc\n")
+    assert done.returncode == 0 and "published 3 to" in done.stdout, done.stderr
+    assert done.stderr.count("connecting again") == 2 and done.stdout.endswith("topic t: 3 acknowledged\n")
+    first, *others = connects(broker)
+    assert first.clean and not any(each.clean for each in others) and first.properties.session_expiry == 10
+    assert {each.client_id for each in others} == {first.client_id} != {""}
+    assert disconnects(broker)[-1].properties.session_expiry == 0
+    sent = [(at, p.payload, p.dup) for at, p in broker.at if isinstance(p, Publish)]
+    assert sent[:2] == [(1, b"a", False), (1, b"b", False)]
+    assert (2, b"b", present) in sent and {payload for _, payload, _ in sent} == {b"a", b"b", b"c"}
+    last = [p for at, p in broker.at if at == 3]
+    assert isinstance(last[1], PubRel if present else Publish)
+
+
+def test_publish_gives_up_with_a_server_that_closes_at_each_message() -> None:
+    class Refusing(Broker):
+        def answer(self, packet: Packet) -> list[Packet] | None:
+            return None if isinstance(packet, Publish) else super().answer(packet)
+
+    broker = Refusing()
+    done = told(broker, "publish", "t", "x", "--mqtt", "3.1.1")
+    assert done.returncode == 4 and len(connects(broker)) == FRUITLESS
+    assert "1 without an answer" in done.stdout
 
 
 def test_a_session_is_deleted_by_a_clean_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +20,7 @@ from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN, logged_in, of_cont
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
-    from enmasse.aio.mqtt import Client
+    from enmasse.aio.mqtt import Client, Disconnected
     from enmasse.mqtt.packets import Will
 
 CONNECT_SECONDS = 15.0
@@ -106,31 +107,44 @@ class Session:
     """Client of `publish` and `subscribe`, and its session on the server.
 
     A session that the server keeps for the client id is continued and kept; only `clean` and `delete` delete one.
-    Without `expiry` a session that did not exist before ends with the connection.
+    Without `expiry` a session that did not exist before ends with the command. `resumed`: seconds that it stays after a
+    lost connection (MQTT 5), so that publications of QoS 2 are continued. `keeps`: see Client.
     """
 
     def __init__(
         self, server: TargetServer, version: str, client_id: str | None, will: Will | None, *, clean: bool = False,
-        expiry: int | None = None, receive_maximum: int,
+        expiry: int | None = None, receive_maximum: int, keeps: bool = False, resumed: int | None = None,
     ) -> None:  # fmt: skip
         if clean and client_id is None:
             raise click.UsageError("--clean needs --client-id ID")
-        self.client = _client_for(server, version, client_id, will, receive_maximum)
+        self._resumed = resumed if version == "5" else None
+        if self._resumed is not None and client_id is None:
+            client_id, clean = f"enmasse-{secrets.token_hex(8)}", True
+        self.client = _client_for(server, version, client_id, will, receive_maximum, keeps=keeps)
         self._server = server
         self._clean = clean
         self._expiry = expiry or None  # 0 would delete a stored session at the end, with its messages
         self._started = False
+        self._ends = False
+        """The session ends with the command."""
 
     async def __aenter__(self) -> Session:
         await self.open()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.client.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; a session that ends with the command ends."""
+        from enmasse.mqtt.packets import NONE, Properties
+
+        await self.client.close(0, Properties(session_expiry=0) if self._ends and self._resumed is not None else NONE)
 
     async def open(self) -> None:
         """Connect; after a loss, connect again. Raises Disconnected, OSError or TimeoutError."""
         if self._started:
+            self.client.packet.clean = self.client.packet.clean and self._resumed is None
             await self.client.open()
         elif not self.client.packet.client_id:
             await self._connect(clean=True)
@@ -170,12 +184,15 @@ class Session:
 
         packet = self.client.packet
         packet.clean = clean
+        self._ends = clean
+        if clean:
+            expiry = self._resumed
         packet.properties = replace(packet.properties, session_expiry=expiry if packet.version == V5 else None)
         await opened(self.client.open, self._server.port, self._server.offset)
 
 
 def _client_for(
-    server: TargetServer, version: str, client_id: str | None, will: Will | None, receive_maximum: int
+    server: TargetServer, version: str, client_id: str | None, will: Will | None, receive_maximum: int, *, keeps: bool
 ) -> Client:
     """Return a client that acknowledges only what it is asked to; it is not connected yet."""
     from enmasse.aio.mqtt import connect
@@ -192,6 +209,7 @@ def _client_for(
         version=V5 if version == "5" else V311,
         timeout=CONNECT_SECONDS,
         auto_ack=False,
+        keeps=keeps,
         properties=Properties(receive_maximum=receive_maximum),
     )
 
@@ -247,3 +265,24 @@ def explain(error: OSError, server: TargetServer) -> str:
         return f"{server}: {error}"
     tip = remedy(error, server.offset, "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…")
     return f"cannot connect to {server.host}:{server.port}: {cause(error)}. {tip}"
+
+
+def is_final(error: OSError) -> bool:
+    """Return whether to connect again would not help."""
+    from enmasse.aio.mqtt import Disconnected
+    from enmasse.mqtt import reasons
+
+    if not isinstance(error, Disconnected) or error.reason is None:
+        return False
+    return _refused_in_3(error) or error.reason in (
+        reasons.SESSION_TAKEN_OVER, reasons.NOT_AUTHORIZED, reasons.BAD_USER_NAME_OR_PASSWORD, reasons.BANNED,
+        reasons.CLIENT_IDENTIFIER_NOT_VALID, reasons.ADMINISTRATIVE_ACTION, reasons.UNSUPPORTED_PROTOCOL_VERSION,
+        reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR, reasons.PACKET_TOO_LARGE, reasons.TOPIC_FILTER_INVALID,
+    )  # fmt: skip
+
+
+def _refused_in_3(error: Disconnected) -> bool:
+    from enmasse.mqtt import reasons
+
+    code = error.reason
+    return code is not None and 0 < code <= reasons.V3_NOT_AUTHORIZED and code != reasons.V3_SERVER_UNAVAILABLE

@@ -1,4 +1,5 @@
-"""Reconnects of `receive` and `subscribe`: they continue after a loss until --timeout has passed without a message."""
+"""Reconnects of `receive`, `subscribe`, `send` and `publish`: they continue after a loss until --timeout has passed
+without a message."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import click
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.mqttclient import connection_options
+from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 WINDOW = 500
 """Messages published and not acknowledged at a time."""
+FRUITLESS = 5
+"""Connections in a row that the server closes and that bring no acknowledgement, after which it ends: servers of MQTT
+3.1.1 refuse a message so."""
 
 
 @click.command(name="publish", short_help="Publish messages to an MQTT topic.")
@@ -54,8 +58,11 @@ def command(
     and without MESSAGE, the messages are {"sequence": 1} and so on. An empty MESSAGE ('') with --retain deletes the
     retained message.
 
+    If the connection is lost, it connects again within --timeout, and publishes what is not acknowledged once more: at
+    QoS 1, and QoS 2 over MQTT 3.1.1, that may arrive twice. At QoS 0 what was under way is lost.
+
     Exit status 0: every message was acknowledged (with --qos 0: was sent). 1: some were refused. 3: no acknowledgement
-    within --timeout. 4: no connection, or it was refused or lost.
+    within --timeout. 4: no connection, or it was refused.
     """
     from enmasse.cli.contexts.remote import refuse_url
     from enmasse.cli.messages import mqttclient
@@ -79,10 +86,11 @@ def command(
         raise click.UsageError("--ttl, --content-type, --response-topic, --correlation-data and --property need MQTT 5")
     remote = mqttclient.server_from(server, offset, tls)
     will = mqttclient.will_from(will_topic, will_message, qos, will_retain, will_delay, version)
-    session = mqttclient.Session(remote, version, client_id, will, clean=clean, receive_maximum=1)
+    session = mqttclient.Session(remote, version, client_id, will, clean=clean, receive_maximum=1, keeps=True,
+                                 resumed=max(1, int(timeout)) if qos == 2 else None)  # fmt: skip
     tally = Tally(topic)
-    publisher = _Publisher(session, tally, qos, retain, values, timeout)
-    status = mqttclient.run(publisher.run(bodies(message, count), rate, remote), remote)
+    publisher = _Publisher(session, remote, tally, qos, retain, values, timeout)
+    status = mqttclient.run(publisher.run(bodies(message, count), rate), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
@@ -138,10 +146,15 @@ class Tally:
 
 
 class _Publisher:
+    """Publishes over one connection after the other: the client sends again what is not acknowledged."""
+
     def __init__(
-        self, session: Session, tally: Tally, qos: int, retain: bool, values: Properties, timeout: float
-    ) -> None:
+        self, session: Session, server: TargetServer, tally: Tally, qos: int, retain: bool, values: Properties,
+        timeout: float,
+    ) -> None:  # fmt: skip
         self._session = session
+        self._server = server
+        self._attempts = Reconnects(server, timeout)
         self._client = session.client
         self._tally = tally
         self._qos = qos
@@ -150,28 +163,24 @@ class _Publisher:
         self._timeout = timeout
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._denied = False
+        self._next: Any = None
+        """Body of a message that the lost connection did not take."""
+        self._done = 0
+        """Messages with an answer (QoS 0: sent) at the last loss."""
+        self._fruitless = 0
+        self._lost: asyncio.Future[None]
 
-    async def run(self, bodies: AsyncIterator[Any], rate: float | None, server: TargetServer) -> int:
-        """Return the exit status. Raises OSError if it cannot connect, or the connection was lost."""
-        client, tally = self._client, self._tally
+    async def run(self, bodies: AsyncIterator[Any], rate: float | None) -> int:
+        """Return the exit status. Raises OSError if it cannot connect, or not again."""
+        from enmasse.cli.messages.mqttclient import is_final
+
+        tally = self._tally
         try:
-            async with self._session:
-                begin = asyncio.get_running_loop().time()
-                async for body in bodies:
-                    if rate:
-                        await asyncio.sleep(begin + tally.sent / rate - asyncio.get_running_loop().time())
-                    if not await self._has_room():
-                        return TIMED_OUT
-                    payload = body if isinstance(body, bytes) else _text(body).encode()
-                    future = client.publish_nowait(tally.topic, payload, self._qos, self._retain, self._values)
-                    tally.sent += 1
-                    if future is not None:
-                        self._waiting.append(future)
-                    elif tally.sent % WINDOW == 0:
-                        await asyncio.sleep(0)  # what was written goes out
-                while self._waiting:
-                    if not await self._one_less():
-                        return TIMED_OUT
+            status = await self._attempts.run(
+                lambda: self._once(bodies, rate),
+                (OSError,),
+                lambda error: is_final(error) or self._fruitless >= FRUITLESS,
+            )
         except OSError as error:
             self._take_those_done()
             tally.error = str(error)
@@ -180,12 +189,63 @@ class _Publisher:
             self._take_those_done()
             tally.error = "interrupted"
             raise
-        if tally.error is not None:
-            line = f"{server}: {tally.error}"
+        if status == OK and tally.error is not None:
+            line = f"{self._server}: {tally.error}"
             if self._denied:
                 line = marked("server.operation.denied", line)
             report(marked("messages.delivery.failed", line))
-        return FAILED if tally.refused else OK
+        return FAILED if status == OK and tally.refused else status
+
+    async def _once(self, bodies: AsyncIterator[Any], rate: float | None) -> int:
+        """Publish over one connection until all has an answer. Return OK or TIMED_OUT."""
+        loop = asyncio.get_running_loop()
+        await self._session.open()
+        self._lost = asyncio.ensure_future(self._client.lost())
+        self._attempts.receiving()
+        begin, sent_before = loop.time(), self._tally.sent
+        try:
+            while (body := await self._body(bodies)) is not None:
+                self._next = body
+                if rate:
+                    await asyncio.sleep(begin + (self._tally.sent - sent_before) / rate - loop.time())
+                if not await self._has_room():
+                    return TIMED_OUT
+                self._publish(body)
+                if not self._qos and self._tally.sent % WINDOW == 0:
+                    await asyncio.sleep(0)  # what was written goes out
+            while self._waiting:
+                if not await self._one_less():
+                    return TIMED_OUT
+            return OK
+        except OSError:
+            self._note_loss(loop.time() - begin)
+            raise
+        finally:
+            self._lost.cancel()
+            await self._session.close()
+
+    async def _body(self, bodies: AsyncIterator[Any]) -> Any:
+        """Return the body of the next message; None after the last."""
+        return await anext(bodies, None) if self._next is None else self._next
+
+    def _publish(self, body: Any) -> None:
+        payload = body if isinstance(body, bytes) else _text(body).encode()
+        future = self._client.publish_nowait(self._tally.topic, payload, self._qos, self._retain, self._values)
+        self._next = None
+        self._tally.sent += 1
+        if future is not None:
+            self._waiting.append(future)
+
+    def _note_loss(self, seconds: float) -> None:
+        """Note that the connection is lost after some seconds; the timeout begins again if it was of use."""
+        self._take_those_done(whole=False)
+        tally = self._tally
+        done = tally.acknowledged + tally.refused if self._qos else tally.sent
+        if done > self._done or seconds > self._timeout:
+            self._done, self._fruitless = done, 0
+            self._attempts.extend()
+        else:
+            self._fruitless += 1
 
     async def _has_room(self) -> bool:
         """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
@@ -204,8 +264,11 @@ class _Publisher:
 
     async def _one_less(self) -> bool:
         """Wait for the oldest acknowledgement; False (reported on stderr) if that takes too long."""
-        await asyncio.wait([self._waiting[0]], timeout=self._timeout)
-        if not self._waiting[0].done():
+        oldest = self._waiting[0]
+        await asyncio.wait([oldest, self._lost], timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not oldest.done() and self._client.error is not None:
+            raise self._client.error
+        if not oldest.done():
             self._take_those_done()
             return self._too_long("no acknowledgement")
         self._take(self._waiting.popleft())

@@ -11,12 +11,11 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, put, report
 from enmasse.cli.completion import addresses
-from enmasse.cli.messages.mqttclient import NEVER, NO_END, Expiry, connection_options
+from enmasse.cli.messages.mqttclient import NEVER, NO_END, Expiry, connection_options, is_final
 from enmasse.cli.messages.reconnects import Reconnects, Unprinted
 from enmasse.errors import marked
 
 if TYPE_CHECKING:
-    from enmasse.aio.mqtt import Disconnected
     from enmasse.cli.contexts.target_server import TargetServer
     from enmasse.cli.messages.mqttclient import Session
     from enmasse.mqtt.packets import Publish
@@ -128,7 +127,7 @@ class SubscribeLoop:
 
     async def run(self) -> int:
         """Return the exit status. Raises Refused or OSError if it cannot subscribe, Unprinted."""
-        return await self._attempts.run(self._once, (OSError,), _is_final)
+        return await self._attempts.run(self._once, (OSError,), is_final)
 
     async def _once(self) -> int:
         options, client = self._options, self._client
@@ -220,24 +219,3 @@ def as_json(message: Publish) -> str:
         if value is not None:
             found[name] = plain(value)
     return json.dumps(found, ensure_ascii=False)
-
-
-def _is_final(error: OSError) -> bool:
-    """Return whether to connect again would not help."""
-    from enmasse.aio.mqtt import Disconnected
-    from enmasse.mqtt import reasons
-
-    if not isinstance(error, Disconnected) or error.reason is None:
-        return False
-    return _refused_in_3(error) or error.reason in (
-        reasons.SESSION_TAKEN_OVER, reasons.NOT_AUTHORIZED, reasons.BAD_USER_NAME_OR_PASSWORD, reasons.BANNED,
-        reasons.CLIENT_IDENTIFIER_NOT_VALID, reasons.ADMINISTRATIVE_ACTION, reasons.UNSUPPORTED_PROTOCOL_VERSION,
-        reasons.MALFORMED_PACKET, reasons.PROTOCOL_ERROR, reasons.PACKET_TOO_LARGE, reasons.TOPIC_FILTER_INVALID,
-    )  # fmt: skip
-
-
-def _refused_in_3(error: Disconnected) -> bool:
-    from enmasse.mqtt import reasons
-
-    code = error.reason
-    return code is not None and 0 < code <= reasons.V3_NOT_AUTHORIZED and code != reasons.V3_SERVER_UNAVAILABLE
