@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 
@@ -74,3 +75,41 @@ def failed(what: str) -> RequestError:
     id = secrets.token_hex(6)
     log.get().exception("console.request.failed", path=what[:100], id=id)
     return RequestError("console.request.failed", f"the log of the console has the reason, under the id {id}")
+
+
+_KINDS: Mapping[str, str] = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "`true` or `false`",
+    "array": "a list",
+    "object": "an object",
+    "null": "`null`",
+}
+_EXPECTED = re.compile(r"Expected `([^`]+)`(?: of length)?(?: ([<>]=?) (\S+))?(?:, got `([^`]+)`)?")
+_BOUNDS = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+
+
+def in_words(what: str, error: Exception) -> str:
+    """Return a sentence for what msgspec found wrong with `what`: its own texts are of types of Python."""
+    text, _, place = str(error).partition(" - at `$")
+    place = place.removesuffix("`").removeprefix(".")
+    where = f"`{place}` of {what}" if place else what
+    if found := _FIELD.fullmatch(text):
+        return (
+            f"{where} {'lacks the field' if found[1] == 'missing required' else 'has the unknown field'} `{found[2]}`"
+        )
+    if found := _EXPECTED.fullmatch(text):
+        kinds, sign, bound, got = found.groups()
+        needed = " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
+        if sign and "of length" in text:
+            needed += (
+                f" of {_BOUNDS[sign]} {bound} characters" if kinds == "str" else f" of {_BOUNDS[sign]} {bound} items"
+            )
+        elif sign:
+            needed += f" of {_BOUNDS[sign]} {bound}"
+        return f"{where} must be {needed}" + (f", not {_KINDS.get(got, got)}" if got else "")
+    if text.startswith("Invalid enum value "):
+        return f"{where} has the value {text.removeprefix('Invalid enum value ')}, which it may not have"
+    return f"{where} is no JSON that can be used: {text}"

@@ -12,7 +12,7 @@ from aiohttp import web
 from enmasse.storage.decoding import decode
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
-from services.console.errors import RequestError
+from services.console.errors import RequestError, in_words
 
 T = TypeVar("T")
 JSON = "application/json"
@@ -64,7 +64,7 @@ class Call:
             try:
                 found[name] = msgspec.convert(text, parameter.kind, strict=False)
             except msgspec.ValidationError as error:
-                raise RequestError("console.request.invalid", f"parameter {name!r}: {error}") from None
+                raise RequestError("console.request.invalid", in_words(f"parameter {name!r}", error)) from None
         for parameter in known.values():
             if parameter.required and parameter.name not in found:
                 raise RequestError("console.request.invalid", f"parameter {parameter.name!r} is missing")
@@ -79,7 +79,7 @@ class Call:
         try:
             return decode(content, kind)
         except ValueError as error:
-            raise RequestError("console.request.invalid", f"the body: {error}") from None
+            raise RequestError("console.request.invalid", in_words("the body", error)) from None
 
     def if_match(self) -> str | None:
         """Return the etag of If-Match; or `*`; None without one. Raises RequestError if there are several."""
