@@ -92,7 +92,7 @@ def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: 
 def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
     table = shared.done("retained", "list", "home/+").splitlines()
     assert table[1].split()[:3] == ["home/a", "5", "1"] and table[1].split()[-2:] == ["alice", "!"]
-    assert table[2].startswith("! not given to new subscribers") and table[3].startswith("… and 6 more")
+    assert len(table) == 2
     assert asked(shared) == ("retained", {"filter": "home/+", "everywhere": False, "limit": 1000})
     assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == {"retained": [RETAINED], "total": 7}
     assert shared.done("retained", "clear", "home/a") == "cleared 7 retained messages\n"
@@ -109,7 +109,7 @@ def test_clients_are_listed_and_disconnected(shared: Commands) -> None:
     table = shared.done("mqtt", "clients").splitlines()
     assert table[1].split()[:5] == ["thermo", "yes", "mqtt_gateway-0", "127.0.0.1:4000", "5"] and len(table) == 2
     assert "away" in shared.done("mqtt", "clients", "--all")
-    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [SESSION]}
+    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [SESSION], "total": 1}
     assert shared.done("mqtt", "disconnect", "thermo") == "disconnected thermo\n"
     assert asked(shared)[0] == "disconnect" and asked(shared)[1]["client"] == "thermo"
 

@@ -259,9 +259,13 @@ def test_addresses_are_listed_by_pattern_state_and_depth(tool: Tool) -> None:
     def names(*words: str) -> list[str]:
         return [row["name"] for row in json.loads(tool("address", "list", "--json", *words))["addresses"]]
 
-    wait_for(lambda: names("--sort", "depth")[:2] == ["two", "one"], what="the depths")
+    wait_for(lambda: names("--sort", "-messages")[:2] == ["two", "one"], what="the depths")
+    assert names("--sort", "depth")[:2] == ["two", "one"]  # the former word
+    assert names("--sort", "messages", "--match", "[to][wn][oe]") == ["one", "two"]
     assert names("t*", "d?ad") == ["two", "dead"]
     assert names("--sort", "name") == sorted(ADDRESSES)
+    tool("address", "list", "--limit", "1")
+    assert f"… and {len(ADDRESSES) - 1} more" in tool.stderr
     assert names("--not-ready") == names("x*") == []
 
 

@@ -186,7 +186,7 @@ def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped
     send(suite, "counted", 9)
 
     def job() -> dict[str, Any]:
-        (found,) = json.loads(enmasse("status", "--json").stdout)
+        (found,) = json.loads(enmasse("status", "--json").stdout)["jobs"]
         return dict(found)
 
     def rows() -> int:

@@ -43,7 +43,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "scale": [("enmasse scale mqtt_gateway=2", "")],
     "address": [
-        ("enmasse address list 'orders*' --sort depth", ""),
+        ("enmasse address list --match 'orders*' --sort -messages --limit 10", ""),
         ("enmasse address list --not-ready", ""),
         ("enmasse address show orders", ""),
         ("enmasse address add orders --type queue --flavor small-persisted-queue --set deadletter=dead", ""),
@@ -71,7 +71,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse token remove ci --user alice", ""),
     ],
     "connection": [
-        ("enmasse connection list", ""),
+        ("enmasse connection list --match '10.1.*' --sort since", ""),
         ("enmasse connection list --inside", "those of the suite's own processes"),
         ("enmasse connection list --refused", "which clients were refused or closed, and why"),
         ("enmasse connection show router-0/7", ""),

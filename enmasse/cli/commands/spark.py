@@ -148,7 +148,7 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
 
 
 @command.command("status")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"jobs": [...], "total": N}.')
 def status(as_json: bool) -> None:
     """List the jobs that run, with their queries, and those in the background that have failed.
 
@@ -161,7 +161,8 @@ def status(as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        click.echo(json.dumps([{**msgspec.to_builtins(job), "running": runs} for job, runs in found]))
+        jobs = [{**msgspec.to_builtins(job), "running": runs} for job, runs in found]
+        click.echo(json.dumps({"jobs": jobs, "total": len(jobs)}))
         return
     rows = []
     for job, runs in found:

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,7 +45,7 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
         click.secho(f"INSECURE: {INSECURE.get(word, word)}\n", fg="red")
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
-    _print_notes((c["name"], c["detail"]) for c in status["components"])
+    print_notes((c["name"], c["detail"]) for c in status["components"])
     for c in status["components"]:
         if c.get("routes"):
             click.echo(wrapped(f"{_cell(c['name'])} reaches {printable(routes_text(c['routes']))}"))
@@ -151,7 +151,7 @@ def print_addresses(addresses: list[dict[str, Any]]) -> None:
     """Addresses of the status JSON, and below them the message of each."""
     fields = ("name", "type", "flavor", "ready", "phase", "messages", "consumers")
     print_table(("address", *fields[1:]), [tuple(entry.get(field) for field in fields) for entry in addresses])
-    _print_notes((entry["name"], entry.get("message")) for entry in addresses)
+    print_notes((entry["name"], entry.get("message")) for entry in addresses)
 
 
 def print_table(titles: Titles, rows: Rows, none: str = "") -> None:
@@ -227,8 +227,8 @@ def _line(cells: list[str], widths: list[int]) -> str:
     return "  ".join(shown)
 
 
-def _print_notes(notes: Any) -> None:
-    """`name: text` for each (name, text) with a text; one line for all with the same."""
+def print_notes(notes: Iterable[tuple[str, str | None]]) -> None:
+    """Print `name: text` for each (name, text) with a text; one line for all with the same."""
     found: dict[str, list[str]] = {}
     for name, text in notes:
         if text:

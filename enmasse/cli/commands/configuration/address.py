@@ -15,8 +15,17 @@ from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, removed, running_on
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import SPACE
+
+ADDRESSES_LISTED = tuple(
+    Column(title, field)
+    for title, field in (
+        ("address", "name"),
+        *((each, each) for each in ("type", "flavor", "ready", "phase", "messages", "consumers")),
+    )
+)
 
 
 @click.group(name="address", short_help="List, show, add, change and remove addresses.")
@@ -80,42 +89,23 @@ def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not run
 @command.command("list")
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1, shell_complete=addresses)
 @click.option("--not-ready", is_flag=True, help="Only addresses that are not ready.")
-@click.option("--sort", type=click.Choice(("name", "depth")),
-              help="By name, or by the messages they hold, most first. Otherwise as in the file.")  # fmt: skip
 @_options
-@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"addresses": [...]}.')
+@list_options(ADDRESSES_LISTED, key="addresses", former={"depth": "-messages"})
 def list_(
-    patterns: tuple[str, ...], not_ready: bool, sort: str | None, config: Path | None, offset: int,
-    place: cluster.Place | None, as_json: bool,
+    patterns: tuple[str, ...], not_ready: bool, wanted: WantedRows, config: Path | None, offset: int,
+    place: cluster.Place | None,
 ) -> None:  # fmt: skip
     """List the addresses in the file, with their state if the suite runs: all, or those whose names match a PATTERN
-    such as 'orders*' (with * and ?, as names of files in a shell)."""
-    _, wanted, running, phase, in_memory = _looked_up(config, offset, place)
-    rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in wanted.items()]
-    rows += [entry for name, entry in running.items() if name not in wanted]  # leaving
-    rows = _chosen(rows, patterns, not_ready, sort)
-    if as_json:
-        click.echo(json.dumps({"addresses": rows}))
-        return
-    from enmasse.cli.output.tables import print_addresses
+    such as 'orders*' (the same as --match)."""
+    from enmasse.cli.output.tables import print_notes
 
-    print_addresses(rows)
-
-
-def _chosen(rows: list[dict[str, Any]], patterns: tuple[str, ...], not_ready: bool, sort: str | None) -> Any:
-    from fnmatch import fnmatchcase
-
-    found = [
-        row
-        for row in rows
-        if (not patterns or any(fnmatchcase(row["name"], pattern) for pattern in patterns))
-        and not (not_ready and row["ready"])
-    ]
-    if sort is not None:
-        found.sort(key=lambda row: row["name"])
-    if sort == "depth":
-        found.sort(key=lambda row: -(row["messages"] or 0))
-    return found
+    _, entered, running, phase, in_memory = _looked_up(config, offset, place)
+    rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in entered.items()]
+    rows += [entry for name, entry in running.items() if name not in entered]  # leaving
+    rows = [row for row in rows if not (not_ready and row["ready"])]
+    shown = wanted.also(patterns).show("addresses", rows, ADDRESSES_LISTED)
+    if not wanted.as_json:
+        print_notes((row["name"], row.get("message")) for row in shown)
 
 
 @command.command("show")

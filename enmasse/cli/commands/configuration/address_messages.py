@@ -10,15 +10,29 @@ import click
 
 from enmasse.cli.common import FAILED, end, port_offset, say
 from enmasse.cli.completion import addresses
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 
 LOOK_SECONDS = 0.3
 """Seconds between two looks at a job that runs."""
 BODY = 60
 """Characters of a body in a table."""
+LOOKED_AT = 1000
+"""Messages, the oldest, that --match and --sort of `browse` look at."""
 DONE = {"purge": "purged", "move": "moved", "redrive": "redriven"}
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 _selector = click.option("--selector", metavar="TEXT", default="", help="Only messages that this selector takes.")
+
+
+def _reason(message: dict[str, Any]) -> str:
+    return str(message["deaths"][-1]["reason"]) if message["deaths"] else ""
+
+
+MESSAGES = (
+    Column("id", "id"), Column("message-id", "messageId", matched=True), Column("size", "size"),
+    Column("deliveries", "deliveryCount"), Column("reason", "deaths", _reason, of_row=True),
+    Column("body", "body", lambda body: (body or "")[:BODY], matched=True),
+)  # fmt: skip
 
 
 def add_to(group: click.Group) -> None:
@@ -29,23 +43,15 @@ def add_to(group: click.Group) -> None:
 
 @click.command("browse")
 @click.argument("name", shell_complete=addresses)
-@click.option("--count", type=click.IntRange(1), default=100, show_default=True, help="Messages at most.")
-@_as_json
+@list_options(MESSAGES, default=100, former_limit=("--count",))
 @port_offset
-def browse(name: str, count: int, as_json: bool, offset: int) -> None:
+def browse(name: str, wanted: WantedRows, offset: int) -> None:
     """Show the messages that wait in a queue, oldest first, and leave them there. Bodies are cut at 64 KiB."""
     from enmasse.cli.contexts.console import items, path
-    from enmasse.cli.output.tables import print_json, print_table
 
-    found = items(offset, f"{path('addresses', name, 'messages')}?bytes=65536", most=count)
-    if as_json:
-        print_json({"items": found})
-        return
-    rows = [
-        (it["id"], it["messageId"], it["size"], it["deliveryCount"], _reason(it), (it["body"] or "")[:BODY])
-        for it in found
-    ]
-    print_table(("id", "message-id", "size", "deliveries", "reason", "body"), rows, "no message waits")
+    most = LOOKED_AT if wanted.looks_at_all else wanted.limit or LOOKED_AT
+    found = items(offset, f"{path('addresses', name, 'messages')}?bytes=65536", most=most + 1)
+    wanted.show("items", found[:most], MESSAGES, "no message waits", None if len(found) > most else 0)
 
 
 @click.command("purge")
@@ -83,10 +89,6 @@ def move(source: str, to: str, selector: str, count: int | None, as_json: bool, 
 def redrive(name: str, selector: str, count: int | None, as_json: bool, offset: int) -> None:
     """Send dead letters back to the queues they came from."""
     _work(offset, name, "redrive", {"selector": selector, "limit": count}, as_json)
-
-
-def _reason(message: dict[str, Any]) -> str:
-    return str(message["deaths"][-1]["reason"]) if message["deaths"] else ""
 
 
 def _work(offset: int, name: str, kind: str, body: dict[str, Any], as_json: bool) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from enmasse.cli.common import end, say
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 
 SCHEMES = {"url": ("https", "http"), "amqp": ("amqps", "amqp"), "mqtt": ("mqtts", "mqtt")}
+FIELDS = ("url", "user", "space", "amqp", "mqtt", "namespace", "ca")
 
 
 @click.group(name="context", short_help="Add, choose, list and remove contexts: suites elsewhere.")
@@ -83,27 +84,25 @@ def use(name: str) -> None:
     say(f"commands work on {name} now")
 
 
+CONTEXTS = (
+    Column("context", "name"), Column("current", "current", lambda current: "yes" if current else ""),
+    *(Column(field, field) for field in FIELDS),
+)  # fmt: skip
+
+
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def list_(as_json: bool) -> None:
+@list_options(CONTEXTS, key="contexts")
+def list_(wanted: WantedRows) -> None:
     """List the contexts."""
     from enmasse.cli.contexts.contexts import LOCAL, Contexts
-    from enmasse.cli.output.tables import print_table
 
     contexts = Contexts.read()
-    fields = ("url", "user", "space", "amqp", "mqtt", "namespace", "ca")
-    rows = [(name, *(getattr(each, field) for field in fields)) for name, each in sorted(contexts.by_name.items())]
-    rows.insert(0, (LOCAL, *(None for _ in fields)))
-    if as_json:
-        found = [
-            {**dict(zip(("name", *fields), row, strict=True)), "current": row[0] == contexts.current} for row in rows
-        ]
-        click.echo(json.dumps({"contexts": found}))
-        return
-    print_table(
-        ("context", "current", *fields),
-        [(row[0], "yes" if row[0] == contexts.current else "", *row[1:]) for row in rows],
-    )
+    rows = [{"name": LOCAL, **dict.fromkeys(FIELDS)}]
+    rows += [
+        {"name": name, **{field: getattr(each, field) for field in FIELDS}}
+        for name, each in sorted(contexts.by_name.items())
+    ]
+    wanted.show("contexts", [{**row, "current": row["name"] == contexts.current} for row in rows], CONTEXTS)
 
 
 @command.command("remove")

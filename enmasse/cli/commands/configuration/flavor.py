@@ -13,6 +13,7 @@ from enmasse.cli.completion import flavors
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, opened
 from enmasse.cli.configuration.kinds import ADDRESSES, FLAVORS
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.flavors import TEMPLATES
 from enmasse.text import counted
 
@@ -36,26 +37,29 @@ def _options(function: Any) -> Any:
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
+def _parameters(given: Any) -> str:
+    if not isinstance(given, dict):
+        return json.dumps(given)
+    pairs = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in given.items())
+    return " ".join(f"{key}={value}" for key, value in pairs)
+
+
+FLAVORS_LISTED = (
+    Column("flavor", "name"), Column("type", "type"), Column("template", "templateName"),
+    Column("parameters", PARAMETERS, _parameters), Column("addresses", "addresses", len),
+)  # fmt: skip
+
+
 @command.command("list")
 @_options
-@_as_json
-def list_(config: Path | None, offset: int, place: cluster.Place | None, as_json: bool) -> None:
+@list_options(FLAVORS_LISTED, key="flavors")
+def list_(config: Path | None, offset: int, place: cluster.Place | None, wanted: WantedRows) -> None:
     """List the flavors in the file, and how many addresses use each."""
-    from enmasse.cli.output.tables import print_table
-
     there = opened(FLAVORS, config, offset, place)
     used = _used(config, offset, place)
     rows = [_row(name, entry, used) for name, entry in there.all().items()]
-    if as_json:
-        click.echo(json.dumps({"flavors": rows}))
-        return
-    titles = ("flavor", "type", "template", "parameters", "addresses")
-    cells = [
-        (row["name"], row["type"], row["templateName"], _parameters(row[PARAMETERS]), len(row["addresses"]))
-        for row in rows
-    ]
     none = " that you may use" if isinstance(there, ContextEntries) else "; `enmasse flavor add` adds one"
-    print_table(titles, cells, f"{there.where} has no flavors{none}")
+    wanted.show("flavors", rows, FLAVORS_LISTED, f"{there.where} has no flavors{none}")
 
 
 @command.command("show")
@@ -144,10 +148,3 @@ def _row(name: str, entry: Any, used: dict[str, list[str]]) -> dict[str, Any]:
         PARAMETERS: entry.get(PARAMETERS) or {},
         "addresses": used.get(name, []),
     }
-
-
-def _parameters(given: Any) -> str:
-    if not isinstance(given, dict):
-        return json.dumps(given)
-    pairs = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in given.items())
-    return " ".join(f"{key}={value}" for key, value in pairs)

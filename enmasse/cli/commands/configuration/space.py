@@ -13,6 +13,7 @@ from enmasse.cli.configuration.configured import ContextEntries, removed
 from enmasse.cli.configuration.kinds import SPACES
 from enmasse.cli.contexts.console import items
 from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.tenants.spaces import TYPES
 
 
@@ -33,28 +34,27 @@ def _there(offset: int) -> ContextEntries:
     return ContextEntries(SPACES, offset, "the running suite" if context is None else str(context))
 
 
-@command.command("list")
-@port_offset
-@_as_json
-def list_(offset: int, as_json: bool) -> None:
-    """List the address spaces: type, plan, hosts, and addresses that are ready."""
-    from enmasse.cli.output.tables import print_table
-
-    rows = items(offset, "spaces")
-    if as_json:
-        click.echo(json.dumps({"spaces": rows}))
-        return
-    cells = [(row["name"], row["type"], row["plan"] or "", " ".join(row["hosts"]), _ready(row)) for row in rows]
-    empty = "there are no address spaces; `enmasse space add` adds one"
-    print_table(("space", "type", "plan", "hosts", "ready"), cells, empty)
-
-
 def _ready(row: dict[str, Any]) -> str:
     if row["entry"] is None:
         return "removed"
     if not row["phases"]:
         return "?"  # the user may not view all addresses
     return f"{row['phases']['Active']} of {sum(row['phases'].values())}"
+
+
+SPACES_LISTED = (
+    Column("space", "name"), Column("type", "type"), Column("plan", "plan"), Column("hosts", "hosts", " ".join),
+    Column("ready", "phases", _ready, of_row=True),
+)  # fmt: skip
+
+
+@command.command("list")
+@port_offset
+@list_options(SPACES_LISTED, key="spaces")
+def list_(offset: int, wanted: WantedRows) -> None:
+    """List the address spaces: type, plan, hosts, and addresses that are ready."""
+    empty = "there are no address spaces; `enmasse space add` adds one"
+    wanted.show("spaces", items(offset, "spaces"), SPACES_LISTED, empty)
 
 
 @command.command("show")

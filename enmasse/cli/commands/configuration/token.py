@@ -9,6 +9,7 @@ import click
 
 from enmasse.cli.common import end, port_offset, report, say
 from enmasse.cli.completion import users
+from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 
 @click.group(name="token", short_help="Add, list and remove API tokens of users.")
@@ -56,27 +57,25 @@ def add(name: str, of_user: str | None, days: int | None, read_only: bool, outpu
         report(f"it is in {output}")
 
 
+TOKENS = (
+    Column("user", "user", matched=True), Column("token", "name", matched=True), Column("age", "created", since),
+    Column("used", "used", lambda used: "" if used is None else f"{since(used)} ago"), Column("expires", "expires"),
+    Column("read-only", "readOnly", lambda read_only: "yes" if read_only else ""),
+)  # fmt: skip
+
+
 @command.command("list")
 @_of_user
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@list_options(TOKENS)
 @port_offset
-def list_(of_user: str | None, as_json: bool, offset: int) -> None:
+def list_(of_user: str | None, wanted: WantedRows, offset: int) -> None:
     """List tokens: your own, or those of all users if you may view everything."""
     from urllib.parse import quote
 
     from enmasse.cli.contexts.console import items
-    from enmasse.cli.output.tables import age, print_json, print_table
 
     found = items(offset, "tokens" if of_user is None else f"tokens?user={quote(of_user, safe='')}")
-    if as_json:
-        print_json({"items": found})
-        return
-    rows = [
-        (it["user"], it["name"], age(it["created"]), "" if it["used"] is None else f"{age(it['used'])} ago",
-         it["expires"] or "", "yes" if it["readOnly"] else "")
-        for it in found
-    ]  # fmt: skip
-    print_table(("user", "token", "age", "used", "expires", "read-only"), rows, "there are no tokens")
+    wanted.show("items", found, TOKENS, "there are no tokens")
 
 
 @command.command("remove")

@@ -15,6 +15,7 @@ from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output import secret_file
+from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.operations import OPERATIONS
 
 
@@ -133,22 +134,19 @@ def remove(name: str, config: Path | None, offset: int) -> None:
     say(f"removed {name} from {_opened(config, offset).remove(name, force=False)}")
 
 
-@command.command("list")
-@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"users": [...]}.')
-@_options
-def list_(as_json: bool, config: Path | None, offset: int) -> None:
-    """List users and groups, without hashes."""
-    from enmasse.cli.output.tables import print_table
+USERS_LISTED = (
+    Column("name", "name"), Column("password", "password"), Column("groups", "groups", ", ".join),
+    Column("permissions", "permissions", len),
+)  # fmt: skip
 
+
+@command.command("list")
+@list_options(USERS_LISTED, key="users")
+@_options
+def list_(wanted: WantedRows, config: Path | None, offset: int) -> None:
+    """List users and groups, without hashes."""
     where, rows = _rows(config, offset)
-    if as_json:
-        click.echo(json.dumps({"users": rows}))
-        return
-    lines = [
-        (row["name"], "yes" if row["password"] else "no", ", ".join(row["groups"]), len(row["permissions"]))
-        for row in rows
-    ]
-    print_table(("name", "password", "groups", "permissions"), lines, f"{where} has no users")
+    wanted.show("users", rows, USERS_LISTED, f"{where} has no users")
 
 
 @command.command("show")

@@ -7,6 +7,20 @@ from typing import Any
 import click
 
 from enmasse.cli.common import port_offset, say
+from enmasse.cli.output.lists import Column, WantedRows, list_options, since
+
+EVENTS = (
+    Column("for", "time", since), Column("kind", "kind", matched=True), Column("condition", "condition", matched=True),
+    Column("description", "description"), Column("address", "address", matched=True),
+    Column("user", "user", matched=True), Column("client", "client", matched=True),
+    Column("from", "peer", matched=True), Column("times", "count"),
+)  # fmt: skip
+CONNECTIONS = (
+    Column("connection", "id", matched=True), Column("client", "container", matched=True),
+    Column("user", "user", matched=True), Column("protocol", "protocol", matched=True),
+    Column("from", "peer", matched=True), Column("tls", "tls"), Column("links", "links"),
+    Column("in/s", "rates.in"), Column("out/s", "rates.out"), Column("for", "since", since),
+)  # fmt: skip
 
 
 @click.group(name="connection", short_help="List, show and close connections of clients.")
@@ -23,35 +37,20 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @command.command("list")
 @click.option("--refused", is_flag=True, help="Show refusals and closed connections instead, newest first.")
 @click.option("--inside", is_flag=True, help="Show the connections of the suite's own processes instead.")
-@_as_json
+@list_options(CONNECTIONS, EVENTS)
 @port_offset
-def list_(refused: bool, inside: bool, as_json: bool, offset: int) -> None:
+def list_(refused: bool, inside: bool, wanted: WantedRows, offset: int) -> None:
     """List the connections: client, user, protocol, host, links, messages a second."""
     from enmasse.cli.contexts.console import items
-    from enmasse.cli.output.tables import age, print_json, print_table
 
     if refused and inside:
         raise click.UsageError("--refused and --inside cannot be used together")
     where = "events?sort=-time" if refused else "connections?inside=true" if inside else "connections"
     found = items(offset, where)
-    if as_json:
-        print_json({"items": found})
-    elif refused:
-        of_events = ("for", "kind", "condition", "description", "address", "user", "client", "from", "times")
-        events = [
-            (age(it["time"]), it["kind"], it["condition"], it["description"], it["address"], it["user"], it["client"],
-             it["peer"], it["count"])
-            for it in found
-        ]  # fmt: skip
-        print_table(of_events, events, "no client was refused")
+    if refused:
+        wanted.show("items", found, EVENTS, "no client was refused")
     else:
-        titles = ("connection", "client", "user", "protocol", "from", "tls", "links", "in/s", "out/s", "for")
-        rows = [
-            (it["id"], it["container"], it["user"], it["protocol"], it["peer"], it["tls"], it["links"],
-             it["rates"]["in"], it["rates"]["out"], age(it["since"] or ""))
-            for it in found
-        ]  # fmt: skip
-        print_table(titles, rows, "no process is connected" if inside else "no client is connected")
+        wanted.show("items", found, CONNECTIONS, "no process is connected" if inside else "no client is connected")
 
 
 @command.command("show")

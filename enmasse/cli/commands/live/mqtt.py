@@ -6,8 +6,23 @@ import click
 
 from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import mqtt_clients
+from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 _VERSIONS = {4: "3.1.1", 5: "5"}
+
+
+def _user(client: str) -> str:
+    from enmasse.cli.output.tables import user_of
+
+    return user_of(client)
+
+
+CLIENTS = (
+    Column("client", "client"), Column("user", "client", _user), Column("connected", "connected"),
+    Column("gateway", "gateway"), Column("from", "peer"),
+    Column("protocol", "protocol", lambda version: _VERSIONS.get(version, version)), Column("for", "since", since),
+    Column("subscriptions", "subscriptions"), Column("in flight", "in_flight"),
+)  # fmt: skip
 
 
 @click.group(name="mqtt", short_help="List and disconnect MQTT clients.")
@@ -21,25 +36,15 @@ def command() -> None:
 
 @command.command("clients")
 @click.option("--all", "all_", is_flag=True, help="Show the sessions of clients that are away too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@list_options(CLIENTS, key="clients")
 @port_offset
-def clients(all_: bool, as_json: bool, offset: int) -> None:
+def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages in flight."""
     from enmasse.cli.commands.live.subscribers import sessions
-    from enmasse.cli.output.tables import age, print_json, print_table, user_of
 
     found = [row for row in sessions(offset) if all_ or row.connected]
-    if as_json:
-        print_json({"clients": found})
-        return
-    rows = [
-        (row.client, user_of(row.client), row.connected, row.gateway, row.peer,
-         _VERSIONS.get(row.protocol, row.protocol), age(row.since), row.subscriptions, row.in_flight)
-        for row in found
-    ]  # fmt: skip
-    titles = ("client", "user", "connected", "gateway", "from", "protocol", "for", "subscriptions", "in flight")
     none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
-    print_table(titles, rows, none)
+    wanted.show("clients", found, CLIENTS, none)
 
 
 @command.command("disconnect")

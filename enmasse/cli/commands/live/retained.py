@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import end, port_offset, report, say
+from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 _WILDCARDS = ("+", "#")
+MOST, SHOWN = 10_000, 1000
+"""Messages in a reply of the service, and shown without --limit."""
+RETAINED = (
+    Column("topic", "topic"), Column("bytes", "size"), Column("qos", "qos"), Column("for", "since", since),
+    Column("expires", "expires"), Column("broker", "broker"),
+    Column("user", "user", lambda row: row["user"] + " !" * bool(row["withheld"]), of_row=True),
+)  # fmt: skip
 
 
 @click.group(name="retained", short_help="List and remove retained messages.")
@@ -22,29 +30,18 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("filter_", metavar="[FILTER]", default="#")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, metavar="N",
-              help="Show at most N messages.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@list_options(RETAINED, key="retained", default=SHOWN)
 @port_offset
-def list_(filter_: str, limit: int, as_json: bool, offset: int) -> None:
+def list_(filter_: str, wanted: WantedRows, offset: int) -> None:
     """List the retained messages whose topics match FILTER (default: all)."""
     from enmasse.cli.commands.live.subscribers import retained
-    from enmasse.cli.output.tables import age, print_json, print_table
 
-    found = retained(offset, filter_, limit)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (row.topic, row.size, row.qos, age(row.since), row.expires, row.broker, row.user + " !" * bool(row.withheld))
-        for row in found.retained
-    ]
-    titles = ("topic", "bytes", "qos", "for", "expires", "broker", "user")
-    print_table(titles, rows, f"no retained message matches {filter_}")
-    if any(row.withheld for row in found.retained):
-        click.echo("! not given to new subscribers: the user may no longer send there (--json has the reasons)")
-    if found.total > len(rows):
-        say(f"… and {found.total - len(rows)} more; --limit shows more of them")
+    most = MOST if wanted.looks_at_all else min(wanted.limit or SHOWN, MOST)
+    found = retained(offset, filter_, most)
+    unseen = found.total - len(found.retained)
+    shown = wanted.show("retained", found.retained, RETAINED, f"no retained message matches {filter_}", unseen)
+    if any(row["withheld"] for row in shown) and not wanted.as_json:
+        report("! not given to new subscribers: the user may no longer send there (--json has the reasons)")
 
 
 @command.command("remove")

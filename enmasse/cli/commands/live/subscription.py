@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from enmasse.cli.common import end, port_offset, say
 from enmasse.cli.completion import subscriptions
+from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 from enmasse.text import counted, printable
-
-if TYPE_CHECKING:
-    from enmasse.model.sessions import SubscriptionRow
 
 MOST_FILTERS = 3
 """Filters of a subscription shown in the table."""
@@ -30,25 +28,33 @@ def command() -> None:
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
+def _user(row: dict[str, Any]) -> str:
+    from enmasse.cli.output.tables import user_of
+
+    return user_of(row["client"]) if row["kind"] == "mqtt" else ""
+
+
+def _filters(filters: dict[str, str]) -> str:
+    more = f" and {len(filters) - MOST_FILTERS} more" if len(filters) > MOST_FILTERS else ""
+    return ", ".join(list(filters)[:MOST_FILTERS]) + more
+
+
+SUBSCRIPTIONS = (
+    Column("subscription", "id", matched=True), Column("kind", "kind"), Column("client", "client", matched=True),
+    Column("user", "client", _user, of_row=True), Column("connected", "connected"),
+    Column("filters", "filters", _filters), Column("messages", "depth"),
+    Column("for", "since", since), Column("brokers", "brokers", ", ".join),
+)  # fmt: skip
+
+
 @command.command("list")
-@_as_json
+@list_options(SUBSCRIPTIONS, key="subscriptions")
 @port_offset
-def list_(as_json: bool, offset: int) -> None:
+def list_(wanted: WantedRows, offset: int) -> None:
     """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
     from enmasse.cli.commands.live.subscribers import subscriptions
-    from enmasse.cli.output.tables import age, print_json, print_table, user_of
 
-    found = subscriptions(offset)
-    if as_json:
-        print_json({"subscriptions": found})
-        return
-    rows = [
-        (row.id, row.kind, row.client, user_of(row.client) if row.kind == "mqtt" else "", row.connected, _filters(row),
-         row.depth, age(row.since), ", ".join(row.brokers))
-        for row in found
-    ]  # fmt: skip
-    titles = ("subscription", "kind", "client", "user", "connected", "filters", "messages", "for", "brokers")
-    print_table(titles, rows, "there are no subscriptions")
+    wanted.show("subscriptions", subscriptions(offset), SUBSCRIPTIONS, "there are no subscriptions")
 
 
 @command.command("show")
@@ -101,9 +107,3 @@ def delete(id_: str, force: bool, offset: int) -> None:
             )
     subscribers.delete(offset, id_)
     say(f"deleted {id_}")
-
-
-def _filters(row: SubscriptionRow) -> str:
-    shown = list(row.filters)[:MOST_FILTERS]
-    more = f" and {len(row.filters) - MOST_FILTERS} more" if len(row.filters) > MOST_FILTERS else ""
-    return ", ".join(shown) + more
