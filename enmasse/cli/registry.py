@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import click
 
+from enmasse.cli.commands import examples
 from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 from enmasse.cli.contexts import contexts
 from enmasse.cli.same_suite import WITH_SPACE, WITHOUT
@@ -90,6 +91,7 @@ class _Lazy(click.Group):
         if cmd_name not in WITHOUT:
             _take_option(command, context_option)
         _take_option(command, space_option if cmd_name in WITH_SPACE else no_space_option)
+        _show_examples(command, (cmd_name,))
         if isinstance(command, click.Group):
             _keep_former(command, cmd_name)
         if cmd_name != "context":  # what it writes is chosen each time
@@ -109,6 +111,14 @@ class _Lazy(click.Group):
             with formatter.section(title):  # without importing them all
                 found = [(name.ljust(room), line) for name, (of, line) in COMMANDS.items() if of == folder]
                 formatter.write_dl(found)
+
+
+def _show_examples(command: click.Command, words: tuple[str, ...]) -> None:
+    """Let the help of a command, and of those in its group, end with examples."""
+    if lines := examples.shown(examples.examples_of(words)[: examples.IN_HELP]):
+        command.epilog = f"\b\n{lines}"
+    for name, subcommand in getattr(command, "commands", {}).items():
+        _show_examples(subcommand, (*words, name))
 
 
 def _keep_former(group: click.Group, name: str) -> None:
@@ -175,6 +185,7 @@ def group(context: click.Context) -> None:
 
 
 group.params.append(context_option())
+_show_examples(group, ())
 
 
 def run() -> int:

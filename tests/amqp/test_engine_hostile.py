@@ -192,6 +192,24 @@ def test_wrong_header_is_answered_with_the_right_one(header: bytes) -> None:
     assert handler.events == [("close", "amqp:not-implemented")]
 
 
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        (b"\x10\x10\x00\x04MQTT\x04\x02", "MQTT, whose port is 1883"),
+        (b"\x10\x80\x01\x00\x04MQTT\x05", "MQTT, whose port is 1883"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"CONNECT\nhost:", "STOMP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS"),
+        (b"AMQP\x00\x00\x09\x01", "AMQP 0-9-1"),
+        (b"\x10hardly??", "another protocol"),
+    ],
+)
+def test_what_a_peer_speaks_is_named(header: bytes, named: str) -> None:
+    connection = Connection(Recorder(), container_id="s", is_client=False)
+    connection.receive(header)
+    assert connection.own_error is not None and named in connection.own_error.description
+
+
 def test_header_without_sasl_where_sasl_is_required() -> None:
     connection = Connection(Recorder(), container_id="s", is_client=False, sasl=SaslServer({"ANONYMOUS": anonymous}))
     connection.receive(AMQP)

@@ -108,7 +108,7 @@ class Handshake:
             sasl = self.sasl
             wants_sasl = isinstance(sasl, SaslServer) and sasl.required and not sasl.done
             self._output.put(SASL_HEADER if wants_sasl else AMQP_HEADER)
-        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks another protocol: its header is {header!r}")
+        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks {_spoken(header)}: its header is {header!r}")
 
     def _read_sasl(self, data: bytes, pos: int) -> int:
         end = len(data)
@@ -141,3 +141,19 @@ class Handshake:
     def _send(self, performative: Any) -> None:
         body = encode_performative(performative)
         self._output.put(HEADER(len(body) + 8, 2, 1, 0) + body)
+
+
+def _spoken(header: bytes) -> str:
+    """Return the protocol that begins with a header, and where a suite serves it (docs/operations.md: its ports without
+    an offset)."""
+    if header.startswith(b"\x10") and b"MQ" in header:
+        return "another protocol, MQTT, whose port is 1883, with TLS 8883"
+    if header.startswith((b"HTTP/", b"GET ", b"PUT ", b"POST ", b"HEAD ", b"OPTIONS ")):
+        return "another protocol, HTTP; a suite has its console at port 8080"
+    if header.startswith((b"CONNECT\n", b"CONNECT\r", b"STOMP\n", b"STOMP\r")):
+        return "another protocol, STOMP"
+    if header.startswith(b"\x16\x03"):
+        return "TLS, and this port is without; that of AMQP with TLS is 5671"
+    if header.startswith(b"AMQP\x00\x00\t\x01"):
+        return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
+    return "another protocol"

@@ -1,6 +1,9 @@
-"""Examples of commands, which `enmasse help COMMAND` shows: line and remark. Tests check that each is valid."""
+"""Examples of commands, which `enmasse help COMMAND` shows, and the first ones `--help`: line and remark. Tests check
+that each is valid."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "": [
@@ -122,3 +125,21 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "version": [("enmasse version", "")],
     "help": [("enmasse help address add", "")],
 }
+IN_HELP = 2
+"""Examples that `--help` shows."""
+
+
+def examples_of(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the examples of a command; of one without its own, those of its group that use it."""
+    of_group = EXAMPLES.get(words[0], []) if words else EXAMPLES[""]
+    begin = " ".join(["enmasse", *words])
+    return [each for each in of_group if not words or f"{each[0]} ".find(f"{begin} ") >= 0]
+
+
+def shown(examples: Sequence[tuple[str, str]]) -> str:
+    """Return the lines of examples, with their remarks in one column; empty without examples."""
+    if not examples:
+        return ""
+    width = min(60, max(len(line) for line, _ in examples))
+    lines = (f"  {line:{width}}  # {remark}" if remark else f"  {line}" for line, remark in examples)
+    return "\n".join(["Examples:", *lines])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.commands.examples import EXAMPLES
+from enmasse.cli.commands import examples
 from enmasse.text import did_you_mean
 
 
@@ -23,17 +23,7 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
             raise click.UsageError(f"there is no command `{path}`.{did_you_mean(word, known)}")
         shown = click.Context(below, parent=shown, info_name=word)
         found = below
+    found.epilog = None  # all examples instead
     click.echo(found.get_help(shown))
-    examples = _examples(words)
-    if examples:
-        width = min(60, max(len(line) for line, _ in examples))
-        click.echo("\nExamples:")
-        for line, remark in examples:
-            click.echo(f"  {line:{width}}  # {remark}" if remark else f"  {line}")
-
-
-def _examples(words: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the examples of a command; of one without its own, those of its group that use it."""
-    of_group = EXAMPLES.get(words[0], []) if words else EXAMPLES[""]
-    begin = " ".join(["enmasse", *words])
-    return [each for each in of_group if not words or f"{each[0]} ".find(f"{begin} ") >= 0]
+    if lines := examples.shown(examples.examples_of(words)):
+        click.echo(f"\n{lines}")

@@ -9,6 +9,8 @@ from typing import Any
 
 from enmasse.cli.common import end
 
+KEPT = "A running suite keeps the configuration that it had before."
+
 
 def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> str:
     """Return the text of a file. `missing`: the text if there is no file; None: that ends the command. `made_by`: the
@@ -39,7 +41,7 @@ def entries(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         end(
             "configuration.file.not-json",
-            f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed.",
+            f"{path}: is not a JSON object: {error}. Correct it first; nothing was changed. {KEPT}",
         )
     try:
         json.dumps(found, ensure_ascii=False).encode()

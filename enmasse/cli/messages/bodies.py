@@ -15,6 +15,24 @@ READ_AHEAD = 16
 """Pieces of 64 KiB read from stdin and not sent."""
 
 
+CATCH_UP = 1.0
+"""Seconds for which `paced` makes up after its bodies were late."""
+
+
+async def paced(bodies: AsyncIterator[Any], rate: float | None) -> AsyncIterator[Any]:
+    """Yield the bodies, `rate` a second at most; None: without a limit."""
+    if rate is None:
+        async for body in bodies:
+            yield body
+        return
+    clock = asyncio.get_running_loop().time
+    due = clock()
+    async for body in bodies:
+        await asyncio.sleep(due - clock())
+        yield body
+        due = max(due + 1 / rate, clock() - CATCH_UP)
+
+
 async def bodies(body: str | bytes | None, count: int | None) -> AsyncIterator[Any]:
     """Yield `body` `count` times (default: once); without `body`, {"sequence": 1} to `count`; without both, the lines
     of stdin as they arrive."""

@@ -11,6 +11,9 @@ import click
 from enmasse.cli.common import Seconds
 from enmasse.identity.annotations import DELIVERY_DELAY
 
+rate_option = click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N",
+                           help="At most N messages a second.")  # fmt: skip
+"""The pace of `send` and `publish`."""
 _TEXTS = {
     "id": ("message_id", "ID", "Message-id."),
     "subject": ("subject", "TEXT", "Subject."),

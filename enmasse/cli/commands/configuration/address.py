@@ -18,6 +18,7 @@ from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import SPACE
+from enmasse.model.values import FULL_POLICIES
 
 ADDRESSES_LISTED = tuple(
     Column(title, field)
@@ -26,6 +27,20 @@ ADDRESSES_LISTED = tuple(
         *((each, each) for each in ("type", "flavor", "ready", "phase", "messages", "consumers")),
     )
 )
+
+
+PROPERTIES = {
+    "messageTtl": ('{"minimum": MS, "maximum": MS}', "limits of the time to live"),
+    "messageRedelivery": ('{"maximumDeliveryAttempts": N, "redeliveryDelay": MS}', "number and delay of deliveries"),
+    "deadletter": ("QUEUE", "for messages that cannot be delivered"),
+    "expiry": ("QUEUE", "for messages that expired"),
+    "maxSize": ("512Mi", "size of the address"),
+    "fullPolicy": ("|".join(FULL_POLICIES), "what happens to messages for a full address"),
+    "duplicates": ("message-id", "duplicates are detected"),
+    "mqttDefault": ("true", "the topic for all other MQTT topics"),
+}
+"""Keys of an entry beside type and flavor: what a VALUE is like, and the meaning."""
+_PROPERTIES = "\n".join(f"    {key}={value}: {meaning}" for key, (value, meaning) in PROPERTIES.items())
 
 
 @click.group(name="address", short_help="List, show, add, change and remove addresses.")
@@ -151,7 +166,15 @@ def _receivers(name: str, offset: int) -> dict[str, int] | None:
     return found["stats"].get("receivers") if status < 400 else None
 
 
-@command.command("add")
+@command.command(
+    "add",
+    help=f"""Add an address to the file.
+
+    \b
+    Properties of a queue or topic for --set (docs/configuration.md has all that they may have):
+{_PROPERTIES}
+    """,
+)
 @click.argument("name")
 @click.option("--type", "type_", type=click.Choice(tuple(TYPES)), required=True, help="Semantics of the address.")
 @click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
@@ -170,7 +193,6 @@ def add(
     offset: int,
     place: cluster.Place | None,
 ) -> None:
-    """Add an address to the file."""
     entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
     if place is not None:
         there: Entries = cluster.ClusterEntries(place, ADDRESSES, config_map)

@@ -15,6 +15,7 @@ import click
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.mqttclient import connection_options
+from enmasse.cli.messages.options import rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 
@@ -37,7 +38,7 @@ FRUITLESS = 5
               help="Quality of service; 0: delivery is not acknowledged.")  # fmt: skip
 @click.option("-r", "--retain", is_flag=True, help="Retain the message for future subscribers.")
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second.")
+@rate_option
 @click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
               help="How long to wait for an acknowledgement.")  # fmt: skip
 @click.option("--ttl", type=Seconds(above_zero=True), metavar="SECONDS", help="Time to live (message expiry).")
@@ -66,7 +67,7 @@ def command(
     """
     from enmasse.cli.contexts.remote import refuse_url
     from enmasse.cli.messages import mqttclient
-    from enmasse.cli.messages.bodies import bodies
+    from enmasse.cli.messages.bodies import bodies, paced
     from enmasse.mqtt.packets import NONE, Properties
     from enmasse.mqtt.topics import fault_of_topic
 
@@ -90,7 +91,7 @@ def command(
                                  resumed=max(1, int(timeout)) if qos == 2 else None)  # fmt: skip
     tally = Tally(topic)
     publisher = _Publisher(session, remote, tally, qos, retain, values, timeout)
-    status = mqttclient.run(publisher.run(bodies(message, count), rate), remote)
+    status = mqttclient.run(publisher.run(paced(bodies(message, count), rate)), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
@@ -170,14 +171,14 @@ class _Publisher:
         self._fruitless = 0
         self._lost: asyncio.Future[None]
 
-    async def run(self, bodies: AsyncIterator[Any], rate: float | None) -> int:
+    async def run(self, bodies: AsyncIterator[Any]) -> int:
         """Return the exit status. Raises OSError if it cannot connect, or not again."""
         from enmasse.cli.messages.mqttclient import is_final
 
         tally = self._tally
         try:
             status = await self._attempts.run(
-                lambda: self._once(bodies, rate),
+                lambda: self._once(bodies),
                 (OSError,),
                 lambda error: is_final(error) or self._fruitless >= FRUITLESS,
             )
@@ -196,18 +197,16 @@ class _Publisher:
             report(marked("messages.delivery.failed", line))
         return FAILED if status == OK and tally.refused else status
 
-    async def _once(self, bodies: AsyncIterator[Any], rate: float | None) -> int:
+    async def _once(self, bodies: AsyncIterator[Any]) -> int:
         """Publish over one connection until all has an answer. Return OK or TIMED_OUT."""
         loop = asyncio.get_running_loop()
         await self._session.open()
         self._lost = asyncio.ensure_future(self._client.lost())
         self._attempts.receiving()
-        begin, sent_before = loop.time(), self._tally.sent
+        begin = loop.time()
         try:
             while (body := await self._body(bodies)) is not None:
                 self._next = body
-                if rate:
-                    await asyncio.sleep(begin + (self._tally.sent - sent_before) / rate - loop.time())
                 if not await self._has_room():
                     return TIMED_OUT
                 self._publish(body)

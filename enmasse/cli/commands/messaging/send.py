@@ -14,7 +14,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say, tls_options
 from enmasse.cli.completion import addresses
-from enmasse.cli.messages.options import message_options
+from enmasse.cli.messages.options import message_options, rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 WINDOW = 500
 """Messages sent without an outcome at a time."""
 OUTCOMES = ("accepted", "rejected", "released", "modified")
+TOLD_SECONDS = 3.0
+"""Without credit or an outcome, until the command reports why it waits."""
 INTERRUPTED_SECONDS = 2.0
 """After Ctrl-C, for outcomes that are on their way; a second Ctrl-C does not wait."""
 
@@ -36,6 +38,7 @@ INTERRUPTED_SECONDS = 2.0
 @click.option("-a", "--address", "url", metavar="URL/ADDRESS",
               help="[amqp[s]://][user:password@]host[:port]/address, instead of ADDRESS.")  # fmt: skip
 @click.option("--count", "-m", "--messages", type=click.IntRange(0), metavar="N", help="Number of messages.")
+@rate_option
 @click.option("--timeout", type=Seconds(above_zero=True), default=10.0, show_default=True, metavar="SECONDS",
               help="How long to wait for credit, or for an outcome.")  # fmt: skip
 @click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE",
@@ -46,8 +49,8 @@ INTERRUPTED_SECONDS = 2.0
 @tls_options
 @port_offset
 def command(
-    address: str | None, body: str | None, url: str | None, count: int | None, timeout: float, file: str | None,
-    as_json: bool, fields: dict[str, Any], tls: TlsFiles, offset: int,
+    address: str | None, body: str | None, url: str | None, count: int | None, rate: float | None,
+    timeout: float, file: str | None, as_json: bool, fields: dict[str, Any], tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
     """Send messages to an ADDRESS: BODY (--count times), or the content of --file. Without BODY, each line of stdin is
     a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
@@ -61,7 +64,7 @@ def command(
     """
     from enmasse.cli.contexts.remote import choose, is_from_environment
     from enmasse.cli.messages import amqp
-    from enmasse.cli.messages.bodies import bodies, content
+    from enmasse.cli.messages.bodies import bodies, content, paced
 
     if url is not None and address is not None and body is None:
         address, body = None, address
@@ -73,7 +76,7 @@ def command(
     whole = body if file is None else content(file)
     lines = as_json and whole is None and count is None
     tally = Tally(remote.address)
-    messages = encoded(bodies(whole, count), fields, lines=lines)
+    messages = encoded(paced(bodies(whole, count), rate), fields, lines=lines)
     status = amqp.run(_Sending(remote, messages, timeout, tally).run(), remote)
     if as_json:
         click.echo(json.dumps(tally.as_json()))
@@ -175,6 +178,8 @@ class _Sending:
         self._waiting: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
         self._again: deque[tuple[bytes, bool]] = deque()
         """Messages to send before any other one, and whether they are to be counted."""
+        self._told = False
+        """Why it waits was reported; not again until it got on."""
         self._unreadable: UnreadableLine | None = None
         self._known = -1
         """Outcomes that were known at the last loss."""
@@ -261,7 +266,7 @@ class _Sending:
             if not await self._one_less():
                 return False
         try:
-            await sender.wait_credit(self._timeout)
+            await self._wait_credit(sender)
         except TimeoutError:
             self._take_those_done()
             reason = await asyncio.to_thread(_why_no_credit, self._remote)
@@ -271,16 +276,38 @@ class _Sending:
             return False
         return True
 
+    async def _wait_credit(self, sender: ClientSender) -> None:
+        """Wait for credit, and report why if that takes some seconds. Raises TimeoutError, AmqpError."""
+        try:
+            await sender.wait_credit(min(TOLD_SECONDS, self._timeout))
+        except TimeoutError:
+            if (left := await self._tell("credit")) <= 0:
+                raise
+            await sender.wait_credit(left)
+        self._told = False
+
+    async def _tell(self, missing: str) -> float:
+        """Report why the command waits, once for each wait; return the seconds that it still waits."""
+        left = self._timeout - TOLD_SECONDS
+        if left > 0 and not self._told:
+            self._told = True
+            reason = await asyncio.to_thread(_why_no_credit, self._remote)
+            report(f"{self._tally.address}: no {missing} yet. {reason}. Waiting for up to {left:g} s more")
+        return left
+
     async def _one_less(self) -> bool:
         """Wait for the oldest outcome; False (reported on stderr) if that takes too long. Raises AmqpError."""
         outcome = self._waiting[0][1]
-        await asyncio.wait([outcome], timeout=self._timeout)
+        done, _ = await asyncio.wait([outcome], timeout=min(TOLD_SECONDS, self._timeout))
+        if not done and (left := await self._tell("answer")) > 0:
+            await asyncio.wait([outcome], timeout=left)
         if not outcome.done():
             self._take_those_done()
             tally = self._tally
             tally.error = f"{tally.unknown} messages were sent and got no answer within {self._timeout:g} s"
             report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
             return False
+        self._told = False
         self._tally.take(outcome.result())
         self._waiting.popleft()
         return True

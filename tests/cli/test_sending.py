@@ -1,0 +1,55 @@
+"""What `enmasse send` tells its user, and how fast it sends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from enmasse.cli.commands.configuration.address import PROPERTIES
+from enmasse.cli.commands.messaging.send import TOLD_SECONDS, Tally, _Sending
+from enmasse.cli.contexts.remote import RemoteAddress
+from enmasse.cli.messages.bodies import bodies, paced
+from enmasse.model import addresses
+from tests.cli.running import enmasse
+
+
+class FullQueue:
+    """The sender to a queue that has room only when it is asked a second time."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def wait_credit(self, timeout: float) -> None:
+        self.waits.append(timeout)
+        if len(self.waits) == 1:
+            raise TimeoutError
+
+
+def test_a_sender_that_waits_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    remote = RemoteAddress(scheme="amqp", host="other.example", port=5672, address="orders")
+    sender: Any = FullQueue()
+    sending = _Sending(remote, bodies(b"x", 1), 10.0, Tally("orders"))
+    assert asyncio.run(sending._has_room(sender))
+    assert sender.waits == [TOLD_SECONDS, 7.0]
+    told = capsys.readouterr().err
+    assert told.startswith("orders: no credit yet. ") and "is full" in told and "Waiting for up to 7 s more" in told
+
+
+def test_bodies_come_at_a_rate_and_none_is_lost() -> None:
+    async def main() -> tuple[list[Any], float]:
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        return [body async for body in paced(bodies(b"x", 6), 50)], clock() - begin
+
+    found, seconds = asyncio.run(main())
+    assert len(found) == 6 and seconds >= 5 / 50 - 0.01
+
+
+def test_help_has_examples_and_the_properties_of_an_address() -> None:
+    assert set(PROPERTIES) == set(addresses.KEYS) - {"type", "store_and_forward", "multicast", "flavor"}
+    shown = enmasse("address", "add", "--help").stdout
+    assert all(f"  {key}=" in shown for key in PROPERTIES) and "Examples:\n    enmasse address add" in shown
+    whole = enmasse("help", "address", "add").stdout
+    assert whole.count("Examples:") == 1 and "Examples:" in enmasse("--help").stdout
