@@ -82,7 +82,9 @@ class Streams:
                     self._lock.notify_all()
         except Lost as error:
             with self._lock:
-                if name == "routers" and error.final:  # not shown to the users of an address space
+                if (
+                    name == "routers" and not self._parts[name].complete
+                ):  # no address space has them, nor an older suite
                     self._parts[name].complete = True
                 else:
                     self._lost = error
