@@ -100,7 +100,7 @@ def totals(router: Router) -> Iterator[Metric]:
         ("modified_deliveries", "Deliveries whose outcome is modified.", total.modified),
         ("deliveries_ingress", "Deliveries received.", total.ingress),
         ("deliveries_egress", "Deliveries sent.", total.egress),
-        ("deliveries_transit", "Deliveries passed on to other routers.", 0),
+        ("deliveries_transit", "Deliveries passed on to other routers.", total.transit),
         ("deliveries_ingress_route_container", "Deliveries received from brokers.", total.ingress_containers),
         ("deliveries_egress_route_container", "Deliveries sent to brokers.", total.egress_containers),
         ("deliveries_delayed_1sec", "Deliveries settled after more than 1 second.", total.delayed1),

@@ -32,7 +32,7 @@ class LinkRouteAddress:
     subscriber = None
     outs: tuple[()] = ()
     ins = neighbours = outs
-    ingress = relayed = egress = from_router = ingress_containers = egress_containers = 0
+    ingress = relayed = egress = transit = from_router = ingress_containers = egress_containers = 0
     priority = -1
 
     def __init__(self, key: str, containers: int) -> None:
@@ -59,8 +59,8 @@ class AddressTable(Table):
                 "containerCount": lambda a: a.containers if isinstance(a, LinkRouteAddress) else 0,
                 "remoteHostRouters": lambda a: sorted(router.network.remotes.get(a.key, ())),
                 "deliveriesIngress": lambda a: a.ingress + a.relayed + sum(link.received for link in a.ins),
-                "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs),
-                "deliveriesTransit": zero,
+                "deliveriesEgress": lambda a: a.egress + sum(link.sent for link in a.outs if link not in a.neighbours),
+                "deliveriesTransit": lambda a: a.transit + sum(hop.sent for hop in a.neighbours),
                 "deliveriesToContainer": _to_router,
                 "deliveriesFromContainer": attrgetter("from_router"),
                 "deliveriesEgressRouteContainer": lambda a: (
@@ -90,7 +90,7 @@ class AddressTable(Table):
     def _covered(self) -> dict[str, LinkRouteAddress]:
         containers = Counter(dict.fromkeys(filter(is_route_key, self._router.network.remotes), 0))
         for route in self._router.link_routes.by_name.values():
-            containers[route_key(route.config.direction or "in", route.config.matched)] += len(route.connections)
+            containers[route_key(route.config.direction or "in", route.config.stated)] += len(route.connections)
         return {key: LinkRouteAddress(key, count) for key, count in containers.items()}
 
 
@@ -274,7 +274,7 @@ class RouterTable(Table):
                 "deliveriesStuck": self._total("stuck"),
                 "deliveriesIngress": self._total("ingress"),
                 "deliveriesEgress": self._total("egress"),
-                "deliveriesTransit": zero,
+                "deliveriesTransit": self._total("transit"),
                 "deliveriesIngressRouteContainer": self._total("ingress_containers"),
                 "deliveriesEgressRouteContainer": self._total("egress_containers"),
                 "deliveriesRedirectedToFallback": zero,

@@ -104,6 +104,11 @@ class LinkRouteConfig:
         """Return the address space of what it covers."""
         return space_of(self.matched)
 
+    @property
+    def stated(self) -> str:
+        """Return the pattern with the separators of the configuration, `.` or `/`."""
+        return self.pattern if self.prefix is None else f"{self.prefix}/#"  # type: ignore[return-value]  # one is given
+
     def external(self, address: str) -> str:
         """Return the container's name for the address."""
         if self.del_prefix and address.startswith(self.del_prefix):

@@ -48,6 +48,7 @@ class Totals:
         "rejected",
         "released",
         "stuck",
+        "transit",
     )
 
     def __init__(self) -> None:
@@ -67,10 +68,14 @@ class Totals:
     rejected: int
     released: int
     stuck: int
+    transit: int
 
     def add(self, record: LinkRecord) -> None:
-        """Count a link: outcomes where deliveries come in, so that each counts once, at a client's router."""
+        """Count a link: outcomes where deliveries come in, so that each counts once, at a client's router. Transit:
+        what goes to other routers."""
         if record.connection.is_neighbour:
+            if record.direction == "out" and record.link_type != "router-control":
+                self.transit += record.link.deliveries
             return
         container = record.connection.is_container
         count = record.link.deliveries

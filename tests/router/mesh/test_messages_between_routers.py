@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -63,6 +64,11 @@ class Line:
     def remotes(self, at: str, address: str) -> int:
         rows = self.routers.query(at, "router.address", "name", "remoteCount")
         return sum(row["remoteCount"] for row in rows if row["name"] == f"M0{address}")
+
+    def routes(self, at: str) -> set[str]:
+        """Return the keys of link routes to senders that lead to other routers."""
+        rows = self.routers.query(at, "router.address", "name", "remoteCount")
+        return {row["name"] for row in rows if row["name"].startswith("C") and row["remoteCount"]}
 
 
 @pytest.fixture(scope="module", params=LINES)
@@ -138,6 +144,11 @@ def test_settled_messages_and_large_ones_arrive_whole(line: Line) -> None:
     assert [each.body for each in by_size[:2]] == ["last", "first"] and bytes(by_size[2].body) == large
     assert dict(by_size[2].annotations) == {"x-opt-mine": "kept"} and by_size[2].durable
     assert {line.outcome("a", each) for each in (delivery, last)} == {Delivery.ACCEPTED}
+    counts = ("deliveriesIngress", "deliveriesTransit", "deliveriesEgress")
+    for at, counted in (("a", (3, 3, 0)), ("b", (0, 3, 0)), ("c", (0, 0, 3))):
+        rows = line.routers.query(at, "router.address", "name", *counts)
+        assert [tuple(row[each] for each in counts) for row in rows if row["name"] == "M0any/large"] == [counted]
+        assert line.routers.query(at, "router", *counts)[0]["deliveriesTransit"] >= counted[1]
     sender.close()
     receiver.close()
 
@@ -220,44 +231,56 @@ def test_replies_and_management_of_another_router(line: Line) -> None:
 
 
 def test_link_routes_lead_to_a_container_at_another_router(line: Line) -> None:
-    management = line.routers["c"].management()
+    managements = [line.routers[name].management() for name in "bc"]
     broker = Broker("b0", f"127.0.0.1:{line.routers['c'].container_port}")
-    for direction in ("in", "out"):
+    for management, direction in product(managements, ("in", "out")):
         management.create(
             LINK_ROUTE,
             f"t-{direction}",
-            prefix="routed",
+            prefix="routed.dots",  # which routers announce unchanged
             direction=direction,
             distribution="linkBalanced",
             containerId="b0",
         )
-    client = line.clients["a"]
 
-    def routed() -> Any:
+    def routed(at: str) -> Any:
+        client = line.clients[at]
         try:
-            sender = client.create_sender("routed/x")
+            sender = client.create_sender("routed.dots/x")
         except LinkDetached:
             return None
-        if broker.link("routed/x", sender=False) is not None:
+        if broker.link("routed.dots/x", sender=False) is not None:
             return sender
         sender.close()
         return None
 
-    sender = wait_for(routed, "the link goes to the container")
-    link = broker.link("routed/x", sender=False)
+    wait_for(lambda: routed("b"), "the link of a router with the same link route goes there").close()
+    client = line.clients["a"]
+    sender = wait_for(lambda: routed("a"), "the link goes to the container")
+    link = broker.link("routed.dots/x", sender=False)
     assert link is not None and link.name.endswith(f"@{client.container.container_id}")
     delivery = post(sender, Message(body="x"))
     assert line.outcome("a", delivery) == Delivery.ACCEPTED
-    assert broker.stored["routed/x"] == ["x"]
-    for at, containers, remotes in (("a", 0, 1), ("c", 1, 0)):
+    assert broker.stored["routed.dots/x"] == ["x"]
+    for at, containers, remotes in (("a", 0, 1), ("b", 0, 1), ("c", 1, 0)):
         rows = line.routers.query(at, "router.address", "name", "distribution", "containerCount", "remoteCount")
-        of_routes = [tuple(row.values()) for row in rows if row["name"].endswith("routed")]
-        assert sorted(of_routes) == [(f"{key}routed", "linkBalanced", containers, remotes) for key in "CD"]
-    broker.outbox["routed/y"] = deque([Message(body="y")])
-    receiver = client.create_receiver("routed/y", credit=1)
+        of_routes = [tuple(row.values()) for row in rows if row["name"].startswith(("Crouted", "Drouted"))]
+        assert sorted(of_routes) == [(f"{key}routed.dots", "linkBalanced", containers, remotes) for key in "CD"]
+    broker.outbox["routed.dots/y"] = deque([Message(body="y")])
+    receiver = client.create_receiver("routed.dots/y", credit=1)
     line.until(lambda: receiver.fetcher.incoming, "the container's message")
     assert bodies(receiver) == ["y"]
-    line.until(lambda: ("routed/y", int(Delivery.ACCEPTED)) in broker.outcomes, "its outcome")
+    line.until(lambda: ("routed.dots/y", int(Delivery.ACCEPTED)) in broker.outcomes, "its outcome")
+    if line.kinds == (OURS, OURS, OURS):  # the same link route, stated by nearer routers with other separators
+        managements[0].delete(LINK_ROUTE, "t-in")
+        managements[0].create(LINK_ROUTE, "t-in", prefix="routed/dots", direction="in", containerId="b0")
+        nearer = Broker("b0", f"127.0.0.1:{line.routers['b'].container_port}")
+        names = {"Crouted.dots", "Crouted/dots"}
+        wait_for(lambda: line.routes("a") & names == names, "both are known")
+        nearer.stop()
+        wait_for(lambda: line.routes("a") & names == {"Crouted.dots"}, "one is known")
+        sender.close()
+        sender = wait_for(lambda: routed("a"), "the other one leads to its container")
     broker.stop()
 
     def ended() -> bool:
@@ -268,8 +291,9 @@ def test_link_routes_lead_to_a_container_at_another_router(line: Line) -> None:
         return bool(sender.link.state & Endpoint.REMOTE_CLOSED)
 
     wait_for(ended, "the loss of the container ends the links")
-    management.clear("t-", LINK_ROUTE)
-    management.close()
+    for management in managements:
+        management.clear("t-", LINK_ROUTE)
+        management.close()
 
 
 @pytest.mark.parametrize(

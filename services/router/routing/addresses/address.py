@@ -128,6 +128,7 @@ class RoutedAddress:
         "stores",
         "subscriber",
         "temporary",
+        "transit",
     )
 
     def __init__(self, identity: int, key: str, treatment: str, clock: Clock) -> None:
@@ -148,7 +149,7 @@ class RoutedAddress:
         self.pins = 0  # number of auto-links, live or not, that need this address
         self.priority = -1
         # Deliveries of closed links; live links count their own.
-        self.ingress = self.egress = self.ingress_containers = self.egress_containers = 0
+        self.ingress = self.egress = self.transit = self.ingress_containers = self.egress_containers = 0
         self.from_router = 0
         self.relayed = 0  # of anonymous senders, live or closed
         self._clock = clock
@@ -294,7 +295,10 @@ class RoutedAddress:
         self.stores.pop(out, None)
         if out.connection.is_container:
             self.egress_containers += out.sent
-        self.egress += out.sent
+        if local:
+            self.egress += out.sent
+        else:
+            self.transit += out.sent
         if self.reachable:
             for feed in self.feeds:
                 feed.resize()

@@ -106,9 +106,9 @@ class LinkRoutes:
     # Other routers
 
     def active(self) -> set[tuple[str, str]]:
-        """Return direction and pattern of the link routes with a container that is connected here."""
+        """Return direction and stated pattern of the link routes with a container that is connected here."""
         return {
-            (route.config.direction or "in", route.config.matched)
+            (route.config.direction or "in", route.config.stated)
             for route in self.by_name.values()
             if route.connections
         }

@@ -68,11 +68,13 @@ def is_route_key(key: str) -> bool:
     return key[:1] in _ROUTE_CLASSES
 
 
-def route_key(direction: str, matched: str) -> str:
-    """Return the key of a link route, as Dispatch announces it."""
-    name = matched.removesuffix("/#")
-    prefix = name != matched and not set(name) & {"*", "#"}
-    return ("C" if direction == "in" else "D") + name if prefix else ("E" if direction == "in" else "F") + matched
+def route_key(direction: str, stated: str) -> str:
+    """Return the key of a link route, as Dispatch announces it: with the separators of the configuration."""
+    stated = stated.strip("./")
+    name = stated.removesuffix("#").rstrip("./")
+    if stated[len(name) :] in ("/#", ".#") and not set(name) & {"*", "#"}:
+        return ("C" if direction == "in" else "D") + name
+    return ("E" if direction == "in" else "F") + stated
 
 
 class NeighbourConnection:
@@ -102,6 +104,7 @@ class Network:
         self.engine = MeshEngine(router_id, instance, clock.time(), secrets.randbelow(1 << 30))
         self.on_notice: Callable[[MeshEvent, str, str], None] = lambda event, router, text: None
         self.remotes: dict[str, dict[str, Treatment | None]] = {}
+        self._spellings: dict[tuple[str, str], set[str]] = {}  # direction and pattern of link routes → keys in remotes
         """Key of an address → the reachable routers with receivers of it."""
         self._own = router_id
         self._clock = clock
@@ -382,14 +385,22 @@ class Network:
         self._onward.clear()
 
     def _sync_route(self, key: str) -> None:
-        """Let attaches go to the nearest routers with a container of a link route."""
+        """Let attaches go to the nearest routers with a container of a link route, however they spell its pattern."""
         direction, prefix = _ROUTE_CLASSES[key[0]]
         try:
             matched = canonical(f"{key[1:]}/#" if prefix else key[1:])
         except ValueError:
             return
+        keys = self._spellings.setdefault((direction, matched), set())
+        if self.remotes.get(key):
+            keys.add(key)
+        else:
+            keys.discard(key)
+        if not keys:
+            del self._spellings[direction, matched]
         topology = self.engine.topology
-        costs = {each: topology.costs[each] for each in self.remotes.get(key, ()) if each in topology.costs}
+        routers = {router for each in keys for router in self.remotes[each]}
+        costs = {each: topology.costs[each] for each in routers if each in topology.costs}
         least = min(costs.values(), default=0)
         numbers = {self.engine.next_link(router) for router, cost in costs.items() if cost == least}
         found = [self._links[number] for number in numbers if number is not None and number in self._links]
