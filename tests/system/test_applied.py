@@ -54,13 +54,13 @@ async def poll(suite: Suite, path: str, condition: Callable[[dict[str, Any]], bo
 async def wait_at_once(suite: Suite) -> None:
     """As `enmasse status --wait`, by the same rule, but without the time that a command takes to start and to end."""
     hashes = file_hashes(suite.config)
-    await poll(suite, "/api/ready", lambda brief: brief["ready"] and not missing_files(hashes, brief))
+    await poll(suite, "/api/ready", lambda brief: brief["settled"] and not missing_files(hashes, brief))
 
 
 async def reach(suite: Suite, stage: str) -> None:
     """Waits until the addresses.json that was just written is `written` only, `read` by configserv, or `applied`."""
     if stage == "read":
-        await poll(suite, "/api/status", lambda status: not status["ready"] or is_applied(suite, status))
+        await poll(suite, "/api/status", lambda status: not status["settled"] or is_applied(suite, status))
     elif stage == "applied":
         await wait_at_once(suite)
 
