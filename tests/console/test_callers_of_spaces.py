@@ -45,7 +45,9 @@ class FakeAuthserv:
 
     known = True
 
-    async def check(self, user: str, password: str, client: str, space: str | None = None) -> Login | None:
+    async def check(
+        self, user: str, password: str, client: str, space: str | None = None, *, api: bool = False
+    ) -> Login | None:
         name, _, suffix = user.partition("@")
         who = Principal(user, space=space) if space else Principal(name, space=suffix or "default")
         entries = {**BODY.users, **(BODY.in_spaces or {})}
