@@ -18,8 +18,7 @@ import paho.mqtt.client as mqtt
 import psutil
 import pytest
 import yaml
-from proton import Message
-from proton import LinkException
+from proton import LinkException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.identity.proofs.passwords import hashed
