@@ -18,6 +18,8 @@ from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option
 
 EXAMPLE = "orders"
+CONSOLE = "PAGE"
+"""Name of the endpoints of the console, beside HTTP of gateways."""
 
 
 def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
@@ -30,12 +32,12 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     relays = options.router == EMBEDDED
     facts: list[tuple[str, object]] = [
-        (each.url.partition(":")[0].upper(), f"{each.url}{path}")
+        (CONSOLE if each.protocol == "console" else each.url.partition(":")[0].upper(), f"{each.url}{path}")
         for each in options.listeners()
         for path in (client_paths(each.protocol, relays=relays) or ("",))
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
-    facts += [("HTTP", f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
+    facts += [(CONSOLE, f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
     found = [f"{name:6} {value}" for name, value in facts]
     how = "as a user, by ENMASSE_USER and ENMASSE_PASSWORD_FILE" if options.users else "in another terminal"
     return ["", *found, "", f"Try {how}:", *(f"  {line}" for line in _commands(options, list(addresses)))]

@@ -20,6 +20,49 @@ LONGEST: Final = 2048
 Options = tuple[tuple[int, bytes], ...]
 
 
+class OptionRule(NamedTuple):
+    """Bytes that an option may have, and whether it may repeat."""
+
+    least: int
+    most: int
+    repeats: bool = False
+
+
+OPTION_RULES: Final = {
+    IF_MATCH: OptionRule(0, 8, True),
+    URI_HOST: OptionRule(1, 255),
+    ETAG: OptionRule(1, 8, True),
+    IF_NONE_MATCH: OptionRule(0, 0),
+    OBSERVE: OptionRule(0, 3),
+    URI_PORT: OptionRule(0, 2),
+    URI_PATH: OptionRule(0, 255, True),
+    CONTENT_FORMAT: OptionRule(0, 2),
+    MAX_AGE: OptionRule(0, 4),
+    URI_QUERY: OptionRule(0, 255, True),
+    ACCEPT: OptionRule(0, 2),
+    BLOCK2: OptionRule(0, 3),
+    BLOCK1: OptionRule(0, 3),
+    SIZE2: OptionRule(0, 4),
+    PROXY_URI: OptionRule(1, 1034),
+    PROXY_SCHEME: OptionRule(1, 255),
+    SIZE1: OptionRule(0, 4),
+    ECHO: OptionRule(1, 40),
+    REQUEST_TAG: OptionRule(0, 8, True),
+}
+"""RFC 7252 (table 4), 7641, 7959 and 9175."""
+
+
+def fault(number: int, value: bytes, before: int) -> str:
+    """Return why an option counts as one that is not known (RFC 7252, 5.4.3 and 5.4.5); empty: it does not. `before`:
+    the number of the option in front of it."""
+    rule = OPTION_RULES.get(number)
+    if rule is None:
+        return "is not known here"
+    if not rule.least <= len(value) <= rule.most:
+        return f"has {rule.least} to {rule.most} bytes, not {len(value)}"
+    return "may not repeat" if number == before and not rule.repeats else ""
+
+
 def code(text: str) -> int:
     """Return the number of a code such as 2.04."""
     whole, _, detail = text.partition(".")

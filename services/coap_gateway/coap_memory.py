@@ -51,6 +51,7 @@ AMPLIFICATION: Final = 3
 WRONG: Final = 8
 """Acknowledgements of nothing after which an endpoint without a proof is given up: it may be guessing."""
 ECHO_SECONDS: Final = 60
+_ERRORS: Final = code("4.00")
 _numbers: Final = count(1)
 
 Send = Callable[[bytes, Any], None]
@@ -136,7 +137,7 @@ class CoapExchange:
         done: Callable[[bool], None] | None = None,
     ) -> None:
         """Answer, once. `done`: called when the client has the answer, or with False when it has not; the answer is
-        confirmable then. A text that is more than the client may get is left out."""
+        confirmable then. Of a text that is more than the client may get the first clause is sent, or nothing."""
         if self.answered:
             return
         self.answered = True
@@ -152,8 +153,11 @@ class CoapExchange:
             kind, id = (ACK, self.id) if self.type == CON else (NON, endpoint.next_id())
             data = encoded(kind, number, id, self.token, options, payload)
             if not endpoint.transmit(data):
-                data = encoded(kind, number, id, self.token, options)
-                endpoint.transmit(data)
+                short = payload.partition(b"; ")[0] if number >= _ERRORS else b""
+                for text in (short, b""):
+                    data = encoded(kind, number, id, self.token, options, text)
+                    if endpoint.transmit(data):
+                        break
             self._keep(data)
         memory.answered(self)
 
@@ -225,6 +229,8 @@ class CoapMemory:
         self.unconfirmed = 0
         """Messages to endpoints that are not acknowledged."""
         self._due: list[tuple[float, int, Unconfirmed]] = []
+        self._touched: set[CoapEndpoint] = set()
+        """Endpoints of which less is remembered than before; behind each datagram and tick the unused are forgotten."""
 
     @property
     def pressed(self) -> bool:
@@ -235,6 +241,10 @@ class CoapMemory:
 
     def take(self, data: bytes, address: Any, listener: int, send: Send, space: str | None) -> None:
         """Take a datagram. `listener`: where it has come."""
+        self._take(data, address, listener, send, space)
+        self._forget_unused()
+
+    def _take(self, data: bytes, address: Any, listener: int, send: Send, space: str | None) -> None:
         try:
             message = decoded(data)
         except BadDatagram as error:
@@ -273,7 +283,7 @@ class CoapMemory:
                 known.again()
                 return
             if known is not None:  # an id that was used again too early, for another request
-                self._drop(known)
+                self._forget(known)
         echoed = message.option(ECHO)
         proven = endpoint is not None and endpoint.proven
         if not proven and echoed is not None and self._is_echo(echoed, address):
@@ -349,6 +359,7 @@ class CoapMemory:
                     self._give_up(each)
             return
         self.unconfirmed -= 1
+        self.release(endpoint)
         endpoint.proven = True
         found.done(message.type == ACK)
 
@@ -356,8 +367,8 @@ class CoapMemory:
         if found.endpoint.unconfirmed.pop(found.id, None) is not None:
             self.unconfirmed -= 1
             self.events["given up"] += 1
-            found.done(False)
             self.release(found.endpoint)
+            found.done(False)
 
     # time
 
@@ -390,6 +401,7 @@ class CoapMemory:
             if exchange.at > now - lifetime:
                 break
             self._forget(exchange)
+        self._forget_unused()
 
     def _make_room(self) -> bool:
         """Forget what clients no longer repeat; return whether there is room then."""
@@ -402,20 +414,23 @@ class CoapMemory:
         return True
 
     def _forget(self, exchange: CoapExchange) -> None:
-        self._drop(exchange)
-        self.release(exchange.endpoint)
-
-    def _drop(self, exchange: CoapExchange) -> None:
         exchange.forgotten = True
         del self._exchanges[exchange.endpoint, exchange.id]
         self.kept -= exchange.size
         exchange.endpoint.exchanges -= 1
+        self.release(exchange.endpoint)
 
     def release(self, endpoint: CoapEndpoint) -> None:
-        """Forget an endpoint of which nothing else is remembered."""
-        unused = not (endpoint.exchanges or endpoint.observations or endpoint.unconfirmed)
-        if unused and self.endpoints.pop(endpoint.key, None) is not None:
-            self.kept -= OF_ENDPOINT
+        """Forget an endpoint soon, if nothing else is remembered of it."""
+        self._touched.add(endpoint)
+
+    def _forget_unused(self) -> None:
+        while self._touched:
+            endpoint = self._touched.pop()
+            unused = not (endpoint.exchanges or endpoint.observations or endpoint.unconfirmed)
+            if unused and self.endpoints.get(endpoint.key) is endpoint:
+                del self.endpoints[endpoint.key]
+                self.kept -= OF_ENDPOINT
 
     def counts(self) -> dict[str, int]:
         """Return the number of answers by their code."""

@@ -17,6 +17,7 @@ from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected, Source, 
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver
 from enmasse.bridge.uplink import LinkUser
+from enmasse.identity.shared_room import SharedRoom
 from enmasse.model.topic_map import TopicOwner
 from enmasse.network.backoff import SOON_AGAIN, Backoff
 from enmasse.wire_formats.coap_messages import (
@@ -358,6 +359,7 @@ class CoapObservations:
         self.counts: Counter[str] = Counter()
         """`sent`, `dropped`, `rejected`, `not acknowledged` → notifications."""
         self.kept = 0
+        self._room = SharedRoom()
         self._most = most
         self._unproven: set[CoapObservation] = set()
         self._look_at = 0.0
@@ -370,9 +372,17 @@ class CoapObservations:
         return len(self._unproven) >= UNPROVEN // 2
 
     def begin(
-        self, exchange: CoapExchange, visitor: CoapVisitor, local: str, owner: TopicOwner, exponent: int, *, whole: bool
+        self,
+        exchange: CoapExchange,
+        visitor: CoapVisitor,
+        local: str,
+        owner: TopicOwner,
+        exponent: int,
+        *,
+        whole: bool,
+        alone: bool,
     ) -> None:
-        """Observe an address. Raises CoapAnswer."""
+        """Observe an address. `alone`: there are no other address spaces. Raises CoapAnswer."""
         endpoint = exchange.endpoint
         found = endpoint.observations.get(exchange.token)
         if found is not None:
@@ -380,12 +390,15 @@ class CoapObservations:
                 found.answer(exchange)
                 return
             found.end()
+        if not alone and self._room.is_full(visitor.user, MOST):
+            raise CoapAnswer("5.03", "the address space has too many observers", retry=5)
         if len(self.all) >= MOST or (not endpoint.proven and len(self._unproven) >= UNPROVEN):
             raise CoapAnswer("5.03", "the gateway has too many observers", retry=5)
         if len(endpoint.observations) >= OF_ENDPOINT:
             raise CoapAnswer("4.29", f"a client has at most {OF_ENDPOINT} observations: end some first", retry=5)
         made = CoapObservation(self, exchange, visitor, local, owner, exponent, whole)
         self.all.add(made)
+        self._room.add(visitor.user)
         if not endpoint.proven:
             self._unproven.add(made)
         endpoint.observations[exchange.token] = made
@@ -398,7 +411,9 @@ class CoapObservations:
     def ended(self, observation: CoapObservation, exchange: CoapExchange, answer: CoapAnswer | None) -> None:
         """Forget an observation, and tell its client why it has ended."""
         endpoint = observation.endpoint
-        self.all.discard(observation)
+        if observation in self.all:
+            self.all.discard(observation)
+            self._room.add(observation.visitor.user, -1)
         self._unproven.discard(observation)
         if endpoint.observations.get(observation.token) is observation:
             del endpoint.observations[observation.token]

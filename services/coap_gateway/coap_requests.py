@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
 from hashlib import blake2b
 from typing import Final
 
@@ -12,23 +11,22 @@ from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity import senders
 from enmasse.logs import log as logs
+from enmasse.model.tenants.spaces import meant_host
 from enmasse.wire_formats.coap_messages import (
     ACCEPT,
     BLOCK1,
     BLOCK2,
+    CON,
     CONTENT_FORMAT,
     ECHO,
     GET,
     OBSERVE,
     POST,
-    PROXY_SCHEME,
-    PROXY_URI,
     PUT,
     REQUEST_TAG,
     SIZE1,
     URI_HOST,
     URI_PATH,
-    URI_PORT,
     URI_QUERY,
     CoapBlock,
     CoapMessage,
@@ -36,12 +34,14 @@ from enmasse.wire_formats.coap_messages import (
     block,
     block_option,
     code,
+    encoded,
     uint,
 )
 from services.coap_gateway.coap_answers import SOON, CoapAnswer, of_outcome
 from services.coap_gateway.coap_mapping import JSON, KEY, REPLY_TO, to_amqp
 from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME, CoapExchange, CoapMemory
 from services.coap_gateway.coap_observations import CoapObservations
+from services.coap_gateway.coap_options import understood
 from services.coap_gateway.coap_paths import CoapResource, resource, texts
 from services.coap_gateway.coap_uploads import CoapUploads
 from services.coap_gateway.coap_visitors import CoapVisitor, CoapVisitors
@@ -51,8 +51,6 @@ log = logs.get(part="coap")
 KEY_LENGTH: Final = 200
 LARGEST: Final = 6
 """Exponent of the size of the largest blocks: 1,024 bytes."""
-_KNOWN: Final = frozenset((URI_HOST, URI_PORT, URI_PATH, URI_QUERY, ACCEPT, BLOCK1, BLOCK2))
-"""Critical options that mean something here."""
 _NAMES: Final = frozenset((URI_PATH, URI_QUERY, REQUEST_TAG, CONTENT_FORMAT))
 """Options that are the same for all blocks of a body."""
 _CORE: Final = [".well-known", "core"]
@@ -104,18 +102,14 @@ class CoapRequests:
     def _handle(self, exchange: CoapExchange, message: CoapMessage, data: bytes) -> None:
         if self.stopping:
             raise CoapAnswer("5.03", "the gateway ends", retry=SOON)
-        for number, _ in message.options:
-            if number & 1 and number not in _KNOWN:
-                if number in (PROXY_URI, PROXY_SCHEME):
-                    raise CoapAnswer("5.05", "this is no proxy")
-                raise CoapAnswer("4.02", f"the option {number} is not known here")
+        message = understood(message)
         if message.code not in (GET, POST, PUT):
             raise CoapAnswer("4.05", "possible are POST, PUT and GET with Observe")
         if message.code == GET and texts(message, URI_PATH) == _CORE:
             exchange.answer(CONTENT, ((CONTENT_FORMAT, uint(_LINK_FORMAT)),), _LINKS)
             return
         where = resource(message)
-        host = (texts(message, URI_HOST) or [""])[0].lower()
+        host = meant_host((texts(message, URI_HOST) or [""])[0])
         visitor = self.visitors.known(exchange.endpoint.space, host)
         if visitor is None:
             self.visitors.bridge.spawn(self._enter(exchange, message, data, where, host))
@@ -166,21 +160,24 @@ class CoapRequests:
             by_plan = allowances.limits(visitor.space).max_message_size == most
             text = too_large(size, allowances, visitor.space) if by_plan else f"a message has at most {most} bytes"
             raise CoapAnswer("4.13", text, options=((SIZE1, uint(most)),))
+        if REPLY_TO in where.query:
+            self.visitors.check(visitor, "recv", where.query[REPLY_TO], endpoint)
+        content_format = message.option(CONTENT_FORMAT)
         if (value := message.option(BLOCK1)) is not None:
             part = _block(value)
+            if not part.number:  # a wrong one is refused before its body is kept
+                to_amqp(where.query, content_format, b"", way.route.to, "")
             options = ((BLOCK1, block_option(part)),)
             found = self._upload(exchange, message, part, most, visitor)
             if found is None:
                 exchange.answer(CONTINUE, options)
                 return
             body = found
-        if REPLY_TO in where.query:
-            self.visitors.check(visitor, "recv", where.query[REPLY_TO], endpoint)
         if self.kept + len(body) > self._memory and self.kept:
             raise CoapAnswer("5.03", "the gateway has too many messages at once", retry=SOON)
         stored = way.route.traits.stored
         duplicate = self._duplicate(visitor, exchange, where, data, body) if stored else ""
-        payload = to_amqp(where.query, message.option(CONTENT_FORMAT), body, way.route.to, duplicate)
+        payload = to_amqp(where.query, content_format, body, way.route.to, duplicate)
         if not bridge.rates.admits(visitor.space, len(body)):
             raise CoapAnswer("4.29", "the address space sends more than its plan allows: send it again", retry=SOON)
         kept = len(payload)
@@ -212,8 +209,8 @@ class CoapRequests:
         if self.uploads.pressed:
             self._prove(exchange)
         names = tuple(option for option in message.options if option[0] in _NAMES)
-        key: Hashable = (endpoint, visitor.space, message.code, names)
-        return self.uploads.take(key, part, message.payload, most, proven=endpoint.proven)
+        same = blake2b(f"{visitor.space}/".encode() + encoded(CON, message.code, 0, b"", names), digest_size=16)
+        return self.uploads.take((endpoint.number, same.digest()), part, message.payload, most, proven=endpoint.proven)
 
     def _prove(self, exchange: CoapExchange) -> None:
         """Raise CoapAnswer unless the endpoint has proved its address."""
@@ -272,9 +269,10 @@ class CoapRequests:
         if not owner.traits.fan_out:
             text = f"{where.address[:100]!r} is a {owner.type} address, whose messages are for one receiver each"
             raise CoapAnswer("4.05", text)
+        alone = not self.visitors.bridge.access.users.hosts
         if self.observations.pressed:
             self._prove(exchange)
-        self.observations.begin(exchange, visitor, where.address, owner, part.exponent, whole=whole)
+        self.observations.begin(exchange, visitor, where.address, owner, part.exponent, whole=whole, alone=alone)
 
 
 def _block(value: bytes) -> CoapBlock:

@@ -8,6 +8,7 @@ from enmasse.bridge.client_logins import LoginAttempt
 from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.identity.login import Login
 from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.spaces import meant_host
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_errors import StompError, of_refusal
 from services.stomp_gateway.stomp_peers import StompPeer, StompWire
@@ -93,7 +94,7 @@ class StompClients(StompShared):
     def _attempt(self, client: StompClient, headers: dict[str, str]) -> LoginAttempt:
         peer = client.peer
         hosts = self.bridge.access.users.hosts
-        named = headers.get("host", "").lower()
+        named = meant_host(headers.get("host", ""))
         username, passcode = headers.get("login"), headers.get("passcode")
         if not username and passcode:
             username = ""  # a token

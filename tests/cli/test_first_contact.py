@@ -51,7 +51,7 @@ def test_it_makes_its_folders_and_names_them(up: Up) -> None:
         ["MQTT", f"mqtt://127.0.0.1:{1883 + up.offset}"],
         ["WS", f"ws://127.0.0.1:{8083 + up.offset}/mqtt"],
         ["WS", f"ws://127.0.0.1:{8083 + up.offset}/amqp"],
-        ["HTTP", f"http://127.0.0.1:{8080 + up.offset}"],
+        ["PAGE", f"http://127.0.0.1:{8080 + up.offset}"],
         ["config", str(up.config)],
         ["data", str(up.data)],
     ]
@@ -119,7 +119,7 @@ def test_only_the_entry_points_are_shown(up: Up) -> None:
         f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}",
         f"WS     ws://127.0.0.1:{8083 + up.offset}/mqtt",
         f"WS     ws://127.0.0.1:{8083 + up.offset}/amqp",
-        f"HTTP   http://127.0.0.1:{8080 + up.offset}",
+        f"PAGE   http://127.0.0.1:{8080 + up.offset}",
     ]
     status = enmasse("status", "--json", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
     pids = {str(each["pid"]) for each in json.loads(status)["components"]}  # a port may be the same number

@@ -268,7 +268,7 @@ def test_users_reach_the_console_from_other_machines_with_tls(tmp_path: Path) ->
         assert asked("/")[1].startswith("text/html")
         assert not connects(OWN, 8080 + up.offset)
         assert up.http("/healthz")[0] == 200, "HTTP stays on loopback"
-        line = f"HTTPS  https://0.0.0.0:{8443 + up.offset}"
+        line = f"PAGE   https://0.0.0.0:{8443 + up.offset}"
         wait_for(lambda: line in up.lines, "the lines after the one that the suite is ready")
         assert line in enmasse("status", "--port-offset", up.offset).stdout
 

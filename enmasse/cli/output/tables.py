@@ -143,8 +143,8 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})
     for name, at in console.items():
         if name.startswith("https"):
-            click.echo(f"{'HTTPS':6} https://{at}")
-    click.echo(f"{'HTTP':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
+            click.echo(f"{'PAGE':6} https://{at}")
+    click.echo(f"{'PAGE':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:

@@ -94,6 +94,11 @@ def hosts_of(spaces: Mapping[str, Reached]) -> dict[str, str]:
     return {**{host: name for name, space in spaces.items() for host in space.hosts}, **{name: name for name in spaces}}
 
 
+def meant_host(stated: str) -> str:
+    """Return the host that a client states as `hosts_of` has it: in small letters, without the dot of the root."""
+    return stated.lower().removesuffix(".")
+
+
 def host_fault(host: str) -> str:
     """Return why a text is no name of a host; empty: it is one."""
     if len(host) > 253 or not _HOST.fullmatch(host):

@@ -20,6 +20,7 @@ from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
+from enmasse.model.tenants.spaces import meant_host
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.http_gateway.api.http_problems import Answered, of_refusal
 from services.http_gateway.api.http_space import HttpSpace
@@ -249,7 +250,8 @@ class HttpClients:
         username, password = _credentials(head.headers.get("authorization"))
         hosts = self.bridge.access.users.hosts
         named = head.authority.rpartition(":")[0] if head.authority[-1:].isdigit() else head.authority
-        host = facts.host if facts.host in hosts or named.lower() not in hosts else named.lower()
+        named = meant_host(named)
+        host = facts.host if facts.host in hosts or named not in hosts else named
         any_site = False
         if not facts.secure and any(name in head.headers for name in _BROWSER):
             origin = head.headers.get("origin", "")

@@ -25,6 +25,7 @@ from enmasse.logs import log
 from enmasse.metrics import CONTENT_TYPE, text
 from enmasse.model.loopback import is_loopback
 from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.tenants.spaces import meant_host
 from enmasse.network.tls import protection, server_name
 from enmasse.process import runner
 from services.router import metrics
@@ -192,7 +193,7 @@ class Listener:
         """Put the connection of an operator into the address space whose host its open names: then it has the names of
         the space, as a client without a user there."""
         users, opened = self._maker.users, record.amqp.remote_open
-        host = (opened.hostname or "").lower() if opened is not None else ""
+        host = meant_host(opened.hostname or "") if opened is not None else ""
         if users is not None and (space := users.directory.hosts.get(host)) is not None:
             record.enter(NO_CREDENTIALS._replace(space=space))
 
@@ -214,7 +215,7 @@ class Listener:
 
             def meant(hostname: str | None, stated: str) -> str | None:
                 record.stated = stated
-                space = chosen or directory.hosts.get((hostname or "").lower())
+                space = chosen or directory.hosts.get(meant_host(hostname or ""))
                 if space is not None:  # also of a login that is refused
                     record.principal = Principal(NOBODY, space=space)
                 return space

@@ -24,6 +24,7 @@ from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.operations import Operation, refusal
 from enmasse.model.tenants.plans import SpaceLimits
+from enmasse.model.tenants.spaces import meant_host
 from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, ROUTER, parse, strip, tokens
 from services.router.routing.anonymous import AnonymousInLink
 from services.router.routing.brokers.routed_link import RoutedHalf
@@ -61,7 +62,7 @@ class Users:
         the user is no longer there, or has reached one of its limits."""
         login = connection.login = self._with_credentials(login)
         opened = connection.amqp.remote_open
-        host = (opened.hostname or "").lower() if opened is not None else ""
+        host = meant_host(opened.hostname or "") if opened is not None else ""
         if self.directory.hosts.get(host, login.principal.space) != login.principal.space:
             raise AmqpError(NOT_ALLOWED, f"{host} means another address space than the login: name the host of one")
         if reason := self.directory.loss(login):

@@ -173,8 +173,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
               help="With TLS: CA (PEM) of clients' certificates, whose common name is the user.")  # fmt: skip
 @click.option("--listen", "listen", multiple=True, type=ListenAddress(), metavar="[PROTOCOL=]HOST[:PORT]",
               help="Let clients connect at this address too: of all protocols, or of amqp, amqps, mqtt, mqtts, ws, "
-                   "wss or console; `*`: all addresses of this machine. With PROTOCOL=HOST:PORT@SPACE the clients are "
-                   "of this address space. May be repeated.")  # fmt: skip
+                   "wss, http, https, stomp, stomps, stompws, stompwss, coap or console; `*`: all addresses of this "
+                   "machine. With PROTOCOL=HOST:PORT@SPACE the clients are of this address space. "
+                   "May be repeated.")  # fmt: skip
 @click.option("--allow-anonymous", is_flag=True,
               help="With --listen: clients of other machines may connect although there is no users.json.")  # fmt: skip
 @click.option("--allow-plaintext", is_flag=True, help="With --listen: clients of other machines may do without TLS.")
