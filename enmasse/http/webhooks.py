@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fnmatch
 import hashlib
 import hmac
 import stat
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from enmasse.storage.decoding import decode
+from enmasse.text_filter import text_filter
 
 MOST = 16
 """Webhooks of a file."""
@@ -48,7 +48,7 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def wants(self, kind: str, space: str) -> bool:
         """Return whether an event of an address space goes to it."""
         mine = self.space is None or self.space == space
-        return mine and any(fnmatch.fnmatchcase(kind, pattern) for pattern in self.events)
+        return mine and any(text_filter(pattern)(kind) for pattern in self.events)
 
     def signature(self, id: str, timestamp: int, body: bytes) -> str:
         """Return the header `webhook-signature` of a message."""
@@ -93,4 +93,9 @@ def _fault(webhook: Webhook) -> str:
         size = 0
     if not MIN_SECRET <= size <= MAX_SECRET:
         return f"secret: expected {SECRET} and {MIN_SECRET} to {MAX_SECRET} random bytes in base64"
+    try:
+        for pattern in webhook.events:
+            text_filter(pattern)
+    except ValueError as error:
+        return f"events: {error}"
     return "" if webhook.events else "events: name one pattern at least, or leave it out"

@@ -12,13 +12,22 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
+from enmasse.identity.login import Login
+from enmasse.identity.principal import Principal
+from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.feeds import GrantedUser, PermissionChanges
+from enmasse.model.users import TokenFacts
 from enmasse.testing import Suite, running
+from services.console.door.authserv_client import Authserv
+from services.console.door.browser_sessions import BrowserSession
+from services.console.door.gate import Gate
 from tests.cli.running import enmasse
 from tests.console.client import Client, Reply
 from tests.console.test_logins import allow, user
@@ -109,6 +118,43 @@ def test_a_token_makes_no_other_and_begins_no_session(suite: Suite, ann: Client)
     with pytest.raises(ConnectionException):
         BlockingConnection(f"127.0.0.1:{5672 + suite.offset}", user="ann", password=secret, allowed_mechs="PLAIN")
     assert by(suite, secret, "DELETE", "tokens/ann%2Fparent").status == 204, "it may remove itself"
+
+
+def test_a_token_changes_no_users(suite: Suite) -> None:
+    with Client(suite) as root:
+        root.log_in("root", PASSWORD)
+        secret = made(root, "maker")
+        for method, name, body in (
+            ("PUT", "heir", {"password": "outlives-it-1", "permissions": []}),
+            ("PUT", "root", {"password": "other-word-1"}), ("DELETE", "bob", None),
+        ):  # fmt: skip
+            refused = by(suite, secret, method, f"users/{name}", body, If_Match="*")
+            assert refused.status == 403 and "changes no users" in refused.body["detail"], (method, name)
+        assert root("DELETE", "tokens/root%2Fmaker").status == 204
+
+
+def test_a_removed_user_is_refused_before_the_feed_tells_of_it() -> None:
+    users = UserDirectory()
+    ann, bob = (GrantedUser(tokens={"ci": TokenFacts(id=it, created=1)}) for it in "ab")
+    users.take(PermissionChanges(full=True, users={"ann": ann, "bob": bob}))
+    gate = Gate(users, cast(Authserv, None), None)
+
+    def session(name: str, id: str) -> BrowserSession:
+        return gate.sessions.begin(Login(Principal(name), credentials=id, token="ci"))
+
+    of_ann, of_bob = session("ann", "a"), session("bob", "b")
+    gate.sessions.remember("Bearer x", None, of_ann.login)
+    gate.sessions.remember("Bearer y", None, of_bob.login)
+    assert gate.of_session(of_ann) is not None
+    gate.withdraw("ann", "default")
+    assert gate.of_session(of_ann) is None and gate.sessions.token("Bearer x", None) is None
+    assert gate.of_session(of_bob) is not None and gate.sessions.token("Bearer y", None) is not None
+    gate.withdraw("bob", "default", "another")
+    assert gate.of_session(of_bob) is not None
+    gate.withdraw("bob", "default", "ci")
+    assert gate.of_session(of_bob) is None
+    users.take(PermissionChanges(full=False, users={"ann": msgspec.structs.replace(ann)}))
+    assert gate.of_session(of_ann) is not None, "it was made again"
 
 
 def test_who_may_make_and_see_tokens(suite: Suite, ann: Client) -> None:

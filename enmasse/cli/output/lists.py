@@ -6,12 +6,12 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import click
 
 from enmasse.cli.common import report
+from enmasse.text_filter import text_filter
 
 Row = dict[str, Any]
 
@@ -74,7 +74,7 @@ class _Field(click.ParamType[str]):
 
 @dataclass(frozen=True, slots=True)
 class WantedRows:
-    """The rows that a list shows. `patterns`: globs, of which one has to match; empty: everything."""
+    """The rows that a list shows. `patterns`: texts with * and ?, of which one has to match; empty: everything."""
 
     patterns: tuple[str, ...] = ()
     order: str | None = None
@@ -97,7 +97,7 @@ class WantedRows:
         `total`. Return those that were printed. `none`: the report if there is no row. `unseen`: how many more rows
         there are that were not fetched; None: their number is unknown."""
         found = [row if isinstance(row, dict) else _fields(row) for row in rows]
-        chosen = self._ordered([row for row in found if self._matches(row, columns)], columns)
+        chosen = self._ordered(self._matching(found, columns), columns)
         shown = chosen[: self.limit]
         if self.as_json:
             total = None if unseen is None else len(chosen) + unseen
@@ -118,12 +118,20 @@ class WantedRows:
         elif left + (unseen or 0) > 0:
             report(f"… and {left + (unseen or 0)} more; --limit shows more of them")
 
-    def _matches(self, row: Row, columns: Columns) -> bool:
+    def _matching(self, rows: list[Row], columns: Columns) -> list[Row]:
         if not self.patterns:
-            return True
+            return rows
+        try:
+            takes = [text_filter(pattern) for pattern in self.patterns]
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="PATTERN") from None
         looked_at = [column for column in columns if column.matched] or columns[:1]
-        texts = [str(value) for column in looked_at if (value := column.value(row)) is not None]
-        return any(fnmatchcase(text, pattern) for text in texts for pattern in self.patterns)
+
+        def matches(row: Row) -> bool:
+            texts = [str(value) for column in looked_at if (value := column.value(row)) is not None]
+            return any(take(text) for text in texts for take in takes)
+
+        return [row for row in rows if matches(row)]
 
     def _ordered(self, rows: list[Row], columns: Columns) -> list[Row]:
         """Return the rows in the order that is wanted: those without a value last, whatever the direction."""

@@ -101,6 +101,11 @@ class BrowserSessions:
             del self._tokens[next(iter(self._tokens))]
         self._tokens[digest(f"{space or ''} {token}")] = (until, login)
 
+    def forget(self, full_name: str) -> None:
+        """Forget what tokens and passwords of a user have proved."""
+        kept = self._tokens.items()
+        self._tokens = {key: found for key, found in kept if found[1].principal.full_name != full_name}
+
 
 def digest(secret: str) -> bytes:
     """Return what secrets are compared by: looking one up takes no time that depends on a part of it."""

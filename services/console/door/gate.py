@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from enmasse.identity.login import Login, may_be_token
-from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.principal import ANONYMOUS, Principal, named
 from enmasse.identity.processes.operator import BEARER, read_line
 from enmasse.identity.proofs.api_tokens import is_secret
 from enmasse.identity.refused import Refusals
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.logs import log
 from enmasse.logs.audit import RepeatedEvents
+from enmasse.model.feeds import GrantedUser
 from enmasse.model.loopback import NAMES, host_of, is_loopback, may_be_rebound
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
@@ -56,6 +57,8 @@ class Gate:
         self.refusals.tried = users.tried
         self.tokens = TokenUses(token_uses)
         self._users = users
+        self._withdrawn: dict[tuple[str, str], GrantedUser] = {}
+        """User, and API token (empty: all logins) → the entry in force as these were removed."""
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
 
@@ -249,9 +252,22 @@ class Gate:
         )
         return response
 
+    def withdraw(self, user: str, space: str, token: str = "") -> None:
+        """Refuse a removed user, or one of its API tokens, from now on: the feed may tell of the removal later."""
+        kept = self._withdrawn.items()
+        self._withdrawn = {key: entry for key, entry in kept if self._users.entry(*named(key[0])[::2]) is entry}
+        full_name = Principal(user, space=space).full_name
+        if (entry := self._users.entry(user, space)) is not None:
+            self._withdrawn[full_name, token] = entry
+        self.sessions.forget(full_name)
+
     def _known(self, login: Login, session: BrowserSession | None = None) -> Caller | None:
         principal = login.principal
         if self._users.loss(login):
+            return None
+        entry = self._users.entry(principal.name, principal.space)
+        gone = (self._withdrawn.get((principal.full_name, token)) for token in {"", login.token})
+        if entry is not None and any(each is entry for each in gone):
             return None
         return Caller(
             "session" if session is not None else "token" if login.token else "bearer",

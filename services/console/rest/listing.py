@@ -15,13 +15,13 @@ from aiohttp import web
 
 from enmasse.api.types import Page
 from enmasse.logs import log
+from enmasse.text_filter import text_filter
 from services.console.door.access import Caller
 from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Watcher
 from services.console.following.space_rows import AnyRows
 from services.console.rest.operations import Answer, Call, Parameter
-from services.console.rest.text_filter import text_filter
 
 R = TypeVar("R", bound=msgspec.Struct)
 _log = log.get()
@@ -330,7 +330,10 @@ _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 def _test(value: Callable[[Any], Any], wanted: Any) -> Callable[[Any], bool]:
     if not isinstance(wanted, str):
         return lambda row: bool(value(row) == wanted)
-    takes = text_filter(wanted)
+    try:
+        takes = text_filter(wanted)
+    except ValueError as error:
+        raise RequestError("console.request.invalid", str(error)) from None
     return lambda row: (
         (found := value(row)) is not None
         and any(takes(each) for each in ([found] if isinstance(found, str) else found))

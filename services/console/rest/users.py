@@ -65,6 +65,7 @@ def operations(parts: Components) -> list[Operation]:
     async def put(call: Call) -> Answer:
         call.parameters()
         writing.administers(call.caller)
+        writing.changes_users(call.caller)
         entry = await _hashed(await call.body(Entry))
         name, exists = call.name(), rows.get(call.name()) is not None
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
@@ -125,11 +126,14 @@ def operations(parts: Components) -> list[Operation]:
     async def _change_tokens(call: Call, name: str, etag: str | None, token: str, entry: dict[str, Any] | None) -> None:
         change = Change(kind="users", set={name: {"tokens": {token: entry}}}, if_={name: etag})
         result = await writing.made(parts, call, change)
+        if entry is None:
+            parts.gate.withdraw(name, parts.space, token)
         await writing.seen(rows, name, result.etags.get(name, ""))
 
     async def delete(call: Call) -> Answer:
         call.parameters()
         writing.administers(call.caller)
+        writing.changes_users(call.caller)
         if rows.get(call.name()) is None:
             raise unknown(f"user {call.name()[:200]!r}")
         await writing.remove(parts, call, "users", call.name())

@@ -32,6 +32,8 @@ async def put(parts: Components, call: Call, kind: Kind, name: str, entry: dict[
 async def remove(parts: Components, call: Call, kind: Kind, name: str) -> None:
     """Remove an entry. Raises RequestError."""
     await made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
+    if kind == "users":
+        parts.gate.withdraw(name, parts.space)
     await seen(_rows(parts, kind), name, None)
 
 
@@ -91,6 +93,13 @@ def may_have(caller: Caller, name: str, entry: Any) -> None:
             raise RequestError("console.permission.denied", text)
     if isinstance(entry, dict) and entry.get("mqttDefault") is True:
         administers(caller)
+
+
+def changes_users(caller: Caller) -> None:
+    """Raise RequestError if an API token states the caller: a user or password that it made would outlive it."""
+    if caller.token:
+        text = "an API token changes no users, which would outlive it: log in with the password"
+        raise RequestError("console.permission.denied", text)
 
 
 def administers(caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Filters of lists by text: `*` stands for any text, `?` for one character."""
+"""Patterns of text, as of lists, commands and webhooks: `*` stands for any text, `?` for one character."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from services.console.errors import RequestError
-
 _LONGEST: Final = 64
 """Characters between two `*` if a `?` is among them: these are compared at each place of a text, while what has none is
 found in one pass."""
 
 
 def text_filter(pattern: str) -> Callable[[str], bool]:
-    """Return whether a text matches. Raises RequestError if that would take long."""
+    """Return whether a text matches. Raises ValueError if that would take long."""
     first, *rest = re.split(r"\*+", pattern)
     if any("?" in part and len(part) > _LONGEST for part in (first, *rest)):
         text = f"between two * there may be {_LONGEST} characters if a ? is among them; shorten the filter"
-        raise RequestError("console.request.invalid", text)
+        raise ValueError(text)
     if not rest:
         return _whole(first)
     *middle, last = rest
