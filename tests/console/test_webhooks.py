@@ -12,15 +12,18 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
 from enmasse.http import webhooks as entries
 from enmasse.http.webhooks import Webhook
-from enmasse.network.backoff import Waits
+from enmasse.network.backoff import Backoff, Waits
 from enmasse.testing import Suite, free_port, running
 from services.console.following.process_events import NewEvent, new_event
 from services.console.webhooks import waiting, webhook_posts
@@ -200,7 +203,6 @@ async def test_a_dead_receiver_holds_up_no_other_and_costs_bounded_memory(monkey
 @asyncio_test
 async def test_after_a_restart_it_goes_on_where_it_was(tmp_path: Path) -> None:
     state = tmp_path / "webhooks.json"
-    kept = [event(n, at=time.time() + 1 + n / 1000) for n in range(10)]
     async with receiving() as (receiver, port):
 
         async def refuses(request: web.Request) -> web.StreamResponse:
@@ -209,6 +211,7 @@ async def test_after_a_restart_it_goes_on_where_it_was(tmp_path: Path) -> None:
         receiver.answering = refuses
         first = Webhooks(hook(port), state, AT_ONCE)
         first.start(None)
+        kept = [event(n, at=time.time() + n / 1e6) for n in range(10)]
         for each in kept[:8]:
             first.take(each)
         await receiver.until(lambda: len(receiver.got) == 4 and receiver.asked > 6)
@@ -228,8 +231,98 @@ async def test_after_a_restart_it_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_new_webhook_gets_no_earlier_events() -> None:
     new = WaitingMessages(hook(1)["ops"])
     assert not new.take(event(1, at=time.time() - 60))
-    assert new.take(event(2, at=time.time() + 1))
+    assert new.take(event(2))
     assert not new.take(event(3, at=time.time() - 30)), "older than the newest"
+
+
+def test_what_waits_is_not_sent_to_another_receiver(tmp_path: Path) -> None:
+    before = WaitingMessages(hook(1, space="one")["ops"])
+    assert before.take(event(1, space="one"))
+    saved = json.loads(msgspec.json.encode(before.state()))
+    assert len(WaitingMessages(hook(1, space="one")["ops"], saved)) == 1
+    for other in (hook(1, space="two"), hook(2, space="one"), hook(1), hook(1, space="one", events=("client.*",))):
+        edited = WaitingMessages(other["ops"], saved)
+        assert (edited.first(), len(edited), edited.dropped_in_all, edited.changed) == (None, 0, 1, True)
+
+
+def test_bytes_drops_and_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "MOST_BYTES", 3000)
+    messages = WaitingMessages(hook(1)["ops"])
+    assert messages.take(event(1, text="é" * 900)) and messages.take(event(2, text="é" * 900))
+    first = messages.first()
+    assert first is not None and first.id.startswith("drop_") and len(messages) == 2, "bytes count, not characters"
+    assert messages.take(event(3, text="é" * 900))
+    again = WaitingMessages(hook(1)["ops"], json.loads(msgspec.json.encode(messages.state())))
+    assert messages.first() is first and again.first() == first, "each attempt has its id, also after a restart"
+    messages.sent(first)
+    more = messages.first()
+    assert more is not None and more.id != first.id and json.loads(more.body)["data"]["count"] == 1
+    messages.sent(more)
+    assert messages.take(event(4, at=time.time() + 3600))
+    assert messages.take(event(5)), "the clock was set back"
+    alert = new_event("router", "", {"at": 1.0, "id": "component.readiness.lost", "reason": "why"})
+    assert messages.take(alert, alert=True)
+    head = messages.first()
+    assert head is not None and json.loads(head.body)["type"] == "component.readiness.lost", "before what waits"
+
+
+@asyncio_test
+async def test_a_message_that_is_refused_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(webhook_posts, "LATEST", 0.02)
+
+    def wait(_: Backoff) -> float:
+        waits.append(0.001)
+        return 0.001
+
+    monkeypatch.setattr(Backoff, "wait", wait)
+    async with receiving() as (receiver, port):
+
+        async def chooses(request: web.Request) -> web.StreamResponse:
+            number = json.loads(await request.read())["data"]["more"]["n"]
+            if number == 1:
+                return web.Response(status=413)
+            if number == 3:
+                return web.Response(status=410)
+            if receiver.asked <= 8:
+                return web.Response(status=429, headers={"Retry-After": "99999999"})
+            return await receiver.take(request)
+
+        receiver.answering = chooses
+        sending = Webhooks(hook(port), None, AT_ONCE)
+        sending.start(None)
+        for number in (1, 2, 3, 4):
+            sending.take(event(number))
+        await receiver.until(lambda: receiver.asked == webhook_posts.REFUSALS + 5)
+        assert receiver.numbers == [2]
+        values = {sample.name: sample.value for each in sending.metrics() for sample in each.samples}
+        assert values["enmasse_webhook_refused_total"] == 1
+        assert len(waits) == webhook_posts.REFUSALS - 1 + 3
+        await sending.close()
+        assert receiver.asked == webhook_posts.REFUSALS + 5, "410: it is posted nothing more"
+
+
+@asyncio_test
+async def test_a_reason_has_no_url() -> None:
+    async def answers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"nonsense\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}/secret-path"
+    async with aiohttp.ClientSession() as client:
+        with pytest.raises(aiohttp.ClientError, match="secret-path") as error:
+            await client.get(url)
+    server.close()
+    reason = webhook_posts._reason(error.value)
+    assert "no HTTP" in reason and "secret-path" not in reason
+    assert webhook_posts._reason(aiohttp.InvalidURL(url)) == "InvalidURL"
+
+
+def test_seconds_that_a_receiver_asks_for() -> None:
+    assert [webhook_posts._seconds(text) for text in ("7", "²", "-1", "")] == [7, 0, 0, 0]
+    assert 1 <= webhook_posts._seconds(formatdate(time.time() + 600)) <= 601
 
 
 def test_alerts() -> None:

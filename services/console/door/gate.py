@@ -253,7 +253,7 @@ class Gate:
         return response
 
     def withdraw(self, user: str, space: str, token: str = "") -> None:
-        """Refuse a removed user, or one of its API tokens, from now on: the feed may tell of the removal later."""
+        """Refuse a removed user, or one of its API tokens, from now on: the feed may have the removal later."""
         kept = self._withdrawn.items()
         self._withdrawn = {key: entry for key, entry in kept if self._users.entry(*named(key[0])[::2]) is entry}
         full_name = Principal(user, space=space).full_name
