@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED, TransactionalState
-from enmasse.amqp.endpoint import Link
+from enmasse.amqp.endpoint import Link, LinkSession
 from enmasse.amqp.receiver import OnDelivery, Partial, Receiver
 from enmasse.amqp.sender import Sender
 from enmasse.amqp.session import Session
@@ -101,6 +101,10 @@ class Callbacks(Generic[C]):
         (4.4.2). A settled one has no delivery-ids: no other outcome will come."""
         raise errors.no_transactions()
 
+    def on_work_refused(self, session: LinkSession, txn_id: bytes, error: AmqpError) -> None:
+        """A message or an outcome that names this transaction was not taken: refused, aborted, or for a link that has
+        ended. The transaction, if it is one, can only be rolled back (4.3)."""
+
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         """The sending peer settled deliveries that we had not settled (the second half of rcv-settle-mode second)."""
 
@@ -189,7 +193,15 @@ class Guard(Generic[C]):
         try:
             self.handler.on_transactional(link, tokens, delivery_ids, state, settled)
         except Exception as failure:
+            self.on_work_refused(link.session, bytes(state.txn_id), errors.not_acknowledged())
             self.link_failed(link, failure)
+
+    def on_work_refused(self, session: LinkSession, txn_id: bytes, error: AmqpError) -> None:
+        """Call `Callbacks.on_work_refused`; what it raises is only reported."""
+        try:
+            self.handler.on_work_refused(session, txn_id, error)
+        except Exception as failure:
+            self.reason(failure)
 
     def on_partial(self, link: Receiver, delivery: Partial) -> None:
         """Call `Callbacks.on_partial`."""

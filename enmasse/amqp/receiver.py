@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from enmasse.amqp.codec import errors
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Flow, TransactionalState, Transfer
 from enmasse.amqp.codec.serial import U32, serial_difference
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
@@ -14,6 +15,8 @@ from enmasse.amqp.incoming import IncomingWindow
 
 NEVER = 1 << 62  # a counter never gets there
 _NO_RUN = (b"", 0, 0)
+_NOT_TAKEN = AmqpError(errors.TRANSACTION_ROLLBACK, "a message of it was refused")
+_NOT_WHOLE = AmqpError(errors.TRANSACTION_ROLLBACK, "a message of it has not come to its end")
 _SIZE_OF_HANDLE = {0x43: 0, 0x52: 1, 0x70: 4}  # behind its code
 PIECE_COST = 64  # what a received piece costs beside its bytes
 OnDelivery = Callable[["Receiver", int, bool, bytes, bytes, int], None]
@@ -99,6 +102,7 @@ class ReceiverCallbacks(Protocol):
 
     def on_drained(self, link: Receiver) -> None: ...
     def on_partial(self, link: Receiver, delivery: Partial) -> None: ...
+    def on_work_refused(self, session: LinkSession, txn_id: bytes, error: AmqpError) -> None: ...
     def link_failed(self, link: Link, failure: Exception) -> None: ...
 
 
@@ -402,6 +406,7 @@ class Receiver(Link):
     def _drop(self, partial: Partial) -> None:
         """Forget what has come of an unfinished delivery; on a streaming link it is reported as aborted."""
         partial._release()
+        self._refuse_work(partial.transaction, _NOT_WHOLE)
         if partial._reported:
             partial.aborted = partial.done = True
             self._handler.on_partial(self, partial)
@@ -417,6 +422,7 @@ class Receiver(Link):
             if type(transfer.state) is TransactionalState and not partial._discard:
                 if self.on_transactional is None:
                     self._partial = partial if transfer.more else None
+                    self._refuse_work(transfer.state, errors.no_transactions())
                     raise no_transactions(self)
                 partial.transaction = transfer.state
         else:
@@ -443,6 +449,7 @@ class Receiver(Link):
         self.incoming.first_frame(delivery_id)
         partial = Partial(self, delivery_id, bytes(transfer.delivery_tag), int(transfer.message_format or 0), settled)
         if self.limit < 0 or not self.attach_sent:  # detached here, the peer did not know yet
+            self._refuse_work(transfer.state, _NOT_TAKEN)
             partial._discard = True
             self._partial = partial
             if not self.detached:
@@ -453,6 +460,7 @@ class Receiver(Link):
             return partial
         self._partial = partial
         if self.received >= self.limit:
+            self._refuse_work(transfer.state, _NOT_TAKEN)
             partial._discard = bool(transfer.more)
             self._partial = partial if transfer.more else None
             raise LinkFault(self, errors.TRANSFER_LIMIT_EXCEEDED, f"link {self.name!r} has no credit")
@@ -551,7 +559,13 @@ class Receiver(Link):
             else:
                 self.on_delivery(self, id, settled, message, tag, message_format)
         except Exception as failure:
+            self._refuse_work(transaction, _NOT_TAKEN)
             self.failed(failure)
+
+    def _refuse_work(self, state: object, error: AmqpError) -> None:
+        """Report a delivery that is not taken, if it is work of a transaction."""
+        if type(state) is TransactionalState:
+            self._handler.on_work_refused(self.session, bytes(state.txn_id), error)
 
     def failed(self, failure: Exception) -> None:
         """A callback for a delivery of this link has raised."""
@@ -561,6 +575,7 @@ class Receiver(Link):
         """Discard the received and the further pieces of a delivery."""
         partial._discard = True
         partial._release()
+        self._refuse_work(partial.transaction, _NOT_TAKEN)
         self._partial = partial if more else None
 
     def released(self, cost: int, frames: int) -> None:

@@ -470,8 +470,12 @@ class Session:
         if count < 1:
             raise SessionFault(errors.INVALID_FIELD, f"disposition from {first} to {last}")
         if d.role and type(d.state) is TransactionalState:
-            for link in self.outgoing.senders_of(first, count):
+            links, on_refused = self.outgoing.senders_of(first, count), self.connection.handler.on_work_refused
+            if not links:
+                on_refused(self, bytes(d.state.txn_id), errors.not_acknowledged())
+            for link in links:
                 if not link.transactional:
+                    on_refused(self, bytes(d.state.txn_id), errors.no_transactions())
                     raise no_transactions(link)
         if d.role:
             self.outgoing.outcomes(first, count, bool(d.settled), d.state)

@@ -244,6 +244,9 @@ class BrokerConnection(Handler):
             except BrokerError as error:
                 raise AmqpError(error.condition, str(error)) from None
 
+    def on_work_refused(self, session: LinkSession, txn_id: bytes, error: AmqpError) -> None:
+        self._transactions.fail(txn_id, error)
+
     def on_concluded(self, link: Sender, tokens: list[Any], state: Any) -> None:
         """Do nothing: the outcome took effect when it was stated, and the message may be under way again."""
 

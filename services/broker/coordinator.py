@@ -49,6 +49,11 @@ class OwnTransactions:
             )
         return found
 
+    def fail(self, id: bytes, error: AmqpError) -> None:
+        """Let a transaction, if it is open, end by a rollback only: a part of it was not taken."""
+        if id in self._open:
+            self._open[id].fail(error)
+
     def declare(self, id: bytes, user: TransactionUser) -> Transaction:
         """Begin a transaction. Raises BrokerError."""
         if id in self._open:

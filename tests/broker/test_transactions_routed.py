@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from proton import Message
+from proton import Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, take, until
 from tests.kit.transactions import Refused, Transacted
+from tests.kit.waiting import DEADLINE
 from tests.router.harness import RouterProcess
 
+LARGEST = 600_000
+"""Bytes of a message that the router takes."""
 PLACES = {"in": "a", "out": "a", "elsewhere": "b"}
 
 
@@ -47,6 +51,7 @@ def router(brokers: dict[str, BrokerProcess]) -> Iterator[RouterProcess]:
     for direction in ("in", "out"):
         route = {"name": f"topic-{direction}", "prefix": "topic", "direction": direction, "connection": "a"}
         entities.append(["linkRoute", route])
+    entities.append(["policy", {"maxMessageSize": LARGEST}])
     process = RouterProcess(entities)
     for queue, name in PLACES.items():
         with brokers[name].manage() as m:
@@ -155,6 +160,61 @@ def test_what_is_received_at_a_second_broker_stays(
     with pytest.raises(Refused, match="addresses of two brokers"):
         t.commit()
     assert (counts("out"), counts("elsewhere")) == (0, 1)
+
+
+@pytest.mark.parametrize("refused", ["too large", "before the coordinator", "no queue"])
+def test_a_message_that_the_router_refuses_rolls_back_the_rest(
+    c: BlockingConnection, counts: Counts, refused: str
+) -> None:
+    early = c.create_sender("out", name="early")
+    t = Transacted(c)
+    sender, other = c.create_sender("out", name="half"), c.create_sender("out", name="other")
+    t.begin()
+    assert t.send(sender, Message(body="half")) == "accepted"
+    if refused == "too large":
+        t.send_later(other, Message(body=b"x" * (LARGEST + 1)))
+    elif refused == "before the coordinator":
+        t.send_later(early, Message(body="x"))
+    else:
+        address = c.create_receiver(None, dynamic=True).link.remote_source.address
+        t.send_later(c.create_sender(address), Message(body="x"))
+    error = _refused_commit(t)
+    assert error.condition == "amqp:transaction:rollback"
+    assert counts("out") == 0
+    t.begin()
+    assert t.send(sender, Message(body="again")) == "accepted"
+    t.commit()
+    assert counts("out") == 1
+
+
+def _refused_commit(t: Transacted) -> Refused:
+    """Commit, on a connection of which the router detaches links."""
+    delivery = t.discharge_later()
+    while True:
+        with contextlib.suppress(LinkDetached):
+            t.connection.wait(lambda: delivery.remote_state, timeout=DEADLINE)
+            break
+    assert delivery.remote_state == Delivery.REJECTED
+    return Refused(delivery.remote.condition)
+
+
+def test_an_outcome_on_a_link_without_transactions_rolls_back_the_rest(
+    router: RouterProcess, c: BlockingConnection, counts: Counts
+) -> None:
+    fill(router, "in", 1)
+    early = attach(c, "in", 1)
+    t = Transacted(c)
+    sender = c.create_sender("out")
+    take(early)
+    t.begin()
+    assert t.send(sender, Message(body="half")) == "accepted"
+    t.settle(early)
+    assert _refused_commit(t).condition == "amqp:transaction:rollback"
+    again = attach(c, "in", 1)
+    take(again)
+    again.accept()
+    flush(again)
+    until(lambda: (counts("in"), counts("out")) == (0, 0), "the broker to have the outcome")
 
 
 @pytest.mark.parametrize("how", ["link", "connection"])

@@ -10,8 +10,13 @@ import pytest
 from enmasse.amqp.codec.performatives import Accepted, Error, Rejected, Released
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.termini import SENDER, SPACE
+from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
+from enmasse.model.feeds import ReachedSpace
+from enmasse.model.tenants.plans import SpaceLimits
+from enmasse.model.users import Granted, Permission
 from services.router.routing.brokers import relay
+from services.router.routing.users import UserRights, Users
 from tests.router.spaces import NAMES, Client, World, reason
 
 ALL = ("default", "one", "two")
@@ -334,3 +339,24 @@ def test_a_process_that_acts_for_clients_states_their_space(world: World, name: 
             gateway.send(sender, f"for {space}", to=address)
     bodies = [set(client.take()) for client in clients]
     assert bodies == ([set(), {"for one"}, {"for two"}] if believed else [{"for one", "for two"}] * 3)
+
+
+def test_links_that_a_broker_answers_count_for_the_plan(world: World) -> None:
+    client = world.client("one")
+    users = Users(world.router, lambda: 0.0)
+    limits = SpaceLimits(links_per_connection=3)
+    users.enforcer.allowances.configure({"one": ReachedSpace(plan="small", limits=limits)})
+    me = client.record.principal
+    all_of_it = Granted(permissions=(Permission(effect="allow", operations=("send", "recv"), addresses=("#",)),))
+    client.record.rights = UserRights(
+        users, client.record, me, Permissions({"alice": all_of_it}, space="one").rights(me)
+    )
+    links = [client.receiver("news"), client.sender("news"), client.receiver("queue")]
+    assert [client.refused(link) for link in links] == [None] * 3
+    for name in ("news", "queue"):
+        refusal = client.refused(client.receiver(name))
+        assert refusal is not None and "3 of 3 links of this connection are used" in refusal.description
+    links[0].detach()
+    world.run()
+    again, beyond = client.sender("news"), client.sender("news")
+    assert (client.refused(again), client.refused(beyond) is None) == (None, False)

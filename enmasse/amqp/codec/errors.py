@@ -89,6 +89,11 @@ def no_transactions() -> AmqpError:
     )
 
 
+def not_acknowledged() -> AmqpError:
+    """Return the error for an outcome that was to hold with a transaction, and was not taken."""
+    return AmqpError(TRANSACTION_ROLLBACK, "an outcome of it is of no delivery that it could be applied to")
+
+
 def malformed(description: str) -> AmqpError:
     """The error for bytes that are not AMQP: raise what this returns. A long description is cut: the peer gets it."""
     return AmqpError(DECODE_ERROR, description if len(description) <= 300 else description[:299] + "…")

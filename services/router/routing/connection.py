@@ -215,6 +215,13 @@ class Watched(Protocol):
         are checked first, add theirs."""
 
 
+class OpenTransactions(Protocol):
+    """Open transactions of a client's link to the coordinator (brokers/coordinators.py)."""
+
+    def fail(self, id: bytes, error: AmqpError) -> None:
+        """Let a transaction, if it is one of these, end by a rollback only: a part of it was refused."""
+
+
 class Protection(NamedTuple):
     """Negotiated properties of a TLS connection: version, cipher suite, strength in bits."""
 
@@ -296,7 +303,7 @@ class RouterConnection:
         self.told = False  # its refusal was noted
         self.stated = ""  # the user that a login by SASL names
         self.links: dict[int, LinkRecord] = {}
-        self.coordinators: dict[Any, LinkRecord] = {}  # of the client's transactions, by session
+        self.coordinators: dict[Any, OpenTransactions] = {}  # of the client's transactions, by session
         self.waiting: set[Watched] = set()
         self.streams: set[Watched] = set()
         self.gathering: set[Partial] = set()  # deliveries that are collected before they are forwarded
@@ -329,6 +336,11 @@ class RouterConnection:
             names=[self.prefix + "/".join(tokens(strip(address).partition("::")[0]))] if address else (),
             space=(self.principal if self.login is None else self.login.principal).space,
         )
+
+    def fail_transaction(self, id: bytes, error: AmqpError) -> None:
+        """Let an open transaction of the client, whichever session it was declared in, end by a rollback only."""
+        for each in self.coordinators.values():
+            each.fail(id, error)
 
     def enter(self, principal: Principal) -> None:
         """Take the user of the connection, when it opens: its names are those of the user's address space."""

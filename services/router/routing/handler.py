@@ -8,6 +8,7 @@ from typing import Any
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
+from enmasse.amqp.endpoint import LinkSession
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
@@ -114,7 +115,7 @@ class RouterHandler(Handler):
         record: LinkRecord = link.context
         limit = link.max_message_size
         if limit and delivery.size > limit and not delivery.aborted:
-            refuse_size(link, delivery.delivery_id, delivery.settled)
+            refuse_size(link, delivery.delivery_id, delivery.settled, delivery.transaction)
         elif isinstance(delivery.context, Stream):
             delivery.context.pump()
         else:
@@ -135,6 +136,11 @@ class RouterHandler(Handler):
         record: LinkRecord | None = link.context
         if record is not None:
             record.transactional(tokens, delivery_ids, state, settled)
+
+    def on_work_refused(self, session: LinkSession, txn_id: bytes, error: AmqpError) -> None:
+        connection: RouterConnection | None = session.connection.context
+        if connection is not None:
+            connection.fail_transaction(txn_id, error)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         record: LinkRecord | None = link.context

@@ -159,7 +159,7 @@ class UserRights:
         if waypoint:
             raise self._refusal("serve", address or "")
         most = self._limits.links_per_connection
-        used = self._connection.senders + self._connection.receivers
+        used = len(self._connection.links)  # also those that brokers answer
         if most is not None and used >= most:
             raise AmqpError(
                 RESOURCE_LIMIT_EXCEEDED,

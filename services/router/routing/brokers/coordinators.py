@@ -149,6 +149,13 @@ class ClientCoordinator(_CoordinatorLink):
             raise
         work.broker = broker
 
+    def fail(self, id: bytes, error: AmqpError) -> None:
+        """Let a transaction, if it is one of this link, end by a rollback only: a part of it was refused."""
+        work = self._open.get(id)
+        if work is not None and work.error is None:
+            text = f"the transaction is rolled back: {error.description}"
+            work.error = AmqpError(TRANSACTION_ROLLBACK, text)
+
     def prepare(
         self, container: RouterConnection, go_on: Callable[[], None], refuse: Callable[[AmqpError], None]
     ) -> None:

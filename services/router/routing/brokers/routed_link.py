@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import NOT_FOUND, TRANSACTION_UNKNOWN_ID, AmqpError
+from enmasse.amqp.codec.errors import NOT_FOUND, TRANSACTION_ROLLBACK, TRANSACTION_UNKNOWN_ID, AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Error, Modified, Rejected, TransactionalState
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
@@ -22,12 +22,13 @@ from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.coordinators import ClientCoordinator
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.links.annotations import LocalNames, Stripper, complete
-from services.router.routing.links.size_limit import limited
+from services.router.routing.links.size_limit import limited, refuse_size
 from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
 
 Kept = tuple[Any, int, bool, bytes, int, TransactionalState | None]
 """A delivery to be passed on: payload, delivery-id, whether it came settled, tag, message format, transaction."""
 
+_ENDED = "a link of its work has ended before that was done"
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 
 
@@ -292,7 +293,9 @@ class RoutedLink:
         state: TransactionalState,
     ) -> None:
         """Pass a delivery of a transaction on."""
-        if self._bound(delivery_id, settled, state):
+        if link.max_message_size and len(payload) > link.max_message_size:
+            refuse_size(link, delivery_id, settled, state)
+        elif self._bound(delivery_id, settled, state):
             if self.stripper is not None:
                 payload = self.stripper.strip(payload)
             self._put_or_keep(payload, delivery_id, settled, tag, message_format, state)
@@ -303,10 +306,16 @@ class RoutedLink:
         try:
             self.coordinator.bind(state.txn_id, self.container.connection)
         except AmqpError as error:
+            self._fail(state, error)
             refusal = Rejected(error=Error.of(error))
             self._reject(delivery_id, settled, TransactionalState(txn_id=state.txn_id, outcome=refusal))
             return False
         return True
+
+    def _fail(self, state: TransactionalState | None, error: AmqpError) -> None:
+        """Let the transaction of refused work, if it is one, end by a rollback only."""
+        if state is not None:
+            self.client.connection.fail_transaction(bytes(state.txn_id), error)
 
     def posted(self, tokens: list[Token], state: TransactionalState, settled: bool) -> None:
         """Pass on what the broker answers to deliveries of a transaction, with names as the client knows them."""
@@ -322,7 +331,10 @@ class RoutedLink:
         assert self.coordinator is not None and self.container is not None
         try:
             self.coordinator.bind(state.txn_id, self.container.connection)
+            if not self.container.open:
+                raise AmqpError(TRANSACTION_ROLLBACK, _ENDED)
         except AmqpError as error:
+            self._fail(state, error)
             if settled:
                 self.outcomes(tokens, Modified(delivery_failed=True), True)
             if error.condition == TRANSACTION_UNKNOWN_ID:
@@ -383,6 +395,7 @@ class RoutedLink:
                 return stripper.strip(head.data)
             if len(head.data) < MAX_HEAD:
                 return None
+            self._fail(partial.transaction, AmqpError(TRANSACTION_ROLLBACK, "a message of it was refused"))
             self.client.refuse_large(partial.delivery_id, partial.settled, TOO_MANY)
             discard(partial)
         self.flow()
@@ -618,11 +631,14 @@ class RoutedLink:
         longer be read, and with it the answer to the detach.
         """
         waiting, self.queue = self.queue, deque()
+        for *_, state in waiting:
+            self._fail(state, AmqpError(TRANSACTION_ROLLBACK, _ENDED))
         streams = [payload for payload, *_ in waiting if not is_whole(payload)]
         if self.stream is not None:
             streams.insert(0, self.stream)
             self.stream = None
         for stream in streams:
+            self._fail(stream.partial.transaction, AmqpError(TRANSACTION_ROLLBACK, _ENDED))
             stream.lost(self)
 
     # Source (for streams)

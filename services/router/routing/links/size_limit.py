@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
-from enmasse.amqp.codec.performatives import Error, Rejected
+from enmasse.amqp.codec.performatives import Error, Rejected, TransactionalState
 from enmasse.amqp.link import Receiver
 from services.router.routing.connection import LinkRecord, RouterConnection
 
@@ -30,11 +30,13 @@ def limited(link: Receiver, forward: OnDelivery) -> OnDelivery:
     return check
 
 
-def refuse_size(link: Receiver, delivery_id: int, settled: bool) -> None:
+def refuse_size(link: Receiver, delivery_id: int, settled: bool, transaction: TransactionalState | None = None) -> None:
     """Refuse a message that is larger than its link allows; forwarded pieces are aborted with the link (2.7.3)."""
     connection: RouterConnection = link.session.connection.context
     connection.owner.policy.size_denied += 1
     error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
+    if transaction is not None:
+        connection.fail_transaction(bytes(transaction.txn_id), error)
     record: LinkRecord = link.context
     record.refuse_large(delivery_id, settled, Rejected(error=Error.of(error)))
     link.detach(error)
