@@ -19,11 +19,11 @@ LIMIT = 600
 QUEUES = (
     "told-queue", "told-topic", "told-lifetime", "request", "plain", "delay", "simple", "selector", "browser",
     "transacted", "pull", "recover", "redelivered", "dead",
-    "each", "states",
+    "each", "states", "across-from", "across-to",
 )  # fmt: skip
 TOPICS = (
     "durable", "unsubscribe", "elsewhere", "shared", "shared-durable", "shared-global", "local", "delay-topic",
-    "simple-topic", "states-topic",
+    "simple-topic", "states-topic", "across-topic",
 )  # fmt: skip
 EVERYWHERE = [
     "temporary-queue", "temporary-topic", "temporary-lifetime", "request-reply", "durable", "unsubscribe", "shared",
@@ -141,12 +141,12 @@ def run(program: list[str], way: str, port: int, version: str, *only: str, schem
 
 @pytest.fixture(scope="module")
 def through_the_router(suite: Suite, program: list[str], version: str) -> dict[str, str]:
-    return run(program, "router", 5672 + suite.offset, version)
+    return run(program, "router", 5672 + suite.offset, version, *EVERYWHERE, *DIRECT)
 
 
 @pytest.fixture(scope="module")
 def at_the_broker(broker: BrokerProcess, program: list[str], version: str) -> dict[str, str]:
-    return run(program, "broker", broker.port, version)
+    return run(program, "broker", broker.port, version, *EVERYWHERE)
 
 
 def judge(told: dict[str, str], scenario: str) -> None:

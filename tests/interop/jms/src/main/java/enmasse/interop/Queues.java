@@ -202,9 +202,9 @@ final class Queues {
     static void transactedAcross(Peer peer) throws Exception {
         try (Connection connection = peer.connect(); Connection other = peer.connect()) {
             Session plain = other.createSession();
-            Queue from = plain.createQueue(peer.address("each"));
-            Queue to = plain.createQueue(peer.address("plain"));
-            Topic topic = plain.createTopic(peer.address("simple-topic"));
+            Queue from = plain.createQueue(peer.address("across-from"));
+            Queue to = plain.createQueue(peer.address("across-to"));
+            Topic topic = plain.createTopic(peer.address("across-topic"));
             MessageConsumer moved = plain.createConsumer(to);
             MessageConsumer heard = plain.createConsumer(topic);
             TemporaryQueue temporary = plain.createTemporaryQueue();
