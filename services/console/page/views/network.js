@@ -30,7 +30,9 @@ export function Network() {
         marker-end="url(#head)" /></g>`,
       )}
       ${columns.flat().map(
-        (it) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${it.version || ""}</title><rect x=${it.x}
+        (
+          it,
+        ) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${it.version || ""}</title><rect x=${it.x}
           y=${it.y} width=${BOX} height=${HIGH} rx="8" />
         <text x=${it.x + BOX / 2} y=${it.y + 27} text-anchor="middle" class="name">
         ${it.name.length > 22 ? `${it.name.slice(0, 21)}…` : it.name}</text>
@@ -81,7 +83,13 @@ function layout(routers, brokers, connections, components) {
     groups,
     gateways.map((name) => ({ key: name, name, detail: "gateway", good: true })),
     routers
-      .map((it) => ({ key: it.name, name: it.name, version: it.version, detail: `router · ${count(it.links)} links`, good: it.connected }))
+      .map((it) => ({
+        key: it.name,
+        name: it.name,
+        version: it.version,
+        detail: `router · ${count(it.links)} links`,
+        good: it.connected,
+      }))
       .concat(others.map((it) => ({ key: it.name, name: it.name, detail: "router · not reached", good: false }))),
     brokers.map((it) => ({
       key: it.name,
