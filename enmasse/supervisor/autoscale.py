@@ -1,6 +1,6 @@
 """How many processes of a kind their load needs. No clock, no processes.
 
-A process more comes once each has been busy for a while, and one goes once the others would have little to do for
+A process more comes once they have been busy for a while, and one goes once the others would have little to do for
 longer. Both are so far apart that a constant load never has one come and go again.
 """
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from enmasse.process.process_bounds import ProcessBounds
 
 BUSY, IDLE = 0.7, 0.4
-"""Part of its time for which the event loop of each process is on a processor, above which another one comes; and below
-which the others must stay with the work of the one that goes."""
+"""Part of the time for which the event loops of processes are on a processor on average, above which another one comes;
+and below which the others must stay with the work of the one that goes."""
 CROWDED, ROOMY = 5_000, 3_000
 """Connections of a process, above which and below which this is so as well."""
 UP_AFTER, DOWN_AFTER = 10.0, 60.0
@@ -51,8 +51,8 @@ class Autoscale:
         self._less_since = _since(self._less_since, now) if less else None
         if self._more_since is not None and now - self._more_since >= UP_AFTER:
             if crowded:
-                return self._decided(count + 1, f"each has {connections // count} connections")
-            return self._decided(count + 1, f"each is busy for {busy / count:.0%} of the time")
+                return self._decided(count + 1, f"they have {connections // count} connections on average")
+            return self._decided(count + 1, f"they are busy for {busy / count:.0%} of the time on average")
         if self._less_since is not None and now - self._less_since >= DOWN_AFTER:
             return self._decided(rest, f"they have {busy:.0%} of the work of one, and {connections} connections")
         return None

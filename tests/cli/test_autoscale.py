@@ -123,7 +123,7 @@ def test_the_controller_has_a_process_come_once_all_are_ready_and_busy(
     assert not routers.scale(ProcessBounds(1, 9))[0] and not routers.scale(ProcessBounds(0, 2))[0]
     looks(UP_AFTER + 2 * EVERY)
     assert routers.count == 2
-    assert autoscaler.sentence == "by load 1..3: 2 now, because each is busy for 90% of the time"
+    assert autoscaler.sentence == "by load 1..3: 2 now, because they are busy for 90% of the time on average"
     newest = cast("Any", routers.children[-1])
     newest.ready = False
     looks(60)
