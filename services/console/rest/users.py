@@ -148,7 +148,7 @@ def operations(parts: Components) -> list[Operation]:
         Operation(
             method="POST", path="/tokens", id="addToken", tag="users",
             text="Make an API token of the caller, or of another user. Only this answer has its secret.",
-            handler=add_token, body=NewToken, answer=MadeToken, status=201, errors=(409, 412, 422, 502),
+            handler=add_token, body=NewToken, answer=MadeToken, status=201, errors=(404, 409, 412, 422, 502),
         ),
         Operation(
             method="GET", path="/tokens/{id}", id="getToken", tag="users", text="An API token: `USER/NAME`.",
