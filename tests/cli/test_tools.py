@@ -261,7 +261,7 @@ def test_addresses_are_listed_by_pattern_state_and_depth(tool: Tool) -> None:
 
     wait_for(lambda: names("--sort", "-messages")[:2] == ["two", "one"], what="the depths")
     assert names("--sort", "depth")[:2] == ["two", "one"]  # the former word
-    assert names("--sort", "messages", "--match", "[to][wn][oe]") == ["one", "two"]
+    assert names("--sort", "messages", "--match", "one", "--match", "two") == ["one", "two"]
     assert names("t*", "d?ad") == ["two", "dead"]
     assert names("--sort", "name") == sorted(ADDRESSES)
     tool("address", "list", "--limit", "1")
