@@ -28,7 +28,8 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake, turns
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor
+from enmasse.network.port_sockets import listening
 from enmasse.network.tls_transport import read_much
 from enmasse.network.turns import Tenant, Turns
 

@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from enmasse.network import tls
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor
+from enmasse.network.port_sockets import listening
 from enmasse.text import endpoint
 
 BACKLOG: Final = 4096

@@ -20,8 +20,9 @@ from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.logs import log
 from enmasse.network import reconnect, tls_handshake
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor
 from enmasse.network.backoff import CONTROL, ReconnectBackoff
+from enmasse.network.port_sockets import listening
 from enmasse.process import runner
 from enmasse.process.places import Address, Places
 from enmasse.text import endpoint

@@ -37,39 +37,6 @@ _OF_PEER = frozenset(
 """Errors of the connection that would have been accepted (accept(2): of the network, or a rule of the firewall)."""
 
 
-async def listening(
-    loop: asyncio.AbstractEventLoop, host: str, port: int, backlog: int, *, shared: bool = False
-) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of `host` ("" or "*": on all there are). `shared`: other processes
-    may listen there too, each gets a part of those who connect. Raises OSError if that fails."""
-    found = await loop.getaddrinfo(
-        None if host in ("", "*") else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
-            try:
-                sock = socket.socket(family, kind, protocol)
-            except OSError:
-                continue  # the name has an address of a family that this machine does not have
-            sockets.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
-            sock.listen(backlog)
-            sock.setblocking(False)
-        if not sockets:
-            raise OSError(errno.EADDRNOTAVAIL, "the name has no address of this machine")
-    except OSError:
-        for sock in sockets:
-            sock.close()
-        raise
-    return sockets
-
-
 class OfHost(Protocol):
     """A connection of a host."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from enmasse.bridge.gateway_ports import GatewayPorts, ListenerError
-from enmasse.network.datagrams import bound
+from enmasse.network.port_sockets import receiving
 from enmasse.text import endpoint
 from enmasse.wire_formats.coap_messages import ACK, CON, LONGEST, NON, SIZE1, code, encoded, uint
 from services.coap_gateway.coap_requests import CoapRequests
@@ -63,7 +63,7 @@ class CoapDoor:
         """Open the sockets of a listener. Raises ListenerError."""
         where = f"{listener.host}:{listener.port}"
         try:
-            sockets = await bound(self._loop, listener.host, listener.port, shared=listener.shared)
+            sockets = await receiving(self._loop, listener.host, listener.port, shared=listener.shared)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ListenerError(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from enmasse.http import health
 from enmasse.logs import log
 from enmasse.network import tls, tls_handshake
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor
+from enmasse.network.port_sockets import listening
 from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
 

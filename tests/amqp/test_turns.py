@@ -21,7 +21,8 @@ from enmasse.amqp.limits import Limits
 from enmasse.amqp.link import Link, Receiver
 from enmasse.amqp.reader import SLICE_BYTES, SLICE_FRAMES
 from enmasse.network import acceptor, tls_handshake, tls_transport
-from enmasse.network.acceptor import Acceptor, listening
+from enmasse.network.acceptor import Acceptor
+from enmasse.network.port_sockets import listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
 from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.certificates import Authority

@@ -104,8 +104,9 @@ class Network:
         self.engine = MeshEngine(router_id, instance, clock.time(), secrets.randbelow(1 << 30))
         self.on_notice: Callable[[MeshEvent, str, str], None] = lambda event, router, text: None
         self.remotes: dict[str, dict[str, Treatment | None]] = {}
-        self._spellings: dict[tuple[str, str], set[str]] = {}  # direction and pattern of link routes → keys in remotes
         """Key of an address → the reachable routers with receivers of it."""
+        self._spellings: dict[tuple[str, str], set[str]] = {}
+        """Direction and pattern of link routes → their keys in `remotes`."""
         self._own = router_id
         self._clock = clock
         self._addresses = addresses
