@@ -86,7 +86,7 @@ class CoapDoor:
             await asyncio.sleep(TICK)
             self.requests.tick()
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Serve no new request; wait for the answers of the others, then close."""
         self.requests.stopping = True
         self.requests.observations.close()
