@@ -7,6 +7,8 @@ A follower that takes nothing costs an integer: what it gets when it takes again
 from __future__ import annotations
 
 import secrets
+import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, Protocol, TypeVar
@@ -33,6 +35,8 @@ MAX_REMOVED: Final = 10_000
 """Removed rows that are remembered; a follower that has missed more begins again."""
 _TURN: Final = 0.001
 """Longest time in seconds that a look may take before messages have their turn."""
+MARKED: Final = 50
+"""Rows with a mark that are looked at in a step."""
 
 K = TypeVar("K")
 E = TypeVar("E")
@@ -254,6 +258,40 @@ def _fields(changes: Iterable[_Change]) -> Row:
         else:
             body[kind] = {id: row}
     return body
+
+
+class MarkedRows(ABC):
+    """Offers rows of a process to `takers`. A row is made again once its mark has changed: the facts of which it
+    is made."""
+
+    def __init__(self, name: str, kind: str, takers: Callable[[], Collection[FollowerLink]], clock: Clock) -> None:
+        self.rows = Rows(name, kind, time.time)
+        self.publisher = LivePublisher(self.rows, self.look, takers, clock)
+        self._marks: dict[tuple[str, str], Any] = {}
+
+    @abstractmethod
+    def _all(self) -> Iterator[tuple[str, str, Any, Any]]:
+        """Yield kind, id and mark of each row, and what `_row` makes it of."""
+
+    @abstractmethod
+    def _row(self, of: Any) -> Row:
+        """Return a row."""
+
+    def look(self) -> Iterator[None]:
+        """Bring the rows up to date."""
+        if not len(self.rows):
+            self._marks.clear()
+        seen = set()
+        for n, (kind, id, mark, of) in enumerate(self._all(), 1):
+            seen.add((kind, id))
+            if self._marks.get((kind, id)) != mark:
+                self._marks[kind, id] = mark
+                self.rows.put(kind, id, self._row(of))
+            if not n % MARKED:
+                yield
+        for gone in self._marks.keys() - seen:
+            del self._marks[gone]
+            self.rows.drop(*gone)
 
 
 class _Place:

@@ -24,6 +24,7 @@ from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.bridge.lanes import TICK
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.publishing import Publishing
+from enmasse.bridge.space_lanes import SpaceLanes
 from enmasse.bridge.uplink import Uplink
 from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
@@ -31,6 +32,7 @@ from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
 from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.operations import Operation
 from enmasse.model.topic_map import TopicMap, TopicMaps
 from enmasse.process import runner
 from enmasse.process.places import Places
@@ -146,6 +148,21 @@ class Bridge(Generic[S]):
     def run(self, work: Coroutine[Any, Any, Any], what: str) -> None:
         """Run this until `close`; the gateway is not ready once it has ended."""
         self._running.append(runner.spawn(work, what))
+
+    def note_denied(self, operation: Operation, address: str, *, user: str, client: str, lanes: SpaceLanes) -> None:
+        """Count, and note, that a client has no permission for an address, whose name is that on AMQP. `lanes`: of the
+        client's address space."""
+        self.access.refused[operation] += 1
+        self.refusals.note(
+            operation,
+            condition="amqp:unauthorized-access",
+            reason="no permission",
+            user=user,
+            client=client,
+            address=address,
+            names=[lanes.topics.full(address)],
+            space=lanes.space,
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this in a task of its own; an error is logged."""

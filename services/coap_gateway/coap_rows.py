@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
@@ -10,60 +9,39 @@ from typing import Any, Final
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
 from enmasse.identity.refused import Refusals
-from enmasse.live_state import LivePublisher, Row, Rows
+from enmasse.live_state import MarkedRows, Row
 from services.coap_gateway.coap_memory import CoapEndpoint
 from services.coap_gateway.coap_observations import CoapObservation
 from services.coap_gateway.coap_requests import CoapRequests
 
 MOST: Final = 1000
 """Clients that are shown beside observers: who says to be one costs nothing."""
-PART: Final = 50
-"""Rows that are looked at in a turn."""
 
 
-class CoapRows:
+class CoapRows(MarkedRows):
     """Offers the source `$live/<name>` to `followers`, whose links come through the router."""
 
     def __init__(
         self, name: str, requests: CoapRequests, refusals: Refusals, followers: set[LiveLink], clock: Clock
     ) -> None:
+        super().__init__(name, "coap_gateway", lambda: followers, clock)
+        refusals.seen = self.rows.event
         self._requests = requests
         self._clock = clock
-        self.rows = Rows(name, "coap_gateway", time.time)
-        refusals.seen = self.rows.event
-        self.publisher = LivePublisher(self.rows, self.look, lambda: followers, clock)
-        self._shown: dict[tuple[str, str], tuple[Any, ...]] = {}
-        """Kind and id of a row → what it was made of."""
 
-    def look(self) -> Iterator[None]:
-        """Bring the rows up to date."""
-        if not len(self.rows):
-            self._shown.clear()
+    def _all(self) -> Iterator[tuple[str, str, Any, Any]]:
         observations = list(self._requests.observations.all)
         endpoints = {each.endpoint for each in observations}
         sending = (each for each in self._requests.memory.endpoints.values() if each.messages_in)
         endpoints.update(islice(sending, MOST))
-        seen = set()
-        for n, endpoint in enumerate(endpoints, 1):
-            seen.add(("connections", endpoint.name))
+        for endpoint in endpoints:
             mark = endpoint.messages_in, endpoint.messages_out, len(endpoint.observations)
-            self._put("connections", endpoint.name, mark, endpoint)
-            if not n % PART:
-                yield
-        for n, each in enumerate(observations, 1):
-            id = f"{each.endpoint.name}/{each.token.hex()}"
-            seen.add(("links", id))
-            self._put("links", id, (each.sent, each.dropped), each)
-            if not n % PART:
-                yield
-        for gone in self._shown.keys() - seen:
-            del self._shown[gone]
-            self.rows.drop(*gone)
+            yield "connections", endpoint.name, mark, endpoint
+        for each in observations:
+            yield "links", f"{each.endpoint.name}/{each.token.hex()}", (each.sent, each.dropped), each
 
-    def _put(self, kind: str, id: str, mark: tuple[Any, ...], of: CoapEndpoint | CoapObservation) -> None:
-        if self._shown.get((kind, id)) != mark:
-            self._shown[kind, id] = mark
-            self.rows.put(kind, id, self._connection(of) if isinstance(of, CoapEndpoint) else _link(of))
+    def _row(self, of: CoapEndpoint | CoapObservation) -> Row:
+        return self._connection(of) if isinstance(of, CoapEndpoint) else _link(of)
 
     def _connection(self, endpoint: CoapEndpoint) -> Row:
         return {

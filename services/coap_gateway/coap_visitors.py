@@ -139,18 +139,7 @@ class CoapVisitors:
         """Raise CoapAnswer unless the visitor has the permission."""
         if (operation == "send" and is_temporary(name)) or visitor.may(operation, name):
             return
-        bridge = self.bridge
-        bridge.access.refused[operation] += 1
-        bridge.refusals.note(
-            operation,
-            condition="amqp:unauthorized-access",
-            reason="no permission",
-            user=visitor.user,
-            client=endpoint.name,
-            address=name,
-            names=[visitor.lanes.topics.full(name)],
-            space=visitor.space,
-        )
+        self.bridge.note_denied(operation, name, user=visitor.user, client=endpoint.name, lanes=visitor.lanes)
         what = "send to" if operation == "send" else "receive from"
         raise CoapAnswer("4.03", f"the anonymous user has no permission to {what} {name[:100]!r}")
 

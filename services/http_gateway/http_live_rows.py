@@ -5,23 +5,19 @@ Addresses have no rows: routers and brokers count the links that the gateway has
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
 from enmasse.identity.refused import Refusals
-from enmasse.live_state import LivePublisher, Row, Rows
+from enmasse.live_state import MarkedRows, Row
 from services.http_gateway.api.event_requests import Streaming
 from services.http_gateway.api.event_stream import EventStream
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 
-PART = 50
-"""Rows that are looked at in a turn."""
 
-
-class LiveHttpGateway:
+class LiveHttpGateway(MarkedRows):
     """Offers the source `$live/<name>` to `followers`, whose links come through the router."""
 
     def __init__(
@@ -33,38 +29,19 @@ class LiveHttpGateway:
         followers: set[LiveLink],
         clock: Clock,
     ) -> None:
+        super().__init__(name, "http_gateway", lambda: followers, clock)
+        refusals.seen = self.rows.event
         self._clients = clients
         self._streaming = streaming
-        self.rows = Rows(name, "http_gateway", time.time)
-        refusals.seen = self.rows.event
-        self.publisher = LivePublisher(self.rows, self.look, lambda: followers, clock)
-        self._shown: dict[tuple[str, str], tuple[Any, ...]] = {}
-        """Kind and id of a row → what it was made of."""
 
-    def look(self) -> Iterator[None]:
-        """Bring the rows up to date."""
-        if not len(self.rows):
-            self._shown.clear()
-        seen = set()
-        for n, client in enumerate(list(self._clients.clients.values()), 1):
-            seen.add(("connections", client.name))
-            self._put("connections", client.name, (client.messages_in, client.messages_out), client)
-            if not n % PART:
-                yield
-        for n, stream in enumerate(list(self._streaming.streams), 1):
-            id = str(stream.number)
-            seen.add(("links", id))
-            self._put("links", id, (stream.sent, len(stream.waiting)), stream)
-            if not n % PART:
-                yield
-        for gone in self._shown.keys() - seen:
-            del self._shown[gone]
-            self.rows.drop(*gone)
+    def _all(self) -> Iterator[tuple[str, str, Any, Any]]:
+        for client in list(self._clients.clients.values()):
+            yield "connections", client.name, (client.messages_in, client.messages_out), client
+        for stream in list(self._streaming.streams):
+            yield "links", str(stream.number), (stream.sent, len(stream.waiting)), stream
 
-    def _put(self, kind: str, id: str, mark: tuple[Any, ...], of: HttpClient | EventStream) -> None:
-        if self._shown.get((kind, id)) != mark:
-            self._shown[kind, id] = mark
-            self.rows.put(kind, id, _connection(of) if isinstance(of, HttpClient) else _link(of))
+    def _row(self, of: HttpClient | EventStream) -> Row:
+        return _connection(of) if isinstance(of, HttpClient) else _link(of)
 
 
 def _connection(client: HttpClient) -> Row:

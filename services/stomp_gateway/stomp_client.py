@@ -504,18 +504,7 @@ class StompClient(Publisher):
     def _allowed(self, operation: Operation, name: str) -> bool:
         if self.rights is None or self.rights.covers(operation, name)[0]:
             return True
-        bridge = self.clients.bridge
-        bridge.access.refused[operation] += 1
-        bridge.refusals.note(
-            operation,
-            condition="amqp:unauthorized-access",
-            reason="no permission",
-            user=self.user,
-            client=self.name,
-            address=name,
-            names=[self.lanes.topics.full(name)],
-            space=self.space,
-        )
+        self.clients.bridge.note_denied(operation, name, user=self.user, client=self.name, lanes=self.lanes)
         return False
 
     # SUBSCRIBE

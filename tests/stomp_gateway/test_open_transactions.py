@@ -4,7 +4,6 @@ the client of the gateway itself, and without a router."""
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,8 +59,7 @@ class Gateway(StompShared):
         bridge: Any = SimpleNamespace(
             allowances=SimpleNamespace(limits=lambda _: SimpleNamespace(max_message_size=None)),
             rates=SimpleNamespace(count=lambda *_: None),
-            access=SimpleNamespace(refused=Counter()),
-            refusals=SimpleNamespace(note=lambda *_, **__: None),
+            note_denied=lambda *_, **__: None,
             spawn=lambda work: self.tasks.add(asyncio.ensure_future(work)),
         )
         self.bridge = bridge

@@ -75,10 +75,10 @@ class Webhooks:
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[str, tuple[float, int]] = {}
 
-    def take(self, event: NewEvent) -> None:
-        """Note an event for the receivers that want it."""
+    def take(self, event: NewEvent, *, alert: bool = False) -> None:
+        """Note an event for the receivers that want it. `alert`: as WaitingMessages.take."""
         for name, waiting in self._waiting.items():
-            if waiting.take(event):
+            if waiting.take(event, alert=alert):
                 self._wake[name].set()
 
     def start(self, supervisor: Supervisor | None) -> None:
@@ -109,10 +109,7 @@ class Webhooks:
         yield counter("enmasse_webhook_dropped_total", "Messages dropped because too many waited.", dropped)
 
     def _alert(self, component: str, row: Row) -> None:
-        event = new_event(component, "", row)
-        for name, waiting in self._waiting.items():
-            if waiting.take(event, alert=True):
-                self._wake[name].set()
+        self.take(new_event(component, "", row), alert=True)
 
     async def _send_all(self, name: str) -> None:
         waiting, wake, host = self._waiting[name], self._wake[name], self._waiting[name].webhook.host

@@ -84,17 +84,8 @@ class Posting:
     def way(self, client: HttpClient, address: str) -> tuple[Route, Lane]:
         """Return route and lane of an address. Raises Answered if the client may not send there, or it is not there."""
         if not is_temporary(address) and not client.allowed("send", address):
-            self._clients.bridge.access.refused["send"] += 1
-            self._clients.bridge.refusals.note(
-                "send",
-                condition="amqp:unauthorized-access",
-                reason="no permission",
-                user=client.login.principal.full_name,
-                client=client.name,
-                address=address,
-                names=[client.lanes.topics.full(address)],
-                space=client.space,
-            )
+            user = client.login.principal.full_name
+            self._clients.bridge.note_denied("send", address, user=user, client=client.name, lanes=client.lanes)
             raise Answered(403, f"no permission to send to {address[:100]!r}", condition="amqp:unauthorized-access")
         way = client.lanes.publishing.way(address)
         if way is None:
