@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
-from unittest.mock import patch
 
 from tests.console.client import Client
+from tests.kit.processes import COMMAND, run
 from tests.tenants.tenant_suite import PASSWORD, Get, Reply, Tenants, Who
 
 LISTS = ("addresses", "users", "connections", "links", "subscriptions", "sessions", "flavors")
@@ -101,12 +101,14 @@ class CommandWay:
     async def run(self, who: Who, *arguments: str, fails: bool = False) -> str:
         return await asyncio.to_thread(self._run, who, *arguments, fails=fails)
 
+    def _process(self, login: dict[str, str], *arguments: str) -> CompletedProcess[str]:
+        return run(COMMAND, *arguments, "--port-offset", str(self.tenants.suite.offset), environment=login)
+
     def _run(self, who: Who, *arguments: str, fails: bool = False, space: str = "") -> str:
         login = {"ENMASSE_USER": who.name, "ENMASSE_PASSWORD_FILE": str(self._file)} if who.name else {}
         wanted = space or who.space
         within = () if wanted == "default" else ("--space", wanted)
-        with patch.dict(os.environ, login):
-            done = self.tenants.suite.command(*arguments, *within, "--port-offset", str(self.tenants.suite.offset))
+        done = self._process(login, *arguments, *within)
         assert fails or done.returncode == 0, (arguments, done)
         return f"{done.stdout}{done.stderr}" if fails else done.stdout
 
@@ -175,9 +177,6 @@ class CommandWay:
     def _elsewhere(self, who: Who, other: str, *command: str) -> str:
         """Log in as a user of the own space, and state another one."""
         login = {"ENMASSE_USER": str(who.login), "ENMASSE_PASSWORD_FILE": str(self._file)}
-        with patch.dict(os.environ, login):
-            done = self.tenants.suite.command(
-                *command, "--space", other, "--port-offset", str(self.tenants.suite.offset)
-            )
+        done = self._process(login, *command, "--space", other)
         assert done.returncode != 0, done
         return done.stdout + done.stderr

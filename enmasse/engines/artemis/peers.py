@@ -23,10 +23,11 @@ NAMESPACE = "temporary"
 _SEND = ("createAddress", "send")
 _RECEIVE = (
     "createAddress", "consume", "browse",
-    "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue", "deleteNonDurableQueue",
+    "createDurableQueue", "deleteDurableQueue", "createNonDurableQueue", "deleteNonDurableQueue", "deleteAddress",
 )  # fmt: skip
-"""Addresses are made for levels below a topic, where the controller allows it; queues for subscriptions."""
-_TEMPORARY = (*_SEND, *_RECEIVE, "deleteAddress")
+"""Addresses are made for levels below a topic, where the controller allows it; queues for subscriptions. The last queue
+of such a level takes its address along, as a durable subscription does that moves to another topic."""
+_TEMPORARY = (*_SEND, *_RECEIVE)
 """Rights at the temporary queues of replies, of which each has a random name."""
 
 
