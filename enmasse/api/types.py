@@ -103,21 +103,33 @@ class Stats(Resource, frozen=True, kw_only=True):
     totals: Counters = Counters()
 
 
+class SampledRates(Resource, frozen=True, kw_only=True):
+    """Messages per second since the sample before."""
+
+    in_: float = msgspec.field(default=0.0, name="in")
+    out: float = 0.0
+
+
 class Sample(Resource, frozen=True, kw_only=True):
-    """Rates and depth of an address at a time."""
+    """Numbers of an address, or of all of an address space, at a time, to seven digits. With an `interval` of 300 the
+    rates are the mean of the five minutes that begin then, the others the greatest of them."""
 
     time: str
     messages: int | None = None
+    size: int | None = None
     consumers: int | None = None
-    rates: Rates = Rates()
+    producers: int | None = None
+    rates: SampledRates = SampledRates()
 
 
 class History(Resource, frozen=True, kw_only=True):
-    """Answer to `addresses/NAME/stats`: now, and the samples of the last minutes, oldest first; `interval`: seconds
-    between two of them."""
+    """Answer to `stats` and `addresses/NAME/stats`: now, and samples of the last `minutes`, oldest first. `time`: of
+    the answer; `interval`: seconds between two samples. Where one is missing nothing is known: the console, the router
+    or a broker of the address was not there, or the address was not used before."""
 
+    time: str
     stats: Stats
-    interval: float
+    interval: int
     samples: list[Sample] = []
 
 
@@ -524,6 +536,9 @@ class Overview(Resource, frozen=True, kw_only=True):
     rates: Rates = Rates()
     totals: Counters = Counters()
     messages: int = 0
+    size: int = 0
+    consumers: int = 0
+    producers: int = 0
 
 
 class Me(Resource, frozen=True, kw_only=True):

@@ -155,6 +155,7 @@ EVENTS = (
     Event("configserv.status.conflicted", "warning", "name", "No status is written: a ConfigMap of this name belongs to another owner.", "Rename or delete that ConfigMap."),
     Event("configserv.status.not-written", "warning", "reason", "The status of a ConfigMap could not be written; it is tried again.", "Check the API server and the service account."),
     Event("console.handshake.failed", "debug", "error", "A TLS handshake failed, or the client left before.", "Check certificate and protocol version of the client."),
+    Event("console.history.lost", "warning", "file error", "The file with the numbers of addresses over time could not be read or written. One that cannot be read is kept with `.damaged` at the end of its name, and charts begin again.", "Look at permissions and free space of the folder."),
     Event("console.request.failed", "error", "path id", "A request could not be answered because of an error in the console.", REPORT),
     Event("console.stream.closed", "info", "who path reason space", "A stream of the API was closed because its client does not read.", "Look at the client: it holds the stream open, but does not process what comes."),
     Event("console.token-uses.lost", "warning", "file error", "The file with the last uses of API tokens could not be read or written: `enmasse token list` shows later ones only.", "Look at permissions and free space of the folder."),

@@ -11,7 +11,9 @@ import contextlib
 import importlib
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from enmasse.http import health
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 BACKLOG = 256
 HANDSHAKE_SECONDS = 10.0
 """For TLS."""
+DAY_SECONDS = 86_400.0
 LOST_SECONDS = 45.0
 """Until a client that no longer acknowledges what is sent counts as lost: a stream may be all that it has asked for.
 Longer than a stream waits for a client that does not read."""
@@ -115,6 +118,17 @@ class Door:
             return self._web
 
 
+def _was_used(history: str | None) -> bool:
+    """Return whether the console was used in the last day: its history is continued then."""
+    with contextlib.suppress(OSError):
+        return history is not None and time.time() - Path(history).stat().st_mtime < DAY_SECONDS
+    return False
+
+
+async def _made(door: Door) -> None:
+    await door.made()
+
+
 async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be had."""
     door = Door(config)
@@ -128,6 +142,8 @@ async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
         await door.open()
         if config.webhooks is not None:
             await door.made()
+        elif _was_used(config.history):
+            runner.spawn(_made(door), "history")
         state.set(True)
         await stop.wait()
     finally:

@@ -13,6 +13,7 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     endpoint of `enmasse up`, to which its paths are passed on; None: in a cluster, where the console answers them by
     itself. `https`: further listeners, with TLS. `cert`, `key`: files in PEM for these, or for `listen` if `https` is
     empty; None: no TLS. `token_uses`: file with the last uses of API tokens; None: they are forgotten at the end.
+    `history`: file with the numbers of addresses over time; None: in memory only.
     `webhooks`: file of receivers of events (enmasse/http/webhooks.py); `webhooks_state`: file with what waits for
     them."""
 
@@ -26,6 +27,7 @@ class ConsoleSettings(settings.ServiceSettings, frozen=True, kw_only=True, forbi
     cert: str | None = None
     key: str | None = None
     token_uses: str | None = None
+    history: str | None = None
     webhooks: str | None = None
     webhooks_state: str | None = None
 

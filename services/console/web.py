@@ -26,6 +26,7 @@ from services.console.door.under_way import Shares
 from services.console.errors import RequestError
 from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
+from services.console.following.history_file import HistoryFile
 from services.console.following.kept import KeptForClients
 from services.console.following.subscribers import Subscribers
 from services.console.following.supervisor import Supervisor
@@ -64,6 +65,7 @@ class Web:
         configuration.follow_tokens(gate.tokens)
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, _routers(config), config.routers, config.name, credential)
+        self._history = HistoryFile(config.history)
         gate.refusals.seen = lambda row: live.events.add_own({"at": time.time(), **row})
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)
@@ -95,6 +97,8 @@ class Web:
         """Make it ready for connections."""
         await self._runner.setup()
         self._connections.start()
+        live = self._parts.live
+        live.follow_on(await asyncio.to_thread(self._history.read, live))
         self._tasks.append(runner.spawn(self._parts.configuration.run(), "configuration"))
         self._tasks.append(runner.spawn(self._count_refusals(), "refusals"))
         if self._webhooks is not None:
@@ -111,6 +115,7 @@ class Web:
             await asyncio.sleep(1.0)
             self._parts.gate.refusals.tick()
             await self._write_uses()
+            await self._history.write(self._parts.live)
 
     async def _write_uses(self, *, now: bool = False) -> None:
         await self._parts.gate.tokens.write(self._parts.configuration.tokens.keys(), now=now)
@@ -133,6 +138,7 @@ class Web:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._write_uses(now=True)
+        await self._history.write(self._parts.live, now=True)
         if self._webhooks is not None:
             await self._webhooks.close()
         await self._parts.jobs.close()

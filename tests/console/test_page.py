@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -453,3 +455,40 @@ def test_purge_asks_for_the_name_and_removes_everything(suite: Suite, console: C
     confirm.click()
     expect(page.get_by_text(re.compile(r"Purged: [0-9]+ messages[.]"))).to_be_visible()
     expect(page.get_by_text("The queue is empty.")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_the_range_of_the_url(
+    suite: Suite, browser: Browser
+) -> None:
+    with Client(suite) as client:
+        for number in range(5):
+            assert client("POST", "addresses/plain/messages", {"body": str(number)}).status == 204
+        deep = "addresses/plain/stats"
+        wait_for(lambda: any(it["messages"] == 5 for it in client("GET", deep).body["samples"]), "a sample")
+        wait_for(lambda: any((it["messages"] or 0) >= 5 for it in client("GET", "stats").body["samples"]), "a sum")
+        assert client("POST", "addresses/plain/purge", {}).body["state"] == "done"
+        wait_for(lambda: client("GET", deep).body["stats"]["messages"] == 0)
+        (row,) = client.items("components?name=console")
+    os.kill(row["pid"], signal.SIGTERM)
+
+    def restarted() -> bool:
+        try:
+            with Client(suite) as client:
+                found = client("GET", "components?name=console")
+        except OSError:
+            return False
+        return found.status == 200 and any(it["ready"] and it["pid"] != row["pid"] for it in found.body["items"])
+
+    wait_for(restarted, "another console")
+    console = Console(browser, 8080 + suite.offset)
+    page = console.open("addresses/plain", "plain")
+    stored = page.get_by_role("img", name=re.compile("Messages stored: .* between 0 and 5"))
+    expect(stored).to_have_count(1)
+    page.get_by_role("group", name="Time range").get_by_role("button", name="1 day").click()
+    expect(page).to_have_url(re.compile("minutes=1440"))
+    stored = page.get_by_role("img", name=re.compile("Messages stored: .* between [05] and 5"))
+    stored.focus()
+    stored.press("Home")
+    expect(page.get_by_role("status").filter(has_text="stored 5")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:"))
+    console.close()

@@ -504,6 +504,7 @@ def _console(settings: SettingsMaker) -> Spec:
         logins=settings.address(f"{AUTHSERV}/logins"),
         supervisor=f"{LOOPBACK}:{options.admin_port}",
         token_uses=str(settings.stored(CONSOLE) / "token-uses.json"),
+        history=str(settings.stored(CONSOLE) / "history.json"),
         **more,
     )
     return Spec(CONSOLE, CONSOLE, made, frozenset({listen, *https}))

@@ -178,6 +178,11 @@ class Configuration:
         found = self.endpoint_of(address)
         return None if found is None else found[0]
 
+    def has(self, name: str) -> bool:
+        """Return whether there is an address of this name."""
+        status = self._status.get(name)
+        return status is not None and status.type is not None
+
     def owner_of(self, wire: str) -> tuple[str, AddressType] | None:
         """Return the address that a name on the wire belongs to, and its type: itself, or the topic above it."""
         found = self._owners.get(wire)

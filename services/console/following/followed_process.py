@@ -42,6 +42,11 @@ class Node:
         self._connected = asyncio.Event()
 
     @property
+    def is_known(self) -> bool:
+        """Return whether its state is complete, or it is a broker without any."""
+        return self.complete.is_set() or (self.told.is_set() and self.product is None)
+
+    @property
     def connection(self) -> ControlConnection | None:
         """Return the connection; None: it is not reached."""
         return self._connection

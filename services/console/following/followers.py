@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from enmasse.amqp.termini import SPACE
@@ -17,25 +17,26 @@ from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import NODE, Merged, Row
 from enmasse.model.feeds import BrokerEndpoint
-from enmasse.model.names import MANAGEMENT
+from enmasse.model.names import DEFAULT_SPACE, MANAGEMENT
 from enmasse.process import runner
 from enmasse.process.places import Places
 from enmasse.process.settings import host_port
 from services.console.errors import RequestError
+from services.console.following.address_history import DAY, FINE, UNKNOWN, AddressHistory, Point, summed
 from services.console.following.configuration import Configuration
 from services.console.following.dispatch import poll_router
 from services.console.following.followed_process import DIALLING, Node
 from services.console.following.process_events import Events
 from services.console.following.traffic import Traffic
 
-LOOK, SAMPLE = 1.0, 5.0
+LOOK = 1.0
 AGAIN = 5.0
 """Seconds until a node that was refused is asked again: an older process, or a gateway that has not started."""
 MAX_MESSAGE = 16 << 20
 FIRST = 3.0
 """Seconds from the beginning in which requests wait for the first state of every process."""
-LINGER = 30.0
-"""Seconds that following continues after the last request, stream and job."""
+LINGER = float(DAY)
+"""Seconds that following continues after the last request, stream and job: as long as the history of addresses."""
 
 
 class Live:
@@ -57,6 +58,11 @@ class Live:
         self.mesh: dict[str, Node] = {}
         """The other routers of the router's mesh. Gateways are followed over the connections to their routers."""
         self.events = Events()
+        self.history = AddressHistory()
+        self.totals = AddressHistory()
+        """Likewise the sums of address spaces."""
+        self.used = 0.0
+        """When something was followed for a request last."""
         self._configuration = configuration
         self._router = router
         self._at = {name: Places(host_port(at)) for name, at in others.items()}
@@ -67,6 +73,7 @@ class Live:
         self._began = 0.0
         self._users = 0
         self._ending: asyncio.TimerHandle | None = None
+        self._sampled: float | None = None
         for rows in (self.traffic.connections, self.traffic.links, self.events.rows, configuration.addresses):
             rows.first = self.first_state
         configuration.stats = self.traffic.stats
@@ -76,6 +83,7 @@ class Live:
     def followed(self) -> Iterator[None]:
         """Follow as long as the block, and LINGER after the last one's end: it costs routers and brokers work."""
         self._users += 1
+        self.used = time.time()
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
@@ -85,8 +93,22 @@ class Live:
             yield
         finally:
             self._users -= 1
+            self.used = time.time()
             if not self._users:
                 self._ending = asyncio.get_running_loop().call_later(LINGER, self._stop)
+
+    @property
+    def follows(self) -> bool:
+        """Return whether anything is followed."""
+        return self._looking is not None
+
+    def follow_on(self, used: float) -> None:
+        """Follow until LINGER after `used`, when the console was used last before it was started again."""
+        left = used + LINGER - time.time()
+        if left > 0 and self._looking is None:
+            self.used = used
+            self._start()
+            self._ending = asyncio.get_running_loop().call_later(left, self._stop)
 
     async def first_state(self) -> None:
         """Wait until every process has told its first state, at most FIRST after following has begun."""
@@ -122,7 +144,7 @@ class Live:
         for node in nodes:
             node.ended = True
             self.traffic.gone(node.component)
-        self._looking, self._ending, self.router = None, None, _router()
+        self._looking, self._ending, self._sampled, self.router = None, None, None, _router()
         self.brokers, self._endpoints, self.gateways, self.mesh = {}, {}, {}, {}
         self.traffic.rest()
         self._configuration.addresses.changed(None, other_keys=False)
@@ -336,16 +358,48 @@ class Live:
                 node.told.set()
 
     async def _look(self) -> None:
-        sampled = 0.0
+        number = 0
         while True:
             await asyncio.sleep(LOOK)
-            now = time.monotonic()
-            changed = self.traffic.look(now)
+            changed = self.traffic.look(time.monotonic())
             if changed:
                 self._configuration.addresses.changed(changed, other_keys=False)
-            if now - sampled >= SAMPLE:
-                sampled = now
-                self.traffic.sample(time.time())
+            before, number = number, int(time.time() // FINE)
+            if number != before:
+                await self._sample(number)
+
+    async def _sample(self, number: int) -> None:
+        """Keep the numbers of all addresses and address spaces; nothing while the router is away, or has just come."""
+        before, self._sampled = self._sampled, time.monotonic()
+        points = self.traffic.points(1.0 if before is None else self._sampled - before)
+        reached = self._router is None or (self.router.connection is not None and self.router.is_known)
+        if not (reached and await self._configuration.complete(0)):
+            self._sampled = None
+        if before is None or self._sampled is None:
+            for _ in points:  # rates begin now
+                pass
+            return
+        configuration, sums = self._configuration, dict[str, Point]()
+        spaces = configuration.spaces
+        with_gaps = _with_gaps(points, self._unknown())
+        for _ in self.history.sample(number, summed(with_gaps, sums), configuration.has):
+            await asyncio.sleep(0)
+        for _ in self.totals.sample(number, sums.items(), lambda space: space == DEFAULT_SPACE or space in spaces):
+            await asyncio.sleep(0)
+
+    def _unknown(self) -> set[str]:
+        """Return the addresses of brokers that are not reached, or whose state is incomplete."""
+        away = [name for name, node in self.brokers.items() if node.connection is None or not node.is_known]
+        return {address for name in away for address in self._configuration.placed(name)}
+
+
+def _with_gaps(points: Iterable[tuple[str, Point]], unknown: set[str]) -> Iterator[tuple[str, Point]]:
+    """Yield the points, UNKNOWN for addresses that are `unknown`."""
+    for name, point in points:
+        if name not in unknown:
+            yield name, point
+    for name in unknown:
+        yield name, UNKNOWN
 
 
 def _gateways(router: Node) -> set[str]:

@@ -7,8 +7,9 @@ changes; that of a row that is gone stays in the counters, so that they never fa
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import INTER_ROUTER, Row
 from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
+from services.console.following.address_history import Point
 from services.console.following.rates import Meter
 from services.console.following.rows import Rows
 
@@ -37,6 +39,7 @@ TOPIC_AT_GATEWAY = (None, "out", None, "bytesOut", None, None, None, None, None,
 """Fields of a gateway's row that count for topics: what comes from the queues of its clients. All else that its clients
 send and receive counts at routers and brokers."""
 OF_CONNECTION = ("in", "out", "bytesIn", "bytesOut")
+_GAUGES = ("messages", "bytes", "consumers", "producers")
 _OF_LINK = ("count", "bytes", "accepted", "rejected", "released", "modified")
 AGES, SHORTEST = 1.2, 2.0
 """An age that was stated is stated again when it is this many times higher, after this many seconds at least."""
@@ -94,6 +97,8 @@ class Traffic:
         self._links: dict[str, tuple[str, Row]] = {}
         self._meter = Meter(len(FIELDS))
         self._moved: set[str] = set()
+        self._sampled: dict[str, tuple[int, int]] = {}
+        """Address → messages in and out, as of the last points."""
         self._aging: list[tuple[float, str]] = []
         """When the age of the oldest message has to be stated again, and of which address; a heap."""
         self._aged: set[str] = set()
@@ -191,7 +196,7 @@ class Traffic:
                 self._set(key, _Of(row.address, row.counters, dict.fromkeys(row.gauges, 0), None), of_broker=False)
 
     def rest(self) -> None:
-        """Forget the rates: nothing is followed. Counters and samples stay."""
+        """Forget the rates: nothing is followed. Counters stay."""
         for meter in (self._meter, self._component_meter, self._peer_meter):
             meter.rest()
         self._moved.clear()
@@ -219,13 +224,14 @@ class Traffic:
         self._peer_meter.look(now)
         return changed
 
-    def sample(self, wall: float) -> None:
-        """Keep a sample of what moves."""
-        self._meter.sample(wall)
-
-    def history(self, name: str) -> list[tuple[float, Rates]]:
-        """Return the samples of an address."""
-        return [(at, _rates(rates)) for at, rates in self._meter.history(name)]
+    def points(self, seconds: float) -> Iterator[tuple[str, Point]]:
+        """Yield each address and its numbers, rates since the call before this one, which was `seconds` ago."""
+        for name, total in list(self._sums.items()):
+            now, gauges = (total.counters[0], total.counters[1]), total.gauges
+            before = self._sampled.get(name, now)
+            self._sampled[name] = now
+            known = [float(gauges.get(each, math.nan)) for each in _GAUGES]
+            yield name, Point((now[0] - before[0]) / seconds, (now[1] - before[1]) / seconds, *known)
 
     def stats(self, name: str) -> Stats:
         """Return the traffic of an address."""

@@ -95,9 +95,9 @@ export function useFetch(where) {
   return { ...state, again: () => setTurn((it) => it + 1) };
 }
 
-/** Fetch every `ms` milliseconds while the page is in sight: {data, error, lost, samples}, its last `kept` samples. */
-export function usePoll(where, { ms = 2000, kept = 0, sample = null } = {}) {
-  const state = useRef({ data: null, error: null, lost: false, samples: [] });
+/** Fetch every `ms` milliseconds while the page is in sight: {data, error, lost}. */
+export function usePoll(where, { ms = 2000 } = {}) {
+  const state = useRef({ data: null, error: null, lost: false });
   const [, draw] = useState(0);
   useEffect(() => {
     let timer = null,
@@ -109,10 +109,6 @@ export function usePoll(where, { ms = 2000, kept = 0, sample = null } = {}) {
           now.data = await get(where);
           now.error = null;
           now.lost = false;
-          if (sample) {
-            now.samples.push(sample(now.data));
-            if (now.samples.length > kept) now.samples.shift();
-          }
         } catch (error) {
           if (now.data === null) now.error = error;
           else now.lost = true;

@@ -31,10 +31,15 @@ export function seconds(value) {
   return `${Math.floor(value / 86400)} d ${Math.floor((value % 86400) / 3600)} h`;
 }
 
+const two = (value) => String(value).padStart(2, "0");
+
+/** The local time in the order of ISO 8601, the same in each language: 2026-11-30 02:05:09. */
 export function time(value) {
   if (!value) return "–";
   const at = new Date(value);
-  return Number.isNaN(at.getTime()) ? String(value) : at.toLocaleString();
+  if (Number.isNaN(at.getTime())) return String(value);
+  const date = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  return `${date} ${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
 }
 
 export const ago = (value) => (value ? seconds(Math.max(0, (Date.now() - new Date(value).getTime()) / 1000)) : "–");

@@ -20,6 +20,7 @@ from services.console.rest import (
     infrastructure,
     issuers,
     messages,
+    past_numbers,
     queries,
     sign_in,
     spaces,
@@ -36,6 +37,7 @@ FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""
 MODULES = (
     addresses,
+    past_numbers,
     messages,
     connections,
     subscribers,
@@ -49,7 +51,7 @@ MODULES = (
     sign_in,
     issuers,
 )
-IN_SPACES = (addresses, messages, connections, subscribers, wills, flavors, users, suite, spaces)
+IN_SPACES = (addresses, past_numbers, messages, connections, subscribers, wills, flavors, users, suite, spaces)
 """Modules whose operations each address space has too, below OF_SPACE."""
 OF_SPACE, SUFFIX = "/spaces/{space}", "InSpace"
 OF_ALL = ("listSpaces", "getSpace")

@@ -6,13 +6,10 @@ from typing import Any
 
 import msgspec
 
-from enmasse.api.types import Connection, Event, History, Link, Page, Sample
+from enmasse.api.types import Connection, Event, Link, Page
 from enmasse.logs import log
 from services.console.door.access import Caller
-from services.console.errors import unknown
 from services.console.following.closing import close_connection
-from services.console.following.followers import SAMPLE
-from services.console.following.traffic import moment
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
@@ -134,15 +131,6 @@ def operations(parts: Components) -> list[Operation]:
     async def list_events(call: Call) -> Answered:
         return await parts.lists.answer(events, call)
 
-    async def history(call: Call) -> Answer:
-        call.parameters()
-        await parts.addresses.fresh()
-        row = parts.addresses.get(call.name())
-        if row is None or not call.caller.views(row.name):
-            raise unknown(f"address {call.name()[:200]!r}")
-        samples = [Sample(time=moment(at) or "", rates=rates) for at, rates in traffic.history(parts.inside(row.name))]
-        return Answer(History(stats=row.stats, interval=SAMPLE, samples=samples))
-
     async def get_link(call: Call) -> Answer:
         call.parameters()
         return Answer(await links.one(call.caller, call.name("id"), "link"))
@@ -183,10 +171,6 @@ def operations(parts: Components) -> list[Operation]:
         Operation(
             method="DELETE", path="/connections/{id}", id="closeConnection", tag="connections",
             text="Close a connection.", handler=close, status=204, errors=(422, 502),
-        ),
-        Operation(
-            method="GET", path="/addresses/{name}/stats", id="getStats", tag="addresses",
-            text="The traffic of an address, now and in the last minutes.", handler=history, answer=History,
         ),
     ]  # fmt: skip
 

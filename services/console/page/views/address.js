@@ -1,11 +1,11 @@
 // One address: its traffic, links, consumers and messages.
-import { html, useEffect, useMemo, useState } from "../lib.js";
-import { call, path, useFetch, useWatch } from "../api.js";
+import { html, useState } from "../lib.js";
+import { call, path, useWatch } from "../api.js";
 import { bytes, count, rate, seconds } from "../format.js";
-import { Chart } from "../parts/chart.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
+import { Past } from "../parts/past.js";
 import { Facts, Loaded, State } from "../parts/state.js";
 import { traits } from "../types.js";
 import { Links } from "./connections.js";
@@ -16,11 +16,9 @@ import { AddressWizard } from "./wizard.js";
 export function Address({ name, me }) {
   const watched = useWatch(`addresses?name=${encodeURIComponent(literal(name))}`);
   const address = watched.items.get(name);
-  const past = useFetch(path("addresses", name, "stats"));
   const [dialog, setDialog] = useState(null);
   const close = () => setDialog(null);
   const stored = address && traits(address.type).stored;
-  const samples = useSamples(past.data, address);
   if (watched.ready && !address)
     return html`<h1>${name}</h1><p class="failure"
       role="alert">This address does not exist, or you may not see it.</p>`;
@@ -57,17 +55,7 @@ export function Address({ name, me }) {
       Expired: count(address.stats.totals.expired),
       "Dead-lettered": count(address.stats.totals.deadLettered),
     }} />
-    <div class="two">
-      <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} unit="/s" series=${[
-        { label: "in", values: samples.map((it) => it.in), color: "--blue" },
-        { label: "out", values: samples.map((it) => it.out), color: "--green" },
-      ]} />
-      ${
-        stored &&
-        html`<${Chart} title="Depth" times=${samples.map((it) => it.at)}
-        series=${[{ label: "messages", values: samples.map((it) => it.messages), color: "--orange" }]} />`
-      }
-    </div>
+    <${Past} where=${path("addresses", name, "stats")} stats=${watched.lost ? null : address.stats} stored=${stored} />
     <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
     </section>
     ${
@@ -86,31 +74,6 @@ export function Address({ name, me }) {
 }
 
 const literal = (name) => name; // names of addresses hold neither * nor ?
-
-/** Samples of the server's history, then one for each update that is watched. */
-function useSamples(history, address) {
-  const [own] = useState([]);
-  useEffect(() => {
-    if (address)
-      own.push({
-        at: Date.now() / 1000,
-        in: address.stats.rates.in,
-        out: address.stats.rates.out,
-        messages: address.stats.messages,
-      });
-    if (own.length > 600) own.shift();
-  }, [address]);
-  return useMemo(() => {
-    const before = (history?.samples || []).map((it) => ({
-      at: new Date(it.time).getTime() / 1000,
-      in: it.rates.in,
-      out: it.rates.out,
-      messages: it.messages,
-    }));
-    const first = own[0]?.at ?? Infinity;
-    return [...before.filter((it) => it.at < first), ...own];
-  }, [history, address, own.length]);
-}
 
 function Delete({ address, onClose }) {
   const [force, setForce] = useState(false);

@@ -1,23 +1,18 @@
 // The suite at a glance: what is not well comes first.
 import { html } from "../lib.js";
 import { SPACE, usePoll, useWatch } from "../api.js";
-import { ago, count, rate } from "../format.js";
-import { Chart } from "../parts/chart.js";
+import { ago, bytes, count, rate, time } from "../format.js";
+import { Past } from "../parts/past.js";
 import { Link } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { Usage } from "../parts/usage.js";
 
-const SAMPLES = 120;
-
 export function Overview({ me }) {
-  const polled = usePoll("overview", {
-    kept: SAMPLES,
-    sample: (it) => ({ at: Date.now() / 1000, in: it.rates.in, out: it.rates.out, messages: it.messages }),
-  });
+  const polled = usePoll("overview");
   const refusals = useWatch("events");
   const name = SPACE || me.space;
   const space = useWatch(name ? `spaces?name=${encodeURIComponent(name)}` : null).items.get(name);
-  const { data: suite, samples } = polled;
+  const { data: suite } = polled;
   return html`<${Loaded} of=${polled}>${
     suite &&
     html`
@@ -26,7 +21,8 @@ export function Overview({ me }) {
     <section class="tiles" aria-label="Numbers">
       <${Tile} title="Messages in" value=${`${rate(suite.rates.in)}/s`} /><${Tile} title="Messages out"
         value=${`${rate(suite.rates.out)}/s`} />
-      <${Tile} title="Stored" value=${count(suite.messages)} to=${["addresses"]} /><${Tile} title="Connections"
+      <${Tile} title="Stored" value=${count(suite.messages)} to=${["addresses"]} />
+      <${Tile} title="Size of these" value=${bytes(suite.size)} to=${["addresses"]} /><${Tile} title="Connections"
         value=${count(suite.connections)} to=${["connections"]} />
       <${Tile} title="Addresses" value=${count(Object.values(suite.phases).reduce((sum, it) => sum + it, 0))}
         to=${["addresses"]} />
@@ -38,14 +34,7 @@ export function Overview({ me }) {
       html`<section><h2>Used${space.plan && html` of the plan <${Link} to=${["plans"]}>${space.plan}<//>`}</h2>
         <${Usage} space=${space} /></section>`
     }
-    <div class="two">
-      <${Chart} title="Messages a second" times=${samples.map((it) => it.at)} series=${[
-        { label: "in", values: samples.map((it) => it.in), color: "--blue" },
-        { label: "out", values: samples.map((it) => it.out), color: "--green" },
-      ]} unit="/s" />
-      <${Chart} title="Messages stored" times=${samples.map((it) => it.at)}
-        series=${[{ label: "stored", values: samples.map((it) => it.messages), color: "--orange" }]} />
-    </div>
+    <${Past} where="stats" stats=${polled.lost ? null : suite} stored=${true} />
     ${
       suite.components.length > 0 &&
       html`<section><h2>Components</h2><ul class="cards">${suite.components.map(
@@ -69,7 +58,7 @@ export function Overview({ me }) {
             .reverse()
             .map(
               (it) => html`<li key=${it.id}>
-      <time>${new Date(it.time).toLocaleTimeString()}</time> <strong>${it.condition || it.kind}
+      <time>${time(it.time)}</time> <strong>${it.condition || it.kind}
       </strong> ${it.description} <span class="soft">
       ${[it.user || it.client, it.peer, it.count > 1 && `${it.count} times`].filter(Boolean).join(" · ")}</span></li>`,
             )}</ul>`

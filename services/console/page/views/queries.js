@@ -1,7 +1,7 @@
 // Queries of the Spark pipeline beside the suite: progress and lag, and the newest windows as a chart.
 import { html, useState } from "../lib.js";
 import { path, usePoll, useWatch } from "../api.js";
-import { ago, count, rate, seconds } from "../format.js";
+import { ago, count, rate, seconds, time } from "../format.js";
 import { Chart } from "../parts/chart.js";
 import { Facts, Loaded } from "../parts/state.js";
 
@@ -71,7 +71,7 @@ function Windows({ name }) {
         .reverse()
         .map(
           (it) =>
-            html`<tr key=${it.start}><td>${new Date(it.start).toLocaleString()}</td>
+            html`<tr key=${it.start}><td>${time(it.start)}</td>
               ${[it.minimum, it.mean, it.maximum].map(
                 (value) => html`<td>
               ${value.toLocaleString("en", { maximumFractionDigits: 2 })}</td>`,
