@@ -151,6 +151,8 @@ def states_space(address: str) -> bool:
     return any(plain_name(part).startswith(SPACE) for part in plain_name(address).split("::"))
 
 
+HTTP_GATEWAYS: Final = "$http"
+"""`$http/NAME`: node at which an HTTP gateway is asked by others about locks of clients."""
 RELAYS_TO_TOPICS: Final = "enmasse.relays-to-topics"
 """A capability that routers offer in `open` if their anonymous terminus reaches topics, as Qpid Dispatch's does not."""
 

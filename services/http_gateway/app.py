@@ -6,13 +6,16 @@ import asyncio
 from typing import Final
 
 from enmasse.bridge.gateway_process import GatewayProcess
+from enmasse.bridge.lanes import Counters
 from enmasse.bridge.moving_clients import hand_on
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
 from services.http_gateway import metrics
 from services.http_gateway.api.event_requests import Streaming
 from services.http_gateway.api.http_clients import HttpClients
 from services.http_gateway.api.http_space import HttpSpace
 from services.http_gateway.api.locked_deliveries import Locks
+from services.http_gateway.api.locks_elsewhere import LocksElsewhere
 from services.http_gateway.api.posting import Posting
 from services.http_gateway.api.receiving import Receiving
 from services.http_gateway.api.requests_of_clients import HttpRequests
@@ -28,9 +31,15 @@ async def serve(settings: HttpGatewaySettings, stop: runner.Stop) -> None:
     the configuration are reached. Raises process.Fatal."""
     stop.patience = settings.leave_within
     clients = HttpClients(settings.allowed_origins)
-    process = GatewayProcess(settings, SERVICE, HttpSpace, clients)
+    locks = Locks(settings.name)
+    elsewhere = LocksElsewhere(clients, locks)
+
+    def space_of(name: str, counters: Counters) -> HttpSpace:
+        return HttpSpace(name, counters, elsewhere.up if name == DEFAULT_SPACE else None)
+
+    process = GatewayProcess(settings, SERVICE, space_of, clients)
     posting = Posting(clients, settings.max_body, settings.max_memory)
-    receiving = Receiving(clients, Locks(settings.name))
+    receiving = Receiving(clients, locks, elsewhere)
     streaming = Streaming(clients)
     door = HttpDoor(HttpRequests(clients, posting, receiving, streaming), settings.max_connections)
     loop = asyncio.get_running_loop()

@@ -43,6 +43,10 @@ def families(door: HttpDoor, bridge: Bridge[HttpSpace], counters: Counters) -> I
     yield gauge("http_locked_messages", "Messages that clients have and have not settled.", single(len(locks.tokens)))
     ended = [({"outcome": outcome}, count) for outcome, count in sorted(locks.ended.items())]
     yield counter("http_deliveries_total", "Messages to clients, by what became of them.", ended)
+    answered = requests.receiving.elsewhere.answered
+    asked = [({"status": str(status)}, count) for status, count in sorted(answered.items())]
+    text = "Outcomes of messages that another gateway has locked, by the status of their answers."
+    yield counter("http_passed_on_total", text, asked)
     streaming = requests.streaming
     yield gauge("http_streams", "Streams of events that are open now.", single(len(streaming.streams)))
     yield gauge("http_streams_kept_bytes", "Bytes of messages that wait for clients.", single(streaming.kept))

@@ -183,10 +183,11 @@ class Desired:
         return None if files is None else RouterLogin(router, files.replace("{router}", router))
 
     def nodes(self, router: str) -> list[Entity]:
-        """Return the entities for the nodes of the MQTT services and the queues of sessions."""
+        """Return the entities for the nodes of gateways, of the MQTT services, and the queues of sessions."""
         if not self._mqtt:
-            return []
-        return [*entities.SERVICE_NODES, *(entities.session_route(name) for name in self.brokers(router))]
+            return list(entities.GATEWAY_NODES)
+        of_sessions = [entities.session_route(name) for name in self.brokers(router)]
+        return [*entities.GATEWAY_NODES, *entities.SERVICE_NODES, *of_sessions]
 
     @property
     def has_listeners(self) -> bool:
@@ -207,7 +208,7 @@ class Desired:
             return next((entity for entity in self._connectors_to(router, owner) if entity.name == name), None)
         if entities.is_node(owner.subject):
             there = [entities.session_route(owner.broker)] if owner.broker in self.brokers(router) else []
-            there = [*entities.SERVICE_NODES, *there] if self._mqtt else []
+            there = [*entities.GATEWAY_NODES, *([*entities.SERVICE_NODES, *there] if self._mqtt else [])]
         elif type_ in entities.ADDRESS_TYPES:
             there = self.of_address(router, AddressName(owner.subject))
         else:

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from enmasse.model.address_types import TYPES, AddressType
 from enmasse.model.feeds import BrokerEndpoint, Placement
-from enmasse.model.names import AddressName, session_prefix, wire_name
+from enmasse.model.names import HTTP_GATEWAYS, AddressName, session_prefix, wire_name
 from services.ragent.mesh import Endpoint
 
 _DISPATCH: Final = "org.apache.qpid.dispatch."
@@ -308,6 +308,8 @@ def _node(name: str) -> Entity:
     return Entity(ADDRESS, f"{PREFIX}address/{name}", {"pattern": name, "distribution": "balanced", "waypoint": False})
 
 
+GATEWAY_NODES: Final = (_node(f"{HTTP_GATEWAYS}/#"),)
+"""Entities of every router for what gateways ask each other (docs/contracts.md)."""
 SERVICE_NODES: Final = (
     _node(MQTT_CONTROL),
     _node_route(SUBSCRIPTION_CONTROL, "in", SUBSCRIPTION_CONTAINER),

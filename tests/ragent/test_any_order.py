@@ -111,6 +111,7 @@ def test_it_converges(play: Play, monkeypatch: pytest.MonkeyPatch, seed: int) ->
             for group in [
                 [entity for name in desired.known_names() for entity in desired.of_address("router-0", name)]
                 + desired.connectors("router-0")
+                + desired.nodes("router-0")
                 + desired.listeners("router-0")
             ]
             for entity in group

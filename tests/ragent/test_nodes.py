@@ -96,6 +96,7 @@ def test_a_restarted_agent_changes_nothing_and_one_without_mqtt_removes_them(pla
             if mqtt:
                 assert world.router.changes() == []
         await until(lambda: not nodes(world) and not routes(world))
+        assert {entity.name for entity in entities.GATEWAY_NODES} <= world.router.tables[ADDRESS].keys()
         assert world.router.names(LISTENER)
 
     play(scenario)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from enmasse.model.names import HTTP_GATEWAYS
 from enmasse.process.service_table import SERVICES
 
 
@@ -98,6 +99,8 @@ _SESSIONS: Final = "$sub/#"
 _EVERYTHING: Final = ("#", _SESSIONS)
 _WATCHED: Final = (*_EVERYTHING, "$live", "$live/#")
 """Everything, and the live state of routers, brokers and gateways."""
+_LOCKS: Final = f"{HTTP_GATEWAYS}/#"
+"""Nodes at which HTTP gateways ask each other about locks of clients."""
 _LISTED: Final = (*_WATCHED, "$mqtt/wills")
 """Live state, and the list of wills of MQTT clients."""
 
@@ -135,6 +138,7 @@ TABLE: Final[Mapping[Listener, Mapping[Role, Access]]] = {
             recv=(*_EVERYTHING, "$mqtt/sessions"),
             serve=("$live",),
         ),
+        Role.HTTP_GATEWAY: Access(send=("#", _LOCKS), recv=(*_EVERYTHING, _LOCKS), serve=("$live",)),
         Role.SUBSERV: Access(send=("#",), recv=("$mqtt/control",), serve=("$subctrl", "$mqtt/sessions")),
         Role.LWT: Access(send=("#", "$lwt", "$mqtt/wills"), serve=("$lwt", "$mqtt/wills")),
     },

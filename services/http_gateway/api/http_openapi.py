@@ -140,7 +140,6 @@ def document() -> bytes:
             "responses": answers(
                 _204={"description": "done: the broker has settled it, or the lock is renewed"},
                 _410={"description": "the lock was lost", "content": problem},
-                _421={"description": "another gateway has the delivery", "content": problem},
                 _504={"description": "the outcome is unknown", "content": problem},
             ),
         }

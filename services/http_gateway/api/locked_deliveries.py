@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified
+from enmasse.amqp.codec.performatives import ACCEPTED, Modified
 from enmasse.amqp.link import Link, Receiver
 from enmasse.bridge.uplink import LinkUser
 
@@ -171,12 +171,6 @@ class Locks:
         self._count(owner, 1)
         self.renew(delivery)
         return token
-
-    def give_back(self, delivery: LockedDelivery) -> None:
-        """End a lock whose user may no longer receive: the message goes to another receiver."""
-        if self.take(delivery):
-            self.ended["released"] += 1
-            delivery.fetch.settle(delivery, RELEASED)
 
     def renew(self, delivery: LockedDelivery) -> None:
         """Begin the time of a lock again."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected, Source, Target
+from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import SECOND
 from enmasse.amqp.messages.jsonform import to_json
@@ -20,6 +20,7 @@ from enmasse.text import whole_number
 from services.http_gateway.api.header_mapping import to_http
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
+from services.http_gateway.api.lock_outcomes import ROUND_TRIP, OutcomeRequest, settle, stated
 from services.http_gateway.api.locked_deliveries import (
     LOCK,
     LONGEST_LOCK,
@@ -28,28 +29,27 @@ from services.http_gateway.api.locked_deliveries import (
     LockedDelivery,
     Locks,
 )
+from services.http_gateway.api.locks_elsewhere import LocksElsewhere
 from services.http_gateway.api.posting import BATCH
 from services.http_gateway.api.request_paths import BASE, Resource
-from services.http_gateway.wire.http_exchange import BodyTooLarge, BodyTooSlow, ClientGone, HttpExchange
+from services.http_gateway.wire.http_exchange import ClientGone, HttpExchange
 
 LONGEST_WAIT: Final = 300
 """Seconds of `wait`."""
 MOST: Final = 100
 """Messages of one request."""
-ROUND_TRIP: Final = 10.0
-"""Seconds for a broker to give what it has, or to settle."""
 HEADERS: Final = 16 << 10
 """Bytes of the headers of a message in an answer."""
 EVERYTHING: Final = "1 = 1"
 """A selector: with one, the link goes to the broker of the queue, which settles outcomes."""
-_OUTCOMES: Final = ("released", "modified", "rejected", "accepted")
 
 
 class Receiving:
     """Requests for messages, and outcomes of them."""
 
-    def __init__(self, clients: HttpClients, locks: Locks) -> None:
+    def __init__(self, clients: HttpClients, locks: Locks, elsewhere: LocksElsewhere) -> None:
         self.locks = locks
+        self.elsewhere = elsewhere
         self.waiting = 0
         self._clients = clients
 
@@ -195,41 +195,17 @@ class Receiving:
 
     async def outcome(self, exchange: HttpExchange, client: HttpClient, resource: Resource) -> None:
         """Answer `DELETE`, `POST` and `PUT …/deliveries/TOKEN`. Raises Answered."""
-        state: Any = ACCEPTED
-        method, name = exchange.head.method, "accepted"
-        if method == "POST":
-            name, state = await _stated(exchange)
-        delivery = self._owned(client, resource)
-        if not client.allowed("recv", resource.address):
-            self.locks.give_back(delivery)
+        what = await stated(exchange)
+        withdrawn = not client.allowed("recv", resource.address)
+        if withdrawn:
+            what = {"action": "released"}
+        user, token = client.login.principal.full_name, resource.token
+        asked = OutcomeRequest(token=token, user=user, address=resource.address, **what)
+        here = token.rpartition(".")[0] == self.locks.name
+        seconds = await (settle(self.locks, asked) if here else self.elsewhere.ask(asked))
+        if withdrawn:
             self._check(client, resource.address)
-        if method == "PUT":
-            self.locks.renew(delivery)
-            await exchange.answer(204, (("enmasse-lock", f"{delivery.seconds:g}"),))
-            return
-        self.locks.take(delivery)
-        delivery.fetch.settle(delivery, state)
-        assert delivery.settled is not None
-        try:
-            async with asyncio.timeout(ROUND_TRIP):
-                final = await asyncio.shield(delivery.settled)
-        except TimeoutError:
-            raise Answered(504, "the broker did not settle the message in time", outcome="unknown") from None
-        if not final:
-            raise Answered(504, "the link was lost before the broker settled the message", outcome="unknown")
-        self.locks.ended[name] += 1
-        await exchange.answer(204, ())
-
-    def _owned(self, client: HttpClient, resource: Resource) -> LockedDelivery:
-        token = resource.token
-        gateway, _, _ = token.rpartition(".")
-        if gateway != self.locks.name:
-            raise Answered(421, f"the gateway {gateway[:100]!r} has this delivery, this one is {self.locks.name!r}")
-        found = self.locks.tokens.get(token)
-        whose = client.login.principal.full_name
-        if found is None or found.owner != whose or found.address != resource.address:
-            raise Answered(410, "the lock was lost: the message is settled, or is given to a receiver again")
-        return found
+        await exchange.answer(204, (("enmasse-lock", f"{seconds:g}"),) if asked.action == "renewed" else ())
 
 
 async def _either(changed: asyncio.Event, exchange: HttpExchange) -> None:
@@ -249,24 +225,3 @@ def number_of(query: dict[str, str], name: str, default: int, most: int) -> int:
     if (number := whole_number(text, 6)) is None or number > most:
         raise Answered(400, f"{name}: expected a whole number up to {most}, not {text[:40]!r}")
     return number
-
-
-async def _stated(exchange: HttpExchange) -> tuple[str, Any]:
-    """Return the outcome that a body states. Raises Answered."""
-    try:
-        found = json.loads(await exchange.body(1 << 16))
-    except (ValueError, RecursionError, BodyTooLarge, BodyTooSlow):
-        found = None
-    name = found.get("outcome") if isinstance(found, dict) else None
-    if name not in _OUTCOMES:
-        raise Answered(400, f'expected {{"outcome": …}} with one of {", ".join(_OUTCOMES)}')
-    if name == "released":
-        return name, RELEASED
-    if name == "modified":
-        return name, Modified(delivery_failed=True, undeliverable_here=found.get("undeliverable_here") is True)
-    if name == "accepted":
-        return name, ACCEPTED
-    condition, text = found.get("condition", "amqp:internal-error"), found.get("description", "")
-    if not isinstance(condition, str) or not condition.isascii() or not isinstance(text, str):
-        raise Answered(400, "condition and description are strings")
-    return name, Rejected(error=Error(condition=Symbol(condition[:200]), description=text[:1000]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from typing import Any, Final
 
@@ -11,10 +10,10 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.bridge.message_outcomes import MessageOutcome
 from services.http_gateway.api.header_mapping import IDEMPOTENCY, to_amqp, to_http
 from services.http_gateway.api.http_clients import HttpClient
-from services.http_gateway.api.http_problems import LATER, SOON, Answered, of_outcome
+from services.http_gateway.api.http_problems import SOON, Answered, of_outcome
 from services.http_gateway.api.posting import Posting, Result
 from services.http_gateway.api.receiving import HEADERS, number_of
-from services.http_gateway.api.reply_box import ReplyBox, ReplyLost
+from services.http_gateway.api.reply_box import ReplyLost
 from services.http_gateway.api.request_paths import Resource
 from services.http_gateway.wire.http_exchange import ClientGone, HttpExchange
 
@@ -23,8 +22,6 @@ LONGEST: Final = 300
 """Seconds for a reply, unless the client asks for others, and at most."""
 OF_USER: Final = 100
 """Requests of a user without a reply."""
-ADDRESS_SECONDS: Final = 10.0
-"""Seconds for the router to give an address for replies."""
 LOOK: Final = 1.0
 """Seconds between two looks whether the client is still there."""
 _OWN: Final = ("enmasse-message-id", "enmasse-correlation-id", "enmasse-reply-to")
@@ -59,7 +56,7 @@ class Requesting:
         try:
             async with self._posting.taken(exchange, client) as body:
                 box = client.lanes.replies
-                address = await _address(client, box)
+                address = await client.lanes.reply_address()
                 correlation, reply = box.expect()
                 try:
                     self._posting.admit(client, len(body))
@@ -121,20 +118,3 @@ class Requesting:
             raise Answered(422, "the properties of the reply are too large for headers")
         headers.append(("content-security-policy", "sandbox"))
         await exchange.answer(200, headers, body)
-
-
-async def _address(client: HttpClient, box: ReplyBox) -> str:
-    """Return the address for replies. Raises Answered."""
-    session = client.lanes.receiving
-    if session is None or session.ended:
-        raise Answered(503, "the router is not reached", retry=LATER)
-    try:
-        box.attach(session)
-    except AmqpError as error:
-        raise Answered(503, error.description, retry=LATER) from None
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ADDRESS_SECONDS):
-            await box.changed.wait()
-    if not box.address:
-        raise Answered(503, "the router gave no address for replies", retry=LATER)
-    return box.address

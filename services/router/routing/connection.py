@@ -19,7 +19,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import Refusals
-from enmasse.model.names import DEFAULT_SPACE, SPACE, space_error, space_prefix, states_space
+from enmasse.model.names import DEFAULT_SPACE, HTTP_GATEWAYS, SPACE, space_error, space_prefix, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
 from services.router.routing.space_connections import SpaceConnections
@@ -35,8 +35,8 @@ MANAGEMENT_ELSEWHERE = (
     "this connection carries no management; use a listener for operators (`enmasse status` names its port)",
 )
 """Condition and description: the answer if a listener or connector has `management: false`."""
-SERVICE_NODES = "$mqtt"
-"""Addresses below this name are link routes between services."""
+SERVICE_NODES = ("$mqtt", HTTP_GATEWAYS)
+"""Addresses below these names are for services among each other."""
 SUBSCRIBERS = "$sub"
 """`$sub/<broker>/<id>`: queues of subscribers. AMQP clients may use their own."""
 OF_SERVICES = ("mqtt", "share", "retained")
@@ -452,7 +452,7 @@ class RouterConnection:
         if states_space(name):
             raise AmqpError("amqp:unauthorized-access", f"{name}: clients state no names that begin with {SPACE}")
         parts = tokens(name)
-        if parts[0] == SERVICE_NODES:
+        if parts[0] in SERVICE_NODES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: services of EnMasse talk to each other there")
         if parts[0] == SUBSCRIBERS and len(parts) > 2 and parts[2] in OF_SERVICES:
             raise AmqpError("amqp:unauthorized-access", f"{name}: MQTT clients receive from it through a gateway")
