@@ -159,6 +159,14 @@ class Sender(Link):
         """A delivery is begun, or waits for room: those that follow on this link wait behind it."""
         return bool(self._queue)
 
+    def is_sending(self, transaction: bytes) -> bool:
+        """Return whether a delivery of a transaction is begun, or waits for room; then `on_flow` is called when that
+        may have changed."""
+        found = any(transaction in each.state for each in self._queue)
+        if found:
+            self._window.halted[self] = None
+        return found
+
     @property
     def unsettled(self) -> int:
         """Deliveries sent and not settled."""

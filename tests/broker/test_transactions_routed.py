@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,7 +14,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, take, until
 from tests.kit.transactions import Refused, Transacted
 from tests.kit.waiting import DEADLINE
-from tests.router.harness import RouterProcess
+from tests.router.harness import RouterProcess, rush
 
 LARGEST = 600_000
 """Bytes of a message that the router takes."""
@@ -261,6 +262,31 @@ def test_transactions_of_others_and_links_without_one(
         other.wait(lambda: False)
     t.commit()
     assert counts("out") == 1
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_discharge_does_not_overtake_messages_that_wait_for_the_broker(
+    c: BlockingConnection, brokers: dict[str, BrokerProcess], counts: Counts, fail: bool
+) -> None:
+    """The broker does not read: a part of what is posted waits in the router when the discharge comes."""
+    t = Transacted(c)
+    senders = [c.create_sender("out", name=f"stalled-{n}") for n in range(4)]
+    t.begin()
+    assert t.send(senders[0], Message(body="first")) == "accepted"
+    process = brokers["a"].process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    try:
+        large = Message(body=b"x" * 500_000, durable=True)
+        posts = [t.send_later(sender, large) for _ in range(7) for sender in senders]
+        delivery = t.discharge_later(fail=fail)
+        while c.conn.transport.pending():
+            rush(c)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    c.wait(lambda: delivery.remote_state, timeout=DEADLINE)
+    assert delivery.remote_state == Delivery.ACCEPTED, delivery.remote.condition
+    assert counts("out") == (0 if fail else 1 + len(posts))
 
 
 def test_the_loss_of_the_broker_rolls_back(

@@ -46,9 +46,9 @@ class Transacted:
     def roll_back(self, id: bytes | None = None) -> None:
         self._ask("amqp:discharge:list", [self.id if id is None else id, True])
 
-    def discharge_later(self) -> Any:
+    def discharge_later(self, *, fail: bool = False) -> Any:
         """Send the discharge; wait for nothing."""
-        return self._send(self.link, Message(body=Described(symbol("amqp:discharge:list"), [self.id, False])))
+        return self._send(self.link, Message(body=Described(symbol("amqp:discharge:list"), [self.id, fail])))
 
     def _ask(self, what: str, fields: list[Any]) -> Any:
         self.connection.wait(lambda: self.link.credit, timeout=DEADLINE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from enmasse.amqp.codec.errors import (
     NOT_IMPLEMENTED,
@@ -32,15 +32,26 @@ CAPABILITIES: Final = (Symbol("amqp:local-transactions"), Symbol("amqp:multi-txn
 _LOST = "the broker of the transaction was lost, and has rolled it back"
 
 
-class _Work:
-    """A transaction. `broker`: to which it is bound; `error`: why it can only be rolled back."""
+class WorkLink(Protocol):
+    """A link on which a client sends in transactions."""
 
-    __slots__ = ("broker", "error", "id")
+    def is_sending(self, transaction: bytes) -> bool:
+        """Return whether a message of a transaction has not left whole. Then `ClientCoordinator.proceed` is called when
+        that may have changed."""
+
+
+class _Work:
+    """A transaction. `broker`: to which it is bound; `links`: on which messages of it are sent; `error`: why it can
+    only be rolled back; `ends`: its discharge has come."""
+
+    __slots__ = ("broker", "ends", "error", "id", "links")
 
     def __init__(self, id: bytes) -> None:
         self.id = id
         self.broker: BrokerCoordinator | None = None
+        self.links: set[WorkLink] = set()
         self.error: AmqpError | None = None
+        self.ends = False
 
 
 class _CoordinatorLink(LinkRecord):
@@ -114,21 +125,35 @@ class ClientCoordinator(_CoordinatorLink):
         return Declared(txn_id=id)
 
     def _discharge(self, request: Discharge, delivery_id: int) -> None:
-        work = self._open.pop(bytes(request.txn_id), None)
-        if work is None:
+        work = self._open.get(bytes(request.txn_id))
+        if work is None or work.ends:
             raise _unknown(request.txn_id)
-        error = None if request.fail else work.error
+        work.ends = True
         if work.broker is not None and work.broker.open:
             work.broker.discharge(work, bool(request.fail), delivery_id)
-        else:
-            self.answer(delivery_id, ACCEPTED if error is None else rejected(error))
+            return
+        self.forget(work)
+        error = None if request.fail else work.error
+        self.answer(delivery_id, ACCEPTED if error is None else rejected(error))
 
-    def bind(self, id: bytes, container: RouterConnection) -> None:
-        """Bind a transaction to the broker that gets work of it. Raises AmqpError if this client has no such one, or if
-        it is bound to another broker: then it can only be rolled back."""
+    def forget(self, work: _Work) -> None:
+        """The discharge of a transaction is sent, or answered."""
+        self._open.pop(work.id, None)
+
+    def proceed(self) -> None:
+        """Send the discharges that waited for messages which have left by now."""
+        for broker in list(self._brokers.values()):
+            broker.proceed()
+
+    def bind(self, id: bytes, container: RouterConnection, link: WorkLink | None = None) -> None:
+        """Bind a transaction to the broker that gets work of it. `link`: on which a message of it comes. Raises
+        AmqpError if this client has no such one, or if it is bound to another broker: then it can only be rolled
+        back."""
         work = self._open.get(bytes(id))
-        if work is None:
+        if work is None or work.ends:
             raise _unknown(id)
+        if link is not None:
+            work.links.add(link)
         if work.error is not None:
             raise work.error
         broker = self._brokers.get(container)
@@ -194,7 +219,7 @@ class BrokerCoordinator(_CoordinatorLink):
     """The router's link to the coordinator of a broker, for one client. Tokens of its deliveries are the transaction
     and the delivery to be answered; None for a declare."""
 
-    __slots__ = ("_client", "_ready", "_waiting", "open")
+    __slots__ = ("_client", "_discharges", "_ready", "_waiting", "open")
     faces_client = False
     direction = "out"
 
@@ -202,6 +227,7 @@ class BrokerCoordinator(_CoordinatorLink):
         super().__init__(connection, link)
         self._client = client
         self._waiting: list[tuple[Callable[[], None], Callable[[AmqpError], None]]] = []
+        self._discharges: list[tuple[_Work, bool, int]] = []  # behind messages that have not left whole
         self._ready = False
         self.open = True
 
@@ -248,7 +274,12 @@ class BrokerCoordinator(_CoordinatorLink):
         self._send(Declare(global_id=work.id), (work, None))
 
     def discharge(self, work: _Work, fail: bool, delivery_id: int) -> None:
-        """Discharge a transaction; the client's request is answered by the outcome."""
+        """Discharge a transaction; the client's request is answered by the outcome. A discharge does not overtake
+        messages of its transaction that wait for the broker's window or its reading."""
+        if any(link.is_sending(work.id) for link in work.links):
+            self._discharges.append((work, fail, delivery_id))
+            return
+        self._client.forget(work)
         error = None if fail else work.error
         for session in self.connection.amqp.sessions():
             session.flush()  # outcomes of the transaction come before its end
@@ -261,6 +292,12 @@ class BrokerCoordinator(_CoordinatorLink):
             return
         if error is not None:
             self._client.answer(delivery_id, rejected(error))
+
+    def proceed(self) -> None:
+        """Send the discharges that need not wait any longer."""
+        waiting, self._discharges = self._discharges, []
+        for each in waiting:
+            self.discharge(*each)
 
     def _send(self, request: Declare | Discharge, token: tuple[_Work, int | None]) -> None:
         link = self.link
@@ -303,6 +340,10 @@ class BrokerCoordinator(_CoordinatorLink):
         for _, refuse in waiting:
             refuse(error)
         self._client.broker_lost(self)
+        discharges, self._discharges = self._discharges, []
+        for work, fail, delivery_id in discharges:
+            self._client.forget(work)
+            self._client.answer(delivery_id, ACCEPTED if fail else rejected(AmqpError(TRANSACTION_ROLLBACK, _LOST)))
 
     def gone(self) -> None:
         """Do nothing: `detached` has done it."""

@@ -304,13 +304,17 @@ class RoutedLink:
         """Bind the transaction of a delivery to the broker, or reject the delivery."""
         assert self.coordinator is not None and self.container is not None
         try:
-            self.coordinator.bind(state.txn_id, self.container.connection)
+            self.coordinator.bind(state.txn_id, self.container.connection, self)
         except AmqpError as error:
             self._fail(state, error)
             refusal = Rejected(error=Error.of(error))
             self._reject(delivery_id, settled, TransactionalState(txn_id=state.txn_id, outcome=refusal))
             return False
         return True
+
+    def is_sending(self, transaction: bytes) -> bool:
+        """As coordinators.WorkLink."""
+        return any(_transaction(each) == transaction for each in self.queue) or self.egress.is_sending(transaction)
 
     def _fail(self, state: TransactionalState | None, error: AmqpError) -> None:
         """Let the transaction of refused work, if it is one, end by a rollback only."""
@@ -432,6 +436,8 @@ class RoutedLink:
             self._put(*queue.popleft())
         if not queue:
             self.peer_of(ingress).connection.waiting.discard(self)
+        if self.coordinator is not None:
+            self.coordinator.proceed()
         more = egress.granted - ingress.credit - len(queue) - (self.stream is not None)
         if more > 0:
             ingress.grant(more)
@@ -640,6 +646,8 @@ class RoutedLink:
         for stream in streams:
             self._fail(stream.partial.transaction, AmqpError(TRANSACTION_ROLLBACK, _ENDED))
             stream.lost(self)
+        if self.coordinator is not None:
+            self.coordinator.proceed()
 
     # Source (for streams)
 
@@ -662,6 +670,14 @@ class RoutedLink:
         """Record that the receiver has settled."""
         if self.second:
             self.second.pop(delivery_id, None)
+
+
+def _transaction(kept: Kept) -> bytes | None:
+    """Return the transaction of a delivery that is to be passed on."""
+    payload, *_, state = kept
+    if not is_whole(payload):
+        state = payload.partial.transaction
+    return None if state is None else bytes(state.txn_id)
 
 
 def survives(terminus: Any) -> bool:
