@@ -13,6 +13,7 @@ from services.http_gateway.api.event_stream import (
     EventStream,
     StreamKind,
 )
+from services.http_gateway.api.stream_shares import StreamShare
 from tests.amqp.engine_kit import Pair
 
 TOTAL = MOST_NEWEST + 300
@@ -31,7 +32,7 @@ TOTAL = MOST_NEWEST + 300
 def test_the_newest_are_not_settled_while_they_are_recent(size: int, streams: int, kept: int) -> None:
     pair = Pair()
     link = pair.receiver(window=0)
-    stream = EventStream(StreamKind.SUBSCRIPTION, lambda _: None)
+    stream = EventStream(StreamKind.SUBSCRIPTION, StreamShare(), lambda _: None)
     stream.attached_by(link)
     link.grant(TOTAL)
     pair.run()

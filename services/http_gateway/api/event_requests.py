@@ -19,13 +19,14 @@ from services.http_gateway.api.event_texts import EventTexts
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
 from services.http_gateway.api.request_paths import Resource
+from services.http_gateway.api.stream_shares import StreamShare
 from services.http_gateway.wire.http_exchange import ClientGone, HttpExchange
 
 EVENTS: Final = "text/event-stream"
 OF_USER: Final = 1000
 """Streams of a user."""
 MEMORY: Final = 64 << 20
-"""Bytes of all messages that wait for clients; beyond it the stream ends that has most of them."""
+"""Bytes of all messages that wait for clients; beyond it a stream of the user that has most of them ends."""
 HEARTBEAT: Final = 15.0
 """Seconds without an event after which a comment is sent: proxies close what is silent."""
 CONFIRMING: Final = 0.05
@@ -60,16 +61,17 @@ class Streaming:
         self.counts: Counter[str] = Counter()
         """`sent`, `dropped`, `rejected` → events."""
         self.texts = EventTexts()
-        self._of_user: Counter[str] = Counter()
+        self._shares: dict[str, StreamShare] = {}
         self._clients = clients
 
     async def events(self, exchange: HttpExchange, client: HttpClient, resource: Resource) -> None:
         """Answer `GET …/events`. Raises Answered, ClientGone."""
         user = client.login.principal.full_name
-        if self._of_user[user] >= OF_USER:
+        share = self._shares.setdefault(user, StreamShare())
+        if share.streams >= OF_USER:
             raise Answered(429, f"{user} has {OF_USER} streams of events: end some first", retry=SOON)
         last = exchange.head.headers.get("last-event-id", "")
-        self._of_user[user] += 1
+        share.streams += 1
         stream = None
         try:
             stream = await self._attached(exchange, client, resource)
@@ -87,9 +89,9 @@ class Streaming:
                 client.watchers.discard(stream.changed.set)
                 self.streams.discard(stream)
                 stream.close()
-            self._of_user[user] -= 1
-            if not self._of_user[user]:
-                del self._of_user[user]
+            share.streams -= 1
+            if not share.streams:
+                self._shares.pop(user, None)
 
     async def unsubscribe(self, exchange: HttpExchange, client: HttpClient, resource: Resource) -> None:
         """Answer `DELETE …/events?name=…`. Raises Answered."""
@@ -124,7 +126,8 @@ class Streaming:
             link_name = passed_on_name(f"{address}/{name}", owned(client.login.principal, CONTAINER))
             properties: dict[str, Any] = {Symbol(FOR_OWNER): True}
             fields = {"properties": properties, "desired_capabilities": (Symbol(MESSAGE_IDENTITY),)}
-        stream = EventStream(kind, self._count)
+        share = self._shares.get(client.login.principal.full_name) or StreamShare()
+        stream = EventStream(kind, share, self._count)
         stream.client, stream.stated = client.name, address
         stream.address, stream.names = owner.name, client.lanes.topics.full(address)
         try:
@@ -163,7 +166,7 @@ class Streaming:
     def _count(self, size: int) -> None:
         self.kept += size
         if size > 0 and self.kept > MEMORY:
-            most = max(self.streams, key=lambda each: each.bytes)
+            most = max(self.streams, key=lambda each: (each.share.bytes, each.bytes))
             most.ended = AmqpError(RESOURCE_LIMIT_EXCEEDED)
             most.changed.set()
 
@@ -194,7 +197,10 @@ class Streaming:
                 self.counts["dropped"] += dropped
                 await exchange.write(b'event: dropped\ndata: {"count":%d}\n\n' % dropped)
             if stream.waiting and not stream.unsure:
-                await self._write(exchange, client, stream, now)
+                size = max(len(stream.waiting[0].payload), min(stream.bytes, MOST))
+                async with stream.share.turn(size):
+                    if not self._reason(client, address, stream):  # it may have waited
+                        await self._write(exchange, client, stream, now)
                 said = now()
                 continue
             if now() - said >= HEARTBEAT:

@@ -25,6 +25,7 @@ from enmasse.amqp.messages.scan import PROPERTIES
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.termini import MESSAGE_IDENTITY
 from enmasse.bridge.uplink import LinkUser
+from services.http_gateway.api.stream_shares import StreamShare
 
 WINDOW: Final = 64
 """Messages on their way to a client and waiting for it."""
@@ -80,10 +81,11 @@ class _Written(NamedTuple):
 
 
 class EventStream(LinkUser):
-    """`kind`: of its link. `kept` is called with each change of the bytes that wait."""
+    """`kind`: of its link. `share`: of its user. `kept` is called with each change of the bytes that wait."""
 
-    def __init__(self, kind: StreamKind, kept: Any) -> None:
+    def __init__(self, kind: StreamKind, share: StreamShare, kept: Any) -> None:
         self.kind = kind
+        self.share = share
         self.number = next(_numbers)
         """Different for each stream of the process."""
         self.client = self.stated = self.names = ""
@@ -165,13 +167,17 @@ class EventStream(LinkUser):
         if self.kind is StreamKind.MULTICAST:
             if not settled:
                 link.session.settle(delivery_id)
-            while len(self.waiting) > 1 and (self.bytes > BEHIND or len(self.waiting) > 4 * WINDOW):
+            while len(self.waiting) > 1 and self._is_behind():
                 self._count(-len(self.waiting.popleft().payload))
                 self.dropped += 1
         self.changed.set()
 
+    def _is_behind(self) -> bool:
+        return self.bytes > BEHIND or len(self.waiting) > 4 * WINDOW or self.share.full
+
     def _count(self, size: int) -> None:
         self.bytes += size
+        self.share.bytes += size
         self._kept(size)
 
     def event_id(self, payload: bytes, tag: bytes) -> str:
@@ -201,7 +207,7 @@ class EventStream(LinkUser):
         link = self.link
         if link is None or self.kind is StreamKind.MULTICAST or self.unsure:
             return
-        window = max(1, min(WINDOW, int(WINDOW_BYTES / max(1.0, self._average))))
+        window = max(1, min(WINDOW, int(self.share.window(WINDOW_BYTES) / max(1.0, self._average))))
         missing = window - link.credit - len(self.waiting)
         if missing > window // 2:
             link.grant(missing)
