@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -67,6 +67,10 @@ class ClientDoor(ABC, Generic[C]):
     async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
         await self.ports.open(listener, partial(self._take, listener))
+
+    async def have(self, listeners: Collection[GatewayListener]) -> None:
+        """Have these listeners from now on; connections that are open stay."""
+        await self.ports.have(listeners, self.open, self.ports.shut)
 
     def _take(
         self,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from msgspec import Struct
 
+from enmasse.logs import log
 from enmasse.network import tls
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
@@ -49,7 +51,9 @@ class GatewayPorts:
         self._with_tls = with_tls
         self._alpn = tuple(alpn)
         self._loop = asyncio.get_running_loop()
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: dict[GatewayListener, Acceptor] = {}
+        self._names: dict[GatewayListener, str] = {}
+        """Listener that is open → its name in `endpoints`."""
 
     async def open(self, listener: GatewayListener, take: Take) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
@@ -68,18 +72,42 @@ class GatewayPorts:
             return take(sock, context, lambda: acceptor.done(sock))
 
         acceptor = Acceptor(self._loop, sockets, taken)
-        self._acceptors.append(acceptor)
+        self._acceptors[listener] = acceptor
         self.show(listener, endpoint(listener.host, sockets[0].getsockname()[1]))
 
     def show(self, listener: GatewayListener, where: str) -> None:
         """Show a listener that is open."""
-        self.endpoints[self._name(listener)] = where
+        name = self._names[listener] = self._name(listener)
+        self.endpoints[name] = where
 
     def _name(self, listener: GatewayListener) -> str:
-        earlier = sum(name.partition("-")[0] == listener.kind for name in self.endpoints)
-        if not earlier:
-            return listener.kind
-        return f"{listener.kind}-{earlier + 1}" if listener.shared else "own"
+        kind = listener.kind
+        if kind not in self.endpoints:
+            return kind
+        numbered = (f"{kind}-{number}" for number in itertools.count(2))
+        return next(name for name in numbered if name not in self.endpoints) if listener.shared else "own"
+
+    async def have(
+        self,
+        wanted: Collection[GatewayListener],
+        open_one: Callable[[GatewayListener], Awaitable[None]],
+        shut: Callable[[GatewayListener], None],
+    ) -> None:
+        """Open and close listeners until these are open, new ones first. Connections that are open stay. What cannot be
+        opened is logged, and tried again with the next call."""
+        for each in wanted:
+            if each not in self._names:
+                try:
+                    await open_one(each)
+                except ListenerError as error:
+                    log.get().error("process.listener.failed", reason=str(error))
+        for each in [one for one in self._names if one not in wanted]:
+            shut(each)
+            del self.endpoints[self._names.pop(each)]
+
+    def shut(self, listener: GatewayListener) -> None:
+        """Accept no further connections at a listener but those that wait for it."""
+        self._acceptors.pop(listener).finish()
 
     def _context(self, listener: GatewayListener, where: str) -> ssl.SSLContext:
         cert, key, client_ca = listener.cert, listener.key, listener.client_ca
@@ -93,12 +121,12 @@ class GatewayPorts:
 
     def finish(self) -> None:
         """Accept no further connections but those that wait for it."""
-        for acceptor in self._acceptors:
+        for acceptor in self._acceptors.values():
             acceptor.finish()
         self._acceptors.clear()
 
     def close(self) -> None:
         """Accept no further connections."""
-        for acceptor in self._acceptors:
+        for acceptor in self._acceptors.values():
             acceptor.close()
         self._acceptors.clear()

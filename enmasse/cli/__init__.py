@@ -10,16 +10,19 @@ import signal
 import sys
 from typing import NoReturn
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end `enmasse up` with status 0; SIGHUP unless it is ignored (nohup)."""
+from enmasse.process.terminal import has_terminal
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end `enmasse up` with status 0."""
 
 
 def main() -> None:
     """Run the console script. Exit statuses: docs/cli.md."""
     if sys.argv[1:2] == ["up"]:
         for number in STOPPING:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, _stop_early)
+            signal.signal(number, _stop_early)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+            signal.signal(signal.SIGHUP, _hung_up_early if has_terminal() else _read_anyway)
     try:
         from enmasse.cli.registry import run
 
@@ -27,6 +30,16 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
+
+
+def _hung_up_early(*_: object) -> None:
+    """End with the terminal; elsewhere it is the order to read the options, which are read now."""
+    if not has_terminal():
+        sys.exit(0)
+
+
+def _read_anyway(*_: object) -> None:
+    """Do nothing: the options are being read."""
 
 
 def _stop_early(*_: object) -> NoReturn:

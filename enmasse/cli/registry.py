@@ -23,6 +23,7 @@ COMMANDS = {
     "init": ("suite", "Write a starting point for a configuration."),
     "up": ("suite", "Run everything in the foreground."),
     "down": ("suite", "Stop the running suite."),
+    "reload": ("suite", "Have the running suite read its options file again."),
     "status": ("suite", "Show whether the running suite is ready."),
     "logs": ("suite", "Show the logs of the suite."),
     "scale": ("suite", "Set the number of processes of a service."),

@@ -62,6 +62,31 @@ class Stop(asyncio.Event):
         super().__init__()
         self.patience = 0.0
         self.hurry = asyncio.Event()
+        self.read_again = asyncio.Event()
+        """Set by SIGHUP: the file with the settings has changed."""
+        self._take: Callable[[Any], Awaitable[None]] | None = None
+
+    def on_settings(self, take: Callable[[Any], Awaitable[None]]) -> None:
+        """Have `take(settings)` called when the file with the settings has changed. It applies those that a running
+        process can, in any order of calls; the file may have changed already."""
+        self._take = take
+        self.read_again.set()
+
+    async def follow(self, read: Callable[[], settings.ServiceSettings], level: str) -> None:
+        """Apply changed settings until cancelled. `read` raises ServiceSettingsError; `level`: of the log, now."""
+        while True:
+            await self.read_again.wait()
+            self.read_again.clear()
+            try:
+                found = read()
+            except settings.ServiceSettingsError as error:
+                log.get().error("process.settings.rejected", reason=str(error))
+                continue
+            if found.log_level != level:
+                level = found.log_level
+                log.set_level(level)
+            if self._take is not None and not self.is_set():
+                await self._take(found)
 
 
 S = TypeVar("S", bound=settings.ServiceSettings)
@@ -96,9 +121,20 @@ def start(
     `guarded`: the loop has a TurnGuard.
     """
     die_with_parent()
-    config = settings.load(_config_argument(sys.argv[1:]), kind)
+    file = _config_argument(sys.argv[1:])
+    config = settings.load(file, kind)
     log.setup(config.log_level, audit_file=config.audit, service=config.name)
-    main(lambda stop: run(config, stop), use_uvloop=use_uvloop, guarded=guarded)
+
+    async def followed(stop: Stop) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop.read_again.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked since the start of the process
+        following = spawn(stop.follow(lambda: settings.of_process(file, kind), config.log_level), "settings")
+        try:
+            await run(config, stop)
+        finally:
+            following.cancel()
+
+    main(followed, use_uvloop=use_uvloop, guarded=guarded)
 
 
 def main(run: Callable[[Stop], Awaitable[None]], *, use_uvloop: bool = False, guarded: bool = False) -> NoReturn:

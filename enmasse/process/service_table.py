@@ -70,16 +70,18 @@ def client_paths(scheme: str, *, relays: bool) -> list[str]:
 
 
 class ProtocolDoor(NamedTuple):
-    """Gateways that `enmasse up --with` adds. `plain`, `tls`: listener name → port of those without TLS, and with."""
+    """Gateways that `enmasse up --with` adds. `plain`, `tls`: listener name → port of those without TLS, and with;
+    `for_pages`: web pages may be its clients."""
 
     kind: str
     plain: Mapping[str, int]
     tls: Mapping[str, int]
+    for_pages: bool = True
 
 
 DOORS: Mapping[str, ProtocolDoor] = {
     "http": ProtocolDoor("http_gateway", {"http": 8088}, {"https": 8448}),
     "stomp": ProtocolDoor("stomp_gateway", {"stomp": 61613, "stompws": 61615}, {"stomps": 61614, "stompwss": 61617}),
-    "coap": ProtocolDoor("coap_gateway", {"coap": 5683}, {}),
+    "coap": ProtocolDoor("coap_gateway", {"coap": 5683}, {}, for_pages=False),
 }
 """Part that `--with` adds → its gateways."""

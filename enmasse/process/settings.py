@@ -101,9 +101,14 @@ def load(path: str | Path, kind: type[S]) -> S:
     A bad file ends the process: one line on stderr, status 2.
     """
     try:
-        found = read(path, kind)
+        return of_process(path, kind)
     except ServiceSettingsError as error:
         end(marked("service.setting.invalid", str(error)))
+
+
+def of_process(path: str | Path, kind: type[S]) -> S:
+    """As `load`, but raises ServiceSettingsError."""
+    found = read(path, kind)
     name = os.environ.get(NAME)
     return msgspec.structs.replace(found, name=name) if name else found
 

@@ -19,6 +19,8 @@ _PR_SET_PDEATHSIG = 1
 def begin() -> None:
     """Prepare the process, before the imports. The event loop of `process.main` turns the collector on again."""
     die_with_parent()
+    # It says that the settings have changed, and waits for its handler (enmasse/process/runner.py).
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     os.umask(0o077)  # what a service writes holds messages, or settings with secrets
     gc.disable()  # importing makes a lot, and no garbage
 

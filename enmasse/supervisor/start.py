@@ -33,6 +33,7 @@ from enmasse.supervisor.plan import datadir, listening
 from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.plan.services import (
     AMQP_PROTOCOLS,
+    CONSOLE,
     ISSUERS,
     OPERATORS,
     SPARK,
@@ -46,6 +47,7 @@ from enmasse.supervisor.plan.services import (
     kept_users,
     knows_roles,
 )
+from enmasse.supervisor.reloading import Reload, compared
 from enmasse.supervisor.suite import StatusSource, Supervisor
 from enmasse.tracing.setup import EXPORTER, INSTALL, PACKAGE
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from enmasse.model.merged import Content
 
 
+ANOTHER_PLACE = "name another address or port"
 WITHOUT_MQTT = f"{OTHER_PORTS}, or leave MQTT out with --without mqtt"
 
 
@@ -80,10 +83,12 @@ def run(
     report: Callable[[str], None],
     command: Command = service_command,
     make_feed: Callable[[str, Credential], Awaitable[StatusSource]] = _configserv_feed,
+    read_again: Callable[[], Options] | None = None,
 ) -> None:
     """Run the suite until a signal stops it. Raises StartError if it cannot start.
 
-    `out` gets the lines of the start, `report` lines about problems.
+    `out` gets the lines of the start, `report` lines about problems. `read_again` reads the options again for a reload;
+    it raises StartError. None: they stay.
     """
     open_files.raise_open_files(report)
     os.environ[PORT_OFFSET] = str(options.offset)
@@ -115,7 +120,11 @@ def run(
             avoid += [options.http_port, options.admin_port]
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
-            suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report)
+
+            def again(running: Options) -> Reload:
+                return reloaded(running, running if read_again is None else read_again())
+
+            suite = Supervisor(options, data, ports, programs, forks.launch, make_feed, out, report, again)
             allocator.keep_little()
             asyncio.run(_run(suite, forks, http))
     except OSError as error:
@@ -273,6 +282,35 @@ def check_exposure(options: Options) -> None:
             f"--listen {', '.join(plain)}: passwords and messages could be read on the network. Serve TLS with --tls "
             "auto or --tls-cert FILE and name no protocol without it, or start with --allow-plaintext.",
         )
+
+
+def reloaded(running: Options, wanted: Options) -> Reload:
+    """Return what becomes of the running options: `wanted`, as far as that takes effect. What processes open then is
+    checked, and certificates are made for it. Raises StartError."""
+    found = compared(running, wanted)
+    options = found.options
+    if knows_roles(options) and not options.users:
+        options = replace(options, users=has_users(options.config))
+    try:
+        check_exposure(options)
+        _check_new_ports(running, options)
+        _make_certificates(options)
+    except OSError as error:
+        raise StartError("start.file.failed", f"{error.filename or options.data}: {error.strerror}") from None
+    return found._replace(options=options)
+
+
+def _check_new_ports(running: Options, wanted: Options) -> None:
+    """Raise StartError unless listeners that do not run yet can be opened, beside those that run."""
+    there = {(each.host, each.port) for each in running.listeners()}
+    ports = {port for _, port in there}
+    alone = {CONSOLE, *(() if wanted.shares_ports else AMQP_PROTOCOLS)}
+    with contextlib.ExitStack() as stack:
+        for each in wanted.listeners():
+            shared = each.port in ports  # the suite has it on another address
+            if (each.host, each.port) not in there and not (shared and each.protocol in alone):
+                for bound in bind_all(each.host, each.port, each.protocol.upper(), ANOTHER_PLACE, shared=shared):
+                    stack.enter_context(bound)
 
 
 def check_ports(options: Options) -> None:

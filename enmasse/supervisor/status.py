@@ -9,7 +9,7 @@ from typing import Any
 from enmasse.model.names import LocalName, full_name
 from enmasse.model.tenants.spaces import split_file
 from enmasse.process.process_bounds import ProcessBounds
-from enmasse.process.service_table import CONTROL
+from enmasse.process.service_table import CONTROL, DOORS
 
 Status = dict[str, Any]
 
@@ -82,6 +82,8 @@ def scale(components: list[dict[str, Any]], service: str, bounds: ProcessBounds)
         kinds[component["kind"]] = kinds.get(component["kind"], 0) + 1
     kinds.setdefault("broker", 0)
     if service not in kinds:
+        if (part := next((part for part, door in DOORS.items() if door.kind == service), None)) is not None:
+            return False, f"the suite has none of these gateways: start it with `enmasse up --with {part}`"
         return False, f"there is no service {service!r}; running are {', '.join(sorted(kinds))}"
     current = kinds[service]
     if bounds == (current, current):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -19,8 +19,10 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.roles import Role
 from enmasse.logs import log
 from enmasse.model.mqtt_limits import MOST_GATEWAYS
+from enmasse.process import runner
 from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS, SERVICES
+from enmasse.process.terminal import has_terminal
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.autoscaler import Autoscaler
@@ -32,6 +34,7 @@ from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.children.space_gateways import SpaceGateways
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
+from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import door_gateways, listening, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
@@ -43,6 +46,7 @@ from enmasse.supervisor.plan.services import (
     SCALE_ROUTER,
     SPACES,
     SPARK,
+    SUPERVISOR,
     USERS,
     Options,
     admits_anonymous,
@@ -55,6 +59,7 @@ from enmasse.supervisor.plan.services import (
     knows_roles,
     router,
 )
+from enmasse.supervisor.reloading import Reload, renewed
 from enmasse.text import printable
 
 if TYPE_CHECKING:  # imported after the services have been started
@@ -64,6 +69,10 @@ POLL_UNSETTLED, POLL_SETTLED = 0.05, 0.5
 """Seconds between two looks at the folder `desired`."""
 WRITE_AGAIN = 1.0
 """Seconds until a failed write of the files for other processes is repeated, for example on a full disk."""
+RENEWED_WITHIN = 20.0
+"""Seconds for processes to listen where options say that are read again."""
+HANG_UP = 0.1
+"""Seconds from SIGHUP until it is looked whether the terminal is there."""
 PATIENCE = 20.0
 """Seconds until progress of the start is reported."""
 STOP_ORDER = (
@@ -95,12 +104,13 @@ class StatusSource(Protocol):
 
 class Supervisor:
     """All processes of `enmasse up`. `out` gets the lines of the start, `say` further lines for users. `programs`:
-    engine → program.
+    engine → program. `read_again`: what becomes of running options if they are read again; raises StartError.
     """
 
     def __init__(
         self, options: Options, data: DataDir, ports: InternalPorts, programs: Mapping[str, Program], launch: Launch,
         make_feed: Callable[[str, Credential], Awaitable[StatusSource]], out: TextIO, say: Callable[[str], None],
+        read_again: Callable[[Options], Reload],
     ) -> None:  # fmt: skip
         self.options = options
         self.data = data
@@ -111,6 +121,9 @@ class Supervisor:
         self._make_feed = make_feed
         self._out = out
         self._say = say
+        self._read_again = read_again
+        self._reloading = asyncio.Lock()
+        self._had_terminal = has_terminal()
         self._issuer = CredentialIssuer(data.run, BROKERS[options.broker].peers)
         self._news = asyncio.Event()
         self._fixed: dict[str, Child] = {}
@@ -215,6 +228,56 @@ class Supervisor:
             return self._routers.scale(bounds)
         return status.scale(self.components(), service, bounds)
 
+    async def reload(self) -> Reload:
+        """Read the options again, and have those take effect that can. Raises StartError, and changes nothing then;
+        OSError, if files cannot be written."""
+        async with self._reloading:
+            try:
+                found = await asyncio.to_thread(self._read_again, self.options)
+            except StartError as error:
+                self._log.warning("suite.options.rejected", reason=str(error))
+                raise
+            before, self.options = self.options, found.options
+            log.set_level(self.options.log_level(SUPERVISOR))
+            for group, wanted, changed in (
+                (self._routers, self.options.routers, self.options.routers != before.routers),
+                (self._gateways, self.options.gateways, self.options.gateways != before.gateways),
+            ):
+                if changed and wanted is not None and not (done := group.scale(wanted))[0]:
+                    found.waiting.append(f"{group.kind}={wanted}: {done[1]}")
+            found.waiting.extend(await self._renew())
+            self._log.info("suite.options.reloaded", changed=found.changed, later=found.later, waiting=found.waiting)
+            return found
+
+    async def _renew(self) -> list[str]:
+        """Have the processes take the options. Return what they have not done in time, as sentences. Raises OSError."""
+        self._brokers.take(self.options)
+        wanted = [(child, renewed(child.spec, spec)) for child, spec in self._wanted_specs()]
+        for child, spec in wanted:
+            child.renew(spec)
+        done = await asyncio.gather(
+            *(child.renewed(spec.wanted_endpoints, RENEWED_WITHIN) for child, spec in wanted if child.pid is not None)
+        )
+        return [each for each in done if each]
+
+    def _wanted_specs(self) -> Iterator[tuple[Child, Spec]]:
+        """Yield the processes that are not brokers with their descriptions by the options."""
+        common = self.options, self.data, self._ports
+        for spec in (*fixed_services(*common), *mqtt.keepers(*common)):
+            if spec.name in self._fixed:
+                yield self._fixed[spec.name], spec
+        if self._authserv is not None:
+            yield self._authserv, authserv(*common)
+        for child in self._routers.children:
+            yield child, router(*common, child.spec.name)
+        for child in self._gateways.children:
+            yield child, mqtt.gateway(*common, child.spec.name)
+        for child, space in self._own_gateways.by_space():
+            yield child, mqtt.gateway_of(*common, child.spec.name, space)
+        for part, door in DOORS.items():
+            for child in self._doors[door.kind].children if door.kind in self._doors else ():
+                yield child, door_gateways.gateway(*common, part, child.spec.name)
+
     def scraped(self) -> list[tuple[str, str, int]]:
         """Return name, host and health port of each component that serves metrics."""
         specs = [child.spec for child in self._children() if child.ready]
@@ -231,7 +294,7 @@ class Supervisor:
     # Its life
 
     async def run(self, serve_http: Callable[[Supervisor], WebServer]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP. `serve_http` starts the HTTP server.
+        """Run until SIGINT or SIGTERM, or until its terminal is closed. `serve_http` starts the HTTP server.
 
         Raises OSError if its files cannot be written, other than for lack of room.
         """
@@ -325,9 +388,23 @@ class Supervisor:
                     child.kill()
             self._stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                loop.add_signal_handler(number, asked)
+        async def hung_up() -> None:
+            await asyncio.sleep(HANG_UP)  # the terminal goes at about the same time
+            if self._had_terminal and not has_terminal():
+                asked()
+                return
+            try:
+                self._say(f"options: {await self.reload()}")
+            except StartError as error:
+                self._say(f"options: nothing was changed: {error}")
+            except OSError as error:
+                self._say(f"options: {error.filename or self.data.run}: {error.strerror}")
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(signal.SIGHUP, lambda: runner.spawn(hung_up(), "reload"))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
     def _child(self, spec: Spec) -> Child:
         program = self._programs[spec.engine]

@@ -1,5 +1,5 @@
-"""HTTP of the supervisor, on loopback: health, status, metrics, and the two orders `scale` and `force`. Commands on
-this machine ask here; the console passes these paths on.
+"""HTTP of the supervisor, on loopback: health, status, metrics, and the orders `scale`, `reload` and `force`. Commands
+on this machine ask here; the console passes these paths on, but for `reload`.
 
 Requests other than those for health and `/api/suite` need the operator's secret (`Authorization: Bearer …`). A web page
 in a browser on this machine must be able neither to read nor to change anything here. So the Host header must name
@@ -31,6 +31,7 @@ from enmasse.model.names import AddressName, by_space
 from enmasse.process.process_bounds import ProcessBounds
 from enmasse.storage.decoding import decode_any
 from enmasse.supervisor import metrics
+from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.suite import Supervisor
 from enmasse.text import printable
 
@@ -43,6 +44,8 @@ JSON = "application/json; charset=utf-8"
 MAX_NAMES = 10_000
 MAX_SHOWN = 100
 """Names of addresses in an audit event."""
+MAX_REASON = 1000
+"""Characters of a reason in an audit event."""
 BOUNDS = Bounds(
     connections=64, request_seconds=10.0, answer_seconds=60.0, head_bytes=16 << 10, body_bytes=1 << 20,
     keeps_connections=False,
@@ -141,6 +144,17 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         _audit(request, f"scale {service[:100]}={bounds}", sentence)
         return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
+    async def reload(request: Request) -> Response:
+        try:
+            found = await suite.reload()
+        except StartError as error:
+            _audit(request, "reload", f"refused: {error}"[:MAX_REASON])
+            return _refused(str(error), 409)
+        except OSError as error:
+            return _refused(f"{error.filename or suite.data.run}: {error.strerror}", 503)
+        _audit(request, "reload", str(found))
+        return _json(found.as_json())
+
     async def force(request: Request) -> Response:
         body = _object(request.body)
         if wrong := _unknown_field(body, "addresses"):
@@ -165,6 +179,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         "/api/queries": {"GET": queries},
         "/api/suite": {"GET": about},
         "/api/scale": {"POST": scale},
+        "/api/reload": {"POST": reload},
         "/api/force": {"POST": force},
     }
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from enmasse.bridge.gateway_process import GatewayProcess
 from enmasse.bridge.space_lanes import SpaceLanes
+from enmasse.process import runner
 from services.coap_gateway import metrics
 from services.coap_gateway.coap_door import CoapDoor
 from services.coap_gateway.coap_requests import CoapRequests
@@ -16,7 +17,7 @@ from services.coap_gateway.settings import CoapGatewaySettings
 SERVICE: Final = "coap_gateway"
 
 
-async def serve(settings: CoapGatewaySettings, stop: asyncio.Event) -> None:
+async def serve(settings: CoapGatewaySettings, stop: runner.Stop) -> None:
     """Run a gateway until `stop` is set. The ports are open from the beginning; requests wait until the router and the
     configuration are reached. Raises process.Fatal."""
     requests = CoapRequests(settings.max_body, settings.max_memory, settings.max_remembered)
@@ -31,4 +32,9 @@ async def serve(settings: CoapGatewaySettings, stop: asyncio.Event) -> None:
         lambda: len(requests.memory.endpoints),
         rows.publisher,
     ):
+
+        async def take(changed: CoapGatewaySettings) -> None:
+            await door.have(changed.listeners)
+
+        stop.on_settings(take)
         await stop.wait()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from enmasse.bridge.gateway_ports import GatewayPorts, ListenerError
+from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts, ListenerError
 from enmasse.network.port_sockets import receiving
 from enmasse.text import endpoint
 from enmasse.wire_formats.coap_messages import ACK, CON, LONGEST, NON, SIZE1, code, encoded, uint
 from services.coap_gateway.coap_requests import CoapRequests
-from services.coap_gateway.settings import CoapListener
 
 TICK: Final = 0.2
 """Seconds between two looks at what is due."""
@@ -55,11 +55,19 @@ class CoapDoor:
         self.requests = requests
         self.ports = GatewayPorts(())
         self._loop = asyncio.get_running_loop()
-        self._transports: list[asyncio.DatagramTransport] = []
+        self._transports: dict[GatewayListener, list[asyncio.DatagramTransport]] = {}
         self._number = 0
         self._ticks: asyncio.Task[None] | None = None
 
-    async def open(self, listener: CoapListener) -> None:
+    async def have(self, listeners: Collection[GatewayListener]) -> None:
+        """Have these listeners from now on. What clients wait for at one that goes ends."""
+        await self.ports.have(listeners, self.open, self._shut)
+
+    def _shut(self, listener: GatewayListener) -> None:
+        for transport in self._transports.pop(listener):
+            transport.close()
+
+    async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
         where = f"{listener.host}:{listener.port}"
         try:
@@ -70,15 +78,14 @@ class CoapDoor:
                 f"cannot listen on {where} ({listener.kind}): {reason}; choose another port in the setting 'listeners'"
             ) from None
         port = sockets[0].getsockname()[1]
-        for sock in sockets:
-            await self._serve(sock, listener)
+        self._transports[listener] = [await self._serve(sock, listener) for sock in sockets]
         self.ports.show(listener, endpoint(listener.host, port))
 
-    async def _serve(self, sock: socket.socket, listener: CoapListener) -> None:
+    async def _serve(self, sock: socket.socket, listener: GatewayListener) -> asyncio.DatagramTransport:
         self._number += 1
         made = _Datagrams(self.requests, self._number, listener.space)
         transport, _ = await self._loop.create_datagram_endpoint(lambda: made, sock=sock)
-        self._transports.append(transport)
+        return transport
 
     async def run(self) -> None:
         """Look at what is due, until cancelled."""
@@ -93,5 +100,5 @@ class CoapDoor:
         memory, until = self.requests.memory, self._loop.time() + LEAVING
         while (memory.pending or memory.unconfirmed) and self._loop.time() < until:
             await asyncio.sleep(0.02)
-        for transport in self._transports:
+        for transport in itertools.chain(*self._transports.values()):
             transport.close()

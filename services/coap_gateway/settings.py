@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from enmasse.bridge.gateway_ports import GatewayListener
 from enmasse.bridge.gateway_settings import GatewaySettings
@@ -20,8 +20,6 @@ class CoapGatewaySettings(GatewaySettings, frozen=True, kw_only=True):
     """`name` is its container-id."""
 
     listeners: list[CoapListener]
-    allowed_origins: list[str] = field(default_factory=list)
-    """Has no effect: the supervisor gives it to every gateway."""
     max_body: Annotated[int, Meta(ge=1024)] = 1 << 20
     """Bytes of a message."""
     max_memory: Annotated[int, Meta(ge=1 << 18)] = 64 << 20

@@ -38,27 +38,50 @@ LOST_SECONDS = 45.0
 Longer than a stream waits for a client that does not read."""
 
 
+def _context(config: ConsoleSettings) -> ssl.SSLContext | None:
+    """Return the TLS of the listeners; None without a certificate. Raises process.Fatal."""
+    if config.cert is None or config.key is None:
+        return None
+    try:
+        return tls.server(config.cert, config.key).listening()
+    except (OSError, ssl.SSLError) as error:
+        text = f"cert {config.cert}, key {config.key}: cannot be used: {error}; both must be PEM and a pair"
+        raise runner.Fatal("start.tls.invalid", text) from None
+
+
 class Door:
     """Accepts connections and gives them to the web server."""
 
     def __init__(self, config: ConsoleSettings) -> None:
         self._config = config
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: dict[str, Acceptor] = {}
+        """host:port → what accepts there."""
         self._web: Web | None = None
         self._making: asyncio.Lock = asyncio.Lock()
 
     async def open(self) -> None:
         """Listen. Raises process.Fatal if the port or the certificate cannot be used."""
-        config, context = self._config, None
-        if config.cert is not None and config.key is not None:
-            try:
-                context = tls.server(config.cert, config.key).listening()
-            except (OSError, ssl.SSLError) as error:
-                text = f"cert {config.cert}, key {config.key}: cannot be used: {error}; both must be PEM and a pair"
-                raise runner.Fatal("start.tls.invalid", text) from None
-        await self._listen(config.listen, None if config.https else context)
+        config = self._config
+        await self._listen(config.listen, None if config.https else _context(config))
+        await self.have(config)
+
+    async def have(self, config: ConsoleSettings) -> None:
+        """Have the listeners with TLS of changed settings. Connections that are open stay. Raises as `open`."""
+        for each in self._acceptors.keys() - {config.listen, *config.https}:
+            self._acceptors.pop(each).close()
+        context = _context(config) if config.https else None
         for each in config.https:
-            await self._listen(each, context)
+            if each not in self._acceptors:
+                await self._listen(each, context)
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Return name → host:port of the listeners."""
+        return {self._name(number): at for number, at in enumerate(self._acceptors)}
+
+    @staticmethod
+    def _name(number: int) -> str:
+        return "http" if number == 0 else "https" if number == 1 else f"https-{number}"
 
     async def _listen(self, at: str, context: ssl.SSLContext | None) -> None:
         host, port = settings.host_port(at)
@@ -77,11 +100,11 @@ class Door:
             return drop
 
         acceptor = Acceptor(loop, sockets, take)
-        self._acceptors.append(acceptor)
+        self._acceptors[at] = acceptor
 
     async def close(self) -> None:
         """Stop listening, and end every connection."""
-        for each in self._acceptors:
+        for each in self._acceptors.values():
             each.close()
         if self._web is not None:
             await self._web.close()
@@ -132,11 +155,16 @@ async def _made(door: Door) -> None:
 async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be had."""
     door = Door(config)
-    secure = {"https" if number == 1 else f"https-{number}": at for number, at in enumerate(config.https, 1)}
-    endpoints = {"http": config.listen, **secure}
     state = health.Health(
-        config.health, door.metrics, endpoints=lambda: endpoints, metrics_secret=config.metrics_secret
+        config.health, door.metrics, endpoints=lambda: door.endpoints, metrics_secret=config.metrics_secret
     )
+
+    async def take(changed: ConsoleSettings) -> None:
+        try:
+            await door.have(changed)
+        except runner.Fatal as error:
+            log.get().error("process.listener.failed", reason=str(error))
+
     await state.start()
     try:
         await door.open()
@@ -145,6 +173,8 @@ async def serve(config: ConsoleSettings, stop: asyncio.Event) -> None:
         elif _was_used(config.history):
             runner.spawn(_made(door), "history")
         state.set(True)
+        if isinstance(stop, runner.Stop):
+            stop.on_settings(take)
         await stop.wait()
     finally:
         await door.close()

@@ -51,5 +51,11 @@ async def serve(settings: HttpGatewaySettings, stop: runner.Stop) -> None:
         lambda: len(door.connections),
         live.publisher,
     ) as health:
+
+        async def take(changed: HttpGatewaySettings) -> None:
+            clients.allowed_origins = changed.allowed_origins
+            await door.have(changed.listeners)
+
+        stop.on_settings(take)
         await stop.wait()
         await hand_on(door, health, settings.leave_within, stop.hurry)

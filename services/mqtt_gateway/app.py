@@ -107,6 +107,11 @@ async def run(
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     reporting = runner.spawn(gateway.report(_group(settings.listeners)), "reports of counters")
+
+    async def take(changed: MqttGatewaySettings) -> None:
+        await gateway.take(changed.limits, changed.listeners, changed.allowed_origins)
+
+    stop.on_settings(take)
     await stop.wait()
     if settings.leave_within and not stop.hurry.is_set():
         health.check = lambda: (False, gateway.leaving)

@@ -61,6 +61,15 @@ class Gateway:
         for listener in listeners:
             await self.listeners.open(listener)
 
+    async def take(
+        self, limits: Limits, listeners: Collection[ListenerSettings], allowed_origins: Collection[str]
+    ) -> None:
+        """Have these limits, listeners and origins from now on. What a client is notified of as it
+        connects holds until it connects again."""
+        self.front.limits = limits
+        self.front.memory.limit = limits.memory
+        await self.listeners.have(listeners, allowed_origins)
+
     async def leave(self, within: float, hurry: asyncio.Event) -> None:
         """Stop listening, and hand all clients on, a few at a time. Returns after `within` seconds at the latest, and
         once `hurry` is set."""

@@ -105,6 +105,13 @@ def _files(tls: Tls | None) -> entities.TlsFiles | None:
     return None if tls is None else entities.TlsFiles(tls.cert, tls.key, tls.client_ca)
 
 
+def _listeners(config: RouterAgentSettings) -> list[entities.ClientListener]:
+    return [
+        entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router, each.space, each.shared)
+        for each in config.listeners
+    ]
+
+
 class RouterAgent:
     """All routers, and the reported readiness of the addresses.
 
@@ -116,14 +123,8 @@ class RouterAgent:
         self.leads = False
         """True if this instance manages the routers and reports: only one may (docs/contracts.md, "Roles and
         instances")."""
-        listeners = (
-            entities.ClientListener(
-                each.name, each.host, each.port, _files(each.tls), each.router, each.space, each.shared
-            )
-            for each in config.listeners
-        )
         self.desired = Desired(
-            listeners,
+            _listeners(config),
             mqtt=config.mqtt,
             sasl_plugin=config.sasl_plugin,
             authenticate=config.authenticate,
@@ -207,6 +208,12 @@ class RouterAgent:
         for router in self.routers.values():
             router.touch_brokers((broker,))
         self.evaluate(self.desired.placed_on((broker,)))
+
+    async def take(self, config: RouterAgentSettings) -> None:
+        """Have the listeners for clients of changed settings."""
+        if self.desired.set_listeners(_listeners(config)):
+            for router in self.routers.values():
+                router.touch_listeners()
 
     # routers
 
@@ -426,7 +433,7 @@ class RouterAgent:
         yield gauge("ragent_entities", "Entities that the agent made, on all routers.", single(rows))
 
 
-async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
+async def serve(config: RouterAgentSettings, stop: runner.Stop) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     credential = own(config)
     agent = RouterAgent(config)
@@ -435,7 +442,7 @@ async def serve(config: RouterAgentSettings, stop: asyncio.Event) -> None:
 
 
 async def run(
-    agent: RouterAgent, config: RouterAgentSettings, stop: asyncio.Event, credential: AnyCredential | None = None
+    agent: RouterAgent, config: RouterAgentSettings, stop: runner.Stop, credential: AnyCredential | None = None
 ) -> None:
     """Connect a leading or standby agent until `stop` is set. Raises process.Fatal if a port cannot be opened."""
     state = health.Health(config.health, agent.metrics, metrics_secret=config.metrics_secret)
@@ -457,6 +464,7 @@ async def run(
         keep_connected(host, port, agent.configuration.session, container=config.name, credential=credential)
     )
     sharing = runner.spawn(agent.client_shares.run(), "shares of clients")
+    stop.on_settings(agent.take)
     try:
         await stop.wait()
     finally:

@@ -189,6 +189,17 @@ class Desired:
         of_sessions = [entities.session_route(name) for name in self.brokers(router)]
         return [*entities.GATEWAY_NODES, *entities.SERVICE_NODES, *of_sessions]
 
+    def set_listeners(self, listeners: Iterable[ClientListener]) -> bool:
+        """Take other listeners for clients. Return whether they differ."""
+        before, self._listeners = self._listeners, tuple(listeners)
+        return before != self._listeners
+
+    @property
+    def shares_listeners(self) -> bool:
+        """Return True if routers listen beside others: a new listener may be opened before an old one is closed that
+        has its port."""
+        return all(each.shared for each in self._listeners)
+
     @property
     def has_listeners(self) -> bool:
         """Return True if at least one router has a listener for clients."""

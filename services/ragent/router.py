@@ -73,6 +73,8 @@ class ManagedRouter:
         """True once everything was read, applied and verified."""
         self.serving = False
         """True once the client listeners exist."""
+        self._listens_again = False
+        """Others are wanted now."""
         self.inter_router: Endpoint | None = None
         """Endpoint for other routers."""
         self._connection = connection
@@ -126,6 +128,11 @@ class ManagedRouter:
     def touch_neighbours(self) -> None:
         """Handle other routers that were added or have moved."""
         self._reconciler.queue((ROUTER,))
+
+    def touch_listeners(self) -> None:
+        """Handle other listeners for clients."""
+        self._listens_again = True
+        self._reconciler.wake()
 
     def _outdate(self, key: EntityKey) -> None:
         if self.table.status(key) is not None:
@@ -430,7 +437,7 @@ class ManagedRouter:
         self._reconciler.news(self._desired.addresses)
 
     def _serve_due(self) -> float:
-        if self.serving:
+        if self.serving and not self._listens_again:
             return NEVER
         all_work = all(type_ == CONNECTOR for type_, _ in self.table.waiting)
         return NOW if self._desired.sources.complete and all_work else self._configured_at + SERVE_ANYWAY
@@ -440,6 +447,9 @@ class ManagedRouter:
         wanted = self._desired.listeners(self.id)
         keys = [(entity.type, entity.name) for entity in wanted]
         old = [key for key in self.table.of(ROUTER) if key[0] in (LISTENER, SSL_PROFILE) and key not in keys]
+        self._listens_again = False
+        if self._desired.shares_listeners:  # no client is refused meanwhile
+            self._reconciler.refuse(await self._carry_out(difference(self.table, wanted, [])))
         self._reconciler.refuse(await self._carry_out(difference(self.table, wanted, old)))
         await self._read_by_name(keys)
         self.serving = self._has_listeners()

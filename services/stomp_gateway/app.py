@@ -33,5 +33,11 @@ async def serve(settings: StompGatewaySettings, stop: runner.Stop) -> None:
         lambda: len(clients.clients),
         rows.publisher,
     ) as health:
+
+        async def take(changed: StompGatewaySettings) -> None:
+            door.allow(changed.allowed_origins)
+            await door.have(changed.listeners)
+
+        stop.on_settings(take)
         await stop.wait()
         await hand_on(door, health, settings.leave_within, stop.hurry)

@@ -31,9 +31,14 @@ class StompDoor(ClientDoor["StompSocket | StompWebPeer"]):
     def __init__(self, clients: StompClients, most: int, allowed_origins: Collection[str] = ()) -> None:
         super().__init__(GatewayPorts(("stomps", "stompwss")), most, LOGIN_SECONDS)
         self.clients = clients
-        self._allowed_origins = allowed_origins
+        self._allowed_origins = set(allowed_origins)
         self._web: StompWebServer | None = None
         self._new_web_peer: Callable[..., StompWebPeer]
+
+    def allow(self, origins: Collection[str]) -> None:
+        """Have these origins of web pages from now on."""
+        self._allowed_origins.clear()
+        self._allowed_origins.update(origins)
 
     async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""

@@ -81,7 +81,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("code", [TOLD_WHILE_IT_CHECKS, TOLD_WHILE_IT_IMPORTS])
 def test_told_to_end_before_anything_runs(code: str, number: signal.Signals, config: Path, tmp_path: Path) -> None:
     options = ["--config", str(config), "--data", str(tmp_path / "data"), "--port-offset", str(free_offset())]

@@ -32,6 +32,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "scale": ("router=1", "--port-offset", "{offset}"),
     "address": ("list", "--config", "{config}", "--json"),
     "down": ("--port-offset", "{offset}"),
+    "reload": ("--port-offset", "{offset}"),
     "logs": ("--data", "{folder}/stored", "--port-offset", "{offset}"),
     "flavor": ("list", "--config", "{config}", "--json"),
     "config": ("check", "{config}", "--port-offset", "{offset}"),
@@ -246,6 +247,18 @@ def not_waited_for(folder: Path) -> int:
 @case("down", 4)
 def end_of_nothing(folder: Path) -> int:
     return of("down", "--port-offset", free_offset())
+
+
+def reloaded(folder: Path, again: str) -> int:
+    with running(folder) as up:
+        (up.data / "again.json").write_text(again)
+        return of("reload", "--port-offset", up.offset)
+
+
+case("reload", 0)(lambda folder: reloaded(folder, "{}"))
+case("reload", 1)(lambda folder: reloaded(folder, "{"))
+case("reload", 3)(lambda folder: reloaded(folder, '{"router": "another"}'))
+case("reload", 4)(lambda folder: of("reload", "--port-offset", free_offset()))
 
 
 @case("logs", 0)
@@ -704,7 +717,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
         arguments = [option.format(folder=folder, **given) for option in OPTIONS[command]]
         return processes.run(processes.COMMAND, command, *arguments, stdout=stdout)
 
-    if command in ("scale", "down"):
+    if command in ("scale", "down", "reload"):
         with running(folder) as up:
             return run(offset=up.offset)
     if command in ASKS:
@@ -824,9 +837,8 @@ def waiting_for_a_suite(folder: Path) -> int:
 
 
 _EACH = (
-    "init", "up", "down", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS, "send", "receive",
-    "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version",
-    "help",
+    "init", "up", "down", "reload", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS, "send",
+    "receive", "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version", "help",
 )  # fmt: skip
 SOME = ("status", "address", "send", "subscribe")
 """Commands of each kind: one that asks the suite, one of files, one of AMQP, one of MQTT. The statuses that the frame

@@ -186,7 +186,7 @@ def test_a_home_folder_without_a_full_path_is_not_used(home: str) -> None:
     """Neither the root directory nor the current one gets the files."""
     done = enmasse("up", env={**environment(Path()), "HOME": home, "ENMASSE_PORT_OFFSET": str(free_offset())})
     assert (done.returncode, done.stdout) == (2, "")
-    assert "set HOME to its full path, or name a folder with --data DIR" in done.stderr
+    assert "set HOME to its full path, or name a folder with --config DIR" in done.stderr
 
 
 def test_a_default_folder_that_is_a_file(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
+from enmasse.cli.commands.suite.scale import _is_of
 from enmasse.cli.commands.suite.status import command
 from enmasse.cli.common import report
 from enmasse.cli.configuration import cluster
@@ -148,6 +149,18 @@ def test_scale() -> None:
     assert status.scale(parts, "broker", ProcessBounds(2, 2)) == (True, "broker runs 2 processes already")
     assert status.scale(parts, "broker", ProcessBounds(3, 3))[0] is False
     assert status.scale([], "broker", ProcessBounds(0, 0))[0] is True
+    assert "enmasse up --with http`" in status.scale(parts, "http_gateway", ProcessBounds(1, 1))[1]
+
+
+def test_which_processes_the_number_of_a_service_counts() -> None:
+    for name, kind, counted in (
+        ("small-persisted-queue-0", "broker", True),
+        ("mqtt_gateway-1", "mqtt_gateway", True),
+        ("mqtt_gateway-one-0", "mqtt_gateway", False),
+        ("spark", "spark", True),
+        ("ragent", "router", False),
+    ):
+        assert _is_of(component(name, name if kind == "router" else kind), kind) is counted, name
 
 
 def test_error_lines() -> None:

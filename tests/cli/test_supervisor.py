@@ -215,7 +215,7 @@ def test_a_wish_that_is_none_starts_nothing(name: str, changes: dict[str, object
     (standing.data / "desired" / f"{name}.json").unlink()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_status_0_and_no_child_is_left(number: int, empty_config: Path, tmp_path: Path) -> None:
     with start(empty_config, tmp_path) as up:
         up.feed()

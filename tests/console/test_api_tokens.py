@@ -157,6 +157,21 @@ def test_a_removed_user_is_refused_before_the_feed_tells_of_it() -> None:
     assert gate.of_session(of_ann) is not None, "it was made again"
 
 
+def test_a_former_password_is_refused_before_the_feed_tells_of_the_change() -> None:
+    users = UserDirectory()
+    users.take(PermissionChanges(full=True, users={"ann": GrantedUser(credentials="a")}))
+    gate = Gate(users, cast(Authserv, None), None)
+    by_password = gate.sessions.begin(Login(Principal("ann"), credentials="a"))
+    by_certificate = gate.sessions.begin(Login(Principal("ann"), certified=True))
+    gate.sessions.remember("Basic x", None, by_password.login)
+    assert gate.of_session(by_password) is not None and gate.of_session(by_certificate) is not None
+    gate.withdraw("ann", "default", None)
+    assert gate.of_session(by_password) is None and gate.sessions.token("Basic x", None) is None
+    assert gate.of_session(by_certificate) is not None
+    users.take(PermissionChanges(full=False, users={"ann": GrantedUser(credentials="b")}))
+    assert gate.of_session(gate.sessions.begin(Login(Principal("ann"), credentials="b"))) is not None
+
+
 def test_who_may_make_and_see_tokens(suite: Suite, ann: Client) -> None:
     with Client(suite) as root:
         root.log_in("root", PASSWORD)

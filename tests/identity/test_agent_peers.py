@@ -13,6 +13,7 @@ import pytest
 from enmasse.control import ConnectionLost, ControlConnection, connect
 from enmasse.identity.processes.credentials import Credential, new_secret
 from enmasse.identity.processes.roles import Role
+from enmasse.process import runner
 from enmasse.testing import free_port
 from services.ragent.agent import RouterAgentSettings, serve
 from tests.identity.kit import AMQP_HEADER, DEADLINE, REFUSED, Suite, answer_to, offered
@@ -34,7 +35,7 @@ def suite(tmp_path: Path) -> Suite:
 @asynccontextmanager
 async def agent(suite: Suite) -> AsyncIterator[tuple[FakeConfigserv, int]]:
     """Run an agent; gives its configuration service and its port."""
-    configserv, port, stop = FakeConfigserv(), free_port(), asyncio.Event()
+    configserv, port, stop = FakeConfigserv(), free_port(), runner.Stop()
     settings = RouterAgentSettings(
         name="ragent-0",
         health=f"127.0.0.1:{free_port()}",

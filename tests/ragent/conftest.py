@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.process import runner
 from enmasse.supervisor.children.probe import Probe
 from enmasse.testing import free_port
 from services.ragent.agent import ClientListener, RouterAgent, RouterAgentSettings, run, serve
@@ -30,19 +31,19 @@ class World:
         self.mqtt = False
         self.spaces = True
         self.detail = ""
-        self._stop = asyncio.Event()
+        self._stop = runner.Stop()
         self._agent: asyncio.Task[None] | None = None
 
     async def start_agent(self, configserv: int | None = None) -> None:
         if configserv is not None:
             self._configserv_port = configserv
-        self._stop = asyncio.Event()
+        self._stop = runner.Stop()
         self._agent = asyncio.create_task(serve(self._settings(), self._stop))
 
     async def start_standby(self) -> RouterAgent:
         """In place of an agent: one that does not lead."""
         agent = RouterAgent(self._settings())
-        self._stop = asyncio.Event()
+        self._stop = runner.Stop()
         self._agent = asyncio.create_task(run(agent, self._settings(), self._stop))
         return agent
 

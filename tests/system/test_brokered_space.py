@@ -187,7 +187,7 @@ def test_permissions_and_names_are_those_of_the_space(suite: Suite) -> None:
 
 def test_the_type_of_a_space_does_not_change(suite: Suite) -> None:
     file = suite.config / "spaces.json"
-    file.write_text(json.dumps({"one": {}}))
+    file.write_text(json.dumps({"one": {"flavor": "boxes"}}))  # as `space set one type=` leaves it
     wait_for("the refusal", lambda: any(e["file"] == "spaces.json" for e in suite.status()["errors"]))
     (error,) = [e for e in suite.status()["errors"] if e["file"] == "spaces.json"]
     assert (error["entry"], error["field"]) == ("one", "type")

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse up --tls auto --listen 0.0.0.0", "clients of other machines, with users and TLS"),
     ],
     "down": [("enmasse down", "")],
+    "reload": [("enmasse reload", "after an edit of up.json in the configuration folder")],
     "status": [
         ("enmasse status", ""),
         ("enmasse status --wait 60", "until the files are applied and everything is ready"),

@@ -34,6 +34,7 @@ WITHOUT_SPACE = {
     "init": _OF_MACHINE,
     "up": _OF_MACHINE,
     "down": _OF_MACHINE,
+    "reload": _OF_MACHINE,
     "status": "routers, brokers and services are those of all address spaces: `enmasse space show NAME` shows one",
     "logs": _OF_MACHINE,
     "scale": "services are those of all address spaces",

@@ -138,6 +138,12 @@ def _space(entry: Any, plans: Plans, flavors: Mapping[str, Flavor]) -> Space:
     return found
 
 
+def type_of(entry: Any) -> str | None:
+    """Return the type that an entry states, or has without stating one; None if that is no type."""
+    found = entry.get("type", TYPES[0]) if isinstance(entry, dict) else None
+    return found if found in TYPES else None
+
+
 def _type(value: Any) -> str:
     if value not in TYPES:
         raise Wrong(f"must be one of {', '.join(TYPES)}")

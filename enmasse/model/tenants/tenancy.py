@@ -20,7 +20,7 @@ from enmasse.model.names import AddressName, LocalName, full_name, space_prefix,
 from enmasse.model.tenants.plan_rules import PlanRules
 from enmasse.model.tenants.plans import Plans, parse_plans
 from enmasse.model.tenants.space_files import Failed, addresses_in_force, in_force, issuers_in_force, users_in_force
-from enmasse.model.tenants.spaces import OWN_FILES, Space, parse_spaces, space_file
+from enmasse.model.tenants.spaces import OWN_FILES, Space, parse_spaces, space_file, type_of
 from enmasse.model.users import User
 
 NAME_IS_KEPT: Final = "waits until nothing is left of the removed space of this name"
@@ -223,12 +223,14 @@ def spaces_in_force(
     if document is None:
         return before
     good, wrong = parse_spaces(document, plans, flavors)
-    problems += wrong
-    for name in [name for name, space in good.items() if name in before and before[name].type != space.type]:
+    types = {name: type_of(entry) for name, entry in document.entries.items() if name in before}
+    changed = {name for name, type_ in types.items() if type_ not in (None, before[name].type)}
+    problems += [problem for problem in wrong if problem.entry not in changed]  # what else is wrong follows from that
+    for name in sorted(changed):
         reason = f"it is {before[name].type!r}, and that cannot change: its queues and topics are on other brokers as "
         reason += "the other type has them. Make another space, and remove this one"
         problems.append(document.problem(reason, name, "type"))
-        del good[name]
+        good.pop(name, None)
     waiting = [name for name in good if name in left and name not in last]
     problems += [document.problem(f"{NAME_IS_KEPT}: {left[name]}", name) for name in waiting]
     return in_force(document, {name: space for name, space in good.items() if name not in waiting}, before)

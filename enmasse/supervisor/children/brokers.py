@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from enmasse.engines import EMBEDDED
@@ -60,6 +61,16 @@ class DesiredBrokers(ChildGroup[str]):
             self._report(str(error))
         else:
             self._seen = mark
+
+    def take(self, options: Options) -> None:
+        """Have other options from now on. Raises OSError."""
+        self._options = options
+        for name, child in self._children.items():
+            spec, written = self._desired[name]
+            level = options.log_level("broker")
+            renewed = replace(spec, settings={**spec.settings, "log_level": level})
+            self._desired[name] = renewed, written
+            child.renew(renewed)
 
     def actual(self) -> list[dict[str, Any]]:
         """Return the running processes in the form of `desired.write_actual`."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,26 @@ class Child:
             self._log.error("component.process.suspended", pid=self.pid, seconds=round(now - self._stopped_since, 1))
             self._say(f"{self.spec.name} was stopped by a signal and is killed, because clients wait for it")
             self._signal(signal.SIGKILL)
+
+    def renew(self, spec: Spec) -> None:
+        """Have the process take changed settings. What it is to listen on is asked of it by `renewed`. Raises
+        OSError."""
+        wanted = self.spec.wanted_endpoints & spec.wanted_endpoints
+        if spec.settings != self.spec.settings and spec.engine == EMBEDDED:
+            self._program.prepare(spec, self._run_dir)
+        self.spec = replace(spec, wanted_endpoints=wanted)
+        if spec.engine == EMBEDDED:
+            self._signal(signal.SIGHUP)
+
+    async def renewed(self, wanted: frozenset[str], seconds: float) -> str:
+        """Wait until it listens on all of `wanted`. Return what it does not listen on after `seconds`, as a
+        sentence; empty: nothing. From then on it counts as not ready without them."""
+        ends = asyncio.get_running_loop().time() + seconds
+        while (missing := wanted.difference(self.endpoints.values())) and asyncio.get_running_loop().time() < ends:
+            self._ask_now.set()
+            await asyncio.sleep(POLL_STARTING)
+        self.spec = replace(self.spec, wanted_endpoints=wanted)
+        return f"{self.spec.name} does not listen on {', '.join(sorted(missing))} yet" if missing else ""
 
     async def refresh(self) -> None:
         """Wait until its health is known as of FRESH seconds ago at most, if the process was ready."""

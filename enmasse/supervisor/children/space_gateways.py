@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from enmasse.supervisor.children.child import Child
@@ -34,6 +34,10 @@ class SpaceGateways(ChildGroup[str]):
         if wanted != self._desired:
             self._desired = wanted
             self._start()
+
+    def by_space(self) -> Iterator[tuple[Child, str]]:
+        """Yield the children with their address spaces."""
+        yield from ((child, self._desired[name]) for name, child in self._children.items())
 
     def _start(self) -> None:
         if self._ending:

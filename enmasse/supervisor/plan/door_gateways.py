@@ -33,7 +33,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, part: str, na
         name,
         door.kind,
         listeners=listeners,
-        allowed_origins=list(options.allowed_origins),
+        **({"allowed_origins": list(options.allowed_origins)} if door.for_pages else {}),
         authserv=settings.address(f"{AUTHSERV}/amqp"),
         logins=settings.address(f"{AUTHSERV}/logins"),
         leave_within=LEAVING,

@@ -27,8 +27,9 @@ def bind_public(port: int, what: str) -> socket.socket:
     return _bound(socket.AF_INET, (LOOPBACK, port), what, OTHER_PORTS)
 
 
-def bind_all(host: str, port: int, what: str, remedy: str) -> list[socket.socket]:
-    """Return listening sockets on all addresses of `host`. Raises StartError as `bind_public`."""
+def bind_all(host: str, port: int, what: str, remedy: str, *, shared: bool = False) -> list[socket.socket]:
+    """Return listening sockets on all addresses of `host`, with `shared` beside others of this user that share the
+    port. Raises StartError as `bind_public`."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -37,7 +38,7 @@ def bind_all(host: str, port: int, what: str, remedy: str) -> list[socket.socket
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(_bound(family, address, what, remedy))
+            sockets.append(_bound(family, address, what, remedy, shared=shared))
     except StartError:
         for each in sockets:
             each.close()
@@ -45,12 +46,14 @@ def bind_all(host: str, port: int, what: str, remedy: str) -> list[socket.socket
     return sockets
 
 
-def _bound(family: int, address: tuple[Any, ...], what: str, remedy: str) -> socket.socket:
+def _bound(family: int, address: tuple[Any, ...], what: str, remedy: str, *, shared: bool = False) -> socket.socket:
     host, port = address[:2]
     where = f"port {port}" if host == LOOPBACK else f"port {port} of {host}"
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(address)

@@ -9,7 +9,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from enmasse.model.loopback import is_loopback
@@ -23,6 +25,9 @@ _EVERYWHERE = {"0.0.0.0": 4, "::": 6}  # noqa: S104 - only for those who ask for
 _BOTH = {"*": tuple(_EVERYWHERE), "localhost": (LOOPBACK, "::1")}
 _IPV6 = Path("/proc/net/if_inet6")
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR
+Place = tuple[str, str, int, str | None]
+"""Protocol, host, port and address space of a listener."""
+NO_NAMES: Mapping[Place, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,11 @@ class Listener(NamedTuple):
     def at(self) -> str:
         """Return host:port."""
         return endpoint(self.host, self.port)
+
+    @property
+    def place(self) -> Place:
+        """Return what tells it from others."""
+        return self.protocol, self.host, self.port, self.space
 
     @property
     def url(self) -> str:
@@ -114,9 +124,11 @@ def parse(text: str) -> Listen:
     return Listen(text, host, head or None, int(port) if port else None, space or None)
 
 
-def listeners(ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: bool) -> list[Listener]:
+def listeners(
+    ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: bool, known: Mapping[Place, str] = NO_NAMES
+) -> list[Listener]:
     """Return the listeners of protocols (with their ports): on loopback, and as `wanted`. `plaintext`: those without
-    TLS are opened beyond loopback too."""
+    TLS are opened beyond loopback too. `known`: names of some, which they keep and no other one gets."""
     wanted, found = list(wanted), []
     for protocol, port in ports.items():
         places: dict[tuple[str, int], str | None] = {(LOOPBACK, port): None}
@@ -126,8 +138,11 @@ def listeners(ports: Mapping[str, int], wanted: Iterable[Listen], *, plaintext: 
                     places.setdefault((host, each.port or port), each.space)
         # A socket on all addresses of a family has those of loopback too.
         places = {place: space for place, space in places.items() if not _is_covered(*place, places)}
-        for number, ((host, at), space) in enumerate(places.items(), 1):
-            found.append(Listener(protocol if number == 1 else f"{protocol}-{number}", protocol, host, at, space))
+        numbered = (protocol if number == 1 else f"{protocol}-{number}" for number in count(1))
+        free = (name for name in numbered if name not in known.values())
+        for (host, at), space in places.items():
+            name = known.get((protocol, host, at, space)) or next(free)
+            found.append(Listener(name, protocol, host, at, space))
     return found
 
 

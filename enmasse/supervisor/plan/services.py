@@ -26,7 +26,7 @@ from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan import process_count
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
-from enmasse.supervisor.plan.listening import PLAIN, Listen, Listener, listeners
+from enmasse.supervisor.plan.listening import NO_NAMES, PLAIN, Listen, Listener, Place, listeners
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079
@@ -127,6 +127,8 @@ class Options:
     """Clients mean an address space by the host `SPACE.<space_domain>`; empty: not."""
     doors: frozenset[str] = frozenset()
     """Parts of DOORS that serve clients."""
+    listener_names: Mapping[Place, str] = field(default_factory=lambda: NO_NAMES)
+    """Names of listeners that were there before a reload: they keep them."""
 
     @property
     def traced(self) -> dict[str, dict[str, str]]:
@@ -207,7 +209,7 @@ class Options:
 
     def at(self, ports: Mapping[str, int]) -> list[Listener]:
         """Return the listeners of these protocols, given with their ports."""
-        return listeners(ports, self.listen, plaintext=self.allow_plaintext)
+        return listeners(ports, self.listen, plaintext=self.allow_plaintext, known=self.listener_names)
 
     def insecure(self, *, users: bool) -> list[str]:
         """Return what clients of other machines may do without: be `anonymous`, connect in `plaintext`."""

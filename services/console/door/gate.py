@@ -57,8 +57,8 @@ class Gate:
         self.refusals.tried = users.tried
         self.tokens = TokenUses(token_uses)
         self._users = users
-        self._withdrawn: dict[tuple[str, str], GrantedUser] = {}
-        """User, and API token (empty: all logins) → the entry in force as these were removed."""
+        self._withdrawn: dict[tuple[str, str | None], GrantedUser] = {}
+        """User, and API token (empty: all logins; None: the password) → the entry in force as these were removed."""
         self._authserv = authserv
         self._secret = None if secret is None else Path(secret)
 
@@ -252,8 +252,9 @@ class Gate:
         )
         return response
 
-    def withdraw(self, user: str, space: str, token: str = "") -> None:
-        """Refuse a removed user, or one of its API tokens, from now on: the feed may have the removal later."""
+    def withdraw(self, user: str, space: str, token: str | None = "") -> None:
+        """Refuse a removed user, one of its API tokens, or with None its former password, from now on: the feed may
+        have the change later."""
         kept = self._withdrawn.items()
         self._withdrawn = {key: entry for key, entry in kept if self._users.entry(*named(key[0])[::2]) is entry}
         full_name = Principal(user, space=space).full_name
@@ -266,7 +267,9 @@ class Gate:
         if self._users.loss(login):
             return None
         entry = self._users.entry(principal.name, principal.space)
-        gone = (self._withdrawn.get((principal.full_name, token)) for token in {"", login.token})
+        by_password = login.credentials is not None and not login.token and not login.certified
+        stated = {"", login.token, None} if by_password else {"", login.token}
+        gone = (self._withdrawn.get((principal.full_name, each)) for each in stated)
         if entry is not None and any(each is entry for each in gone):
             return None
         return Caller(

@@ -24,6 +24,8 @@ async def put(parts: Components, call: Call, kind: Kind, name: str, entry: dict[
     Raises RequestError."""
     change = Change(kind=kind, set={name: entry}, if_={name: _based(call, exists=exists)})
     result = await made(parts, call, change)
+    if kind == "users" and "password" in entry:
+        parts.gate.withdraw(name, parts.space, None)
     etag = result.etags.get(name, "")
     await seen(_rows(parts, kind), name, etag)
     return etag

@@ -159,9 +159,7 @@ class Streaming:
 
     def _check(self, client: HttpClient, address: str) -> None:
         if not _allowed(client, address):
-            self._clients.bridge.access.refused["recv"] += 1
-            text = f"no permission to receive from {address[:100]!r}"
-            raise Answered(403, text, condition="amqp:unauthorized-access")
+            raise self._clients.denied(client, "recv", address)
 
     def _count(self, size: int) -> None:
         self.kept += size

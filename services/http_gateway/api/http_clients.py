@@ -173,6 +173,14 @@ class HttpClients:
         """Return the state of a new connection."""
         return Visitors(self, facts)
 
+    def denied(self, client: HttpClient, operation: Operation, address: str) -> Answered:
+        """Count, and note, that a client has no permission for an address. Return the answer."""
+        user = client.login.principal.full_name
+        self.bridge.note_denied(operation, address, user=user, client=client.name, lanes=client.lanes)
+        what = "send to" if operation == "send" else "receive from"
+        text = f"no permission to {what} {address[:100]!r}"
+        return Answered(403, text, condition="amqp:unauthorized-access")
+
     def lost(self, client: HttpClient) -> bool:
         """Return whether the login of a client no longer holds; its rights are the newest afterwards."""
         access = self.bridge.access

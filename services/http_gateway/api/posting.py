@@ -84,9 +84,7 @@ class Posting:
     def way(self, client: HttpClient, address: str) -> tuple[Route, Lane]:
         """Return route and lane of an address. Raises Answered if the client may not send there, or it is not there."""
         if not is_temporary(address) and not client.allowed("send", address):
-            user = client.login.principal.full_name
-            self._clients.bridge.note_denied("send", address, user=user, client=client.name, lanes=client.lanes)
-            raise Answered(403, f"no permission to send to {address[:100]!r}", condition="amqp:unauthorized-access")
+            raise self._clients.denied(client, "send", address)
         way = client.lanes.publishing.way(address)
         if way is None:
             raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
@@ -108,7 +106,7 @@ class Posting:
 
     def _check_reply(self, client: HttpClient, reply_to: str) -> None:
         if not is_temporary(reply_to) and not client.allowed("recv", reply_to):
-            raise Answered(403, f"no permission to receive from {reply_to[:100]!r}, the address of replies")
+            raise self._clients.denied(client, "recv", reply_to)
 
     def _key(self, client: HttpClient, stated: str | None) -> str:
         """Return the duplicate id that stands for a key of a user: another user's key is another id. Raises

@@ -100,10 +100,7 @@ class Receiving:
         if client.ended:
             raise Answered(401, client.ended)
         if not client.allowed("recv", address):
-            self._clients.bridge.access.refused["recv"] += 1
-            raise Answered(
-                403, f"no permission to receive from {address[:100]!r}", condition="amqp:unauthorized-access"
-            )
+            raise self._clients.denied(client, "recv", address)
         owner = client.lanes.topics.owner_of_wire(address)
         if owner is None:
             raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")

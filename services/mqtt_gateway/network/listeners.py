@@ -45,7 +45,7 @@ class Listeners:
     def __init__(
         self, front: ServerState, allowed_origins: Collection[str] = (), relay: AmqpRelay | None = None
     ) -> None:
-        self._allowed_origins = allowed_origins
+        self._allowed_origins = set(allowed_origins)
         self._relay = relay
         self._loop = asyncio.get_running_loop()
         self._front = front
@@ -56,9 +56,15 @@ class Listeners:
         self._trimmed = 0.0
         self.ports = GatewayPorts(("mqtts", "wss"))
 
-    async def open(self, listener: ListenerSettings) -> None:
+    async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
         await self.ports.open(listener, partial(self._take, listener.kind in ("ws", "wss"), listener.space))
+
+    async def have(self, listeners: Collection[ListenerSettings], allowed_origins: Collection[str]) -> None:
+        """Have these listeners and origins from now on. Connections that are open stay."""
+        self._allowed_origins.clear()
+        self._allowed_origins.update(allowed_origins)
+        await self.ports.have(listeners, self.open, self.ports.shut)
 
     def stop_listening(self) -> None:
         """Accept no further connections but those that wait for it; those that are open stay."""

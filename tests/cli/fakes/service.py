@@ -71,6 +71,7 @@ if order().get("deaf"):
 else:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
 host, _, port = settings["health"].rpartition(":")
 server = socket.create_server((host, int(port)), backlog=20)
 server.settimeout(0.02)

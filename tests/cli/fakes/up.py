@@ -67,8 +67,16 @@ def main() -> None:
     async def feed(_: str, __: object) -> FileFeed:
         return FileFeed(options.data / "feed.json")
 
+    def again() -> Options:
+        try:
+            return replace(options, **json.loads((options.data / "again.json").read_text()))
+        except FileNotFoundError:
+            return options
+        except ValueError as error:
+            raise StartError("start.options.invalid", str(error)) from None
+
     try:
-        start.run(options, sys.stdout, lambda line: print(line, file=sys.stderr, flush=True), command, feed)
+        start.run(options, sys.stdout, lambda line: print(line, file=sys.stderr, flush=True), command, feed, again)
     except StartError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -98,6 +98,13 @@ def _of(used: Any, most: Any) -> str:
 @port_offset
 def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts: tuple[str, ...], offset: int) -> None:
     """Add an address space. No client can log in there before it has users: `enmasse user add NAME --space SPACE`."""
+    from enmasse.cli.common import report
+
+    if kind == "brokered" and flavor is None:
+        report(
+            f"{name} has no flavor: its broker is of the first of `enmasse flavor list` that it may use, which may "
+            f"keep messages in memory only. `enmasse space set {name} flavor=NAME` chooses another"
+        )
     stated = {"type": kind, "flavor": flavor, "plan": plan, "hosts": list(hosts)}
     entry = {key: value for key, value in stated.items() if value}
     say(f"added {name} to {_there(offset).add(name, entry)}")

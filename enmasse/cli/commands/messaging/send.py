@@ -204,6 +204,12 @@ class _Sending:
             return FAILED
         if tally.error is not None:
             report(marked("messages.delivery.failed", f"{self._remote}: rejected: {tally.error}"))
+        elif modified := tally.counts["modified"]:
+            tally.error = (
+                f"{modified} returned as modified: by a receiver, or because a router lost its broker or receiver "
+                "before it had the answer. They may be stored: look with `receive --browse` before you send them again"
+            )
+            report(marked("messages.delivery.failed", f"{self._remote}: {tally.error}"))
         return OK if tally.counts["accepted"] == tally.sent else FAILED
 
     async def _once(self) -> int:

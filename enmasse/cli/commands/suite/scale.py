@@ -10,6 +10,7 @@ import click
 from enmasse.cli.common import UNREACHABLE, end, port_offset, say
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.process import process_bounds
+from enmasse.process.service_table import SERVICES
 from enmasse.text import printable
 
 NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
@@ -77,9 +78,10 @@ def _stage(component: dict[str, Any]) -> str:
 
 def _is_of(component: dict[str, Any], kind: str) -> bool:
     """Return whether a process is of those that the number counts: address spaces may have some of their own."""
-    return component.get("name") == kind or (
-        component.get("kind") == kind and str(component.get("name")).removeprefix(f"{kind}-").isdigit()
-    )
+    if component.get("kind") != kind:
+        return False
+    service = SERVICES.get(kind)
+    return service is None or not service.numbered or str(component.get("name")).removeprefix(f"{kind}-").isdigit()
 
 
 def _components(offset: int) -> list[dict[str, Any]]:

@@ -5,29 +5,38 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem
 
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say
+from enmasse.cli.configuration.options_file import OPTIONS_FILE, OptionsFault, options_in
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
 from enmasse.engines.engine import MOST_ROUTERS
 from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
 from enmasse.process import process_bounds
-from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.text import whole_number
+
+if TYPE_CHECKING:
+    from enmasse.supervisor.plan.services import Options
 
 LEVELS = ("debug", "info", "warning", "error")
 COMPONENTS = ("enmasse", *SERVICES)
 PARTS = ("mqtt",)
 WITH = (*DOORS, "spark")
+AS_GIVEN = (
+    "allow_anonymous", "allow_plaintext", "gateways", "routers", "router", "broker", "store", "allowed_origins",
+    "space_domain", "metrics_addresses", "traces",
+)  # fmt: skip
+"""Options whose values are those of the suite."""
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 
@@ -138,6 +147,12 @@ class Extra(click.ParamType):  # type: ignore[type-arg]  # generic for click 8.4
             )
         return part, file
 
+    @staticmethod
+    def below(value: tuple[str, str], folder: Path) -> tuple[str, str]:
+        """Return a value of an options file in a folder, to which its path is relative."""
+        part, file = value
+        return part, str(folder / file) if file else ""
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the parts that begin with `incomplete`."""
         return [CompletionItem(part) for part in WITH if part.startswith(incomplete)]
@@ -164,6 +179,9 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 @click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder for messages and logs (default: ~/.local/share/enmasse).")  # fmt: skip
 @port_offset
+@click.option("--options", "options_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="JSON file of options, by these names; what stands on the command line or in the environment wins "
+                   "(default: up.json in --config, if it is there).")  # fmt: skip
 @click.option("--tls", type=click.Choice(("auto",)), metavar="auto",
               help="Make a CA and a certificate in the data folder, and serve as with --tls-cert.")  # fmt: skip
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE",
@@ -218,16 +236,8 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 )
 @click.option("--log-level", "log_levels", multiple=True, type=ComponentLevel(), metavar="[COMPONENT=]LEVEL",
               help="debug, info (default), warning or error; for all components or one. May be repeated.")  # fmt: skip
-def command(
-    config: Path | None, data: Path | None, offset: int, tls: str | None, tls_cert: Path | None,
-    tls_key: Path | None, tls_client_ca: Path | None, listen: tuple[Any, ...],
-    allow_anonymous: bool, allow_plaintext: bool,
-    without: tuple[str, ...], gateways: ProcessBounds | None,
-    routers: ProcessBounds | None, extras: tuple[tuple[str, str], ...],
-    router: str, broker: str, store: str | None,
-    allowed_origins: tuple[str, ...], space_domain: str, mqtt_limits: tuple[tuple[str, int], ...],
-    metrics_addresses: int, traces: bool, webhooks: Path | None, log_levels: tuple[tuple[str, Any], ...],
-) -> None:  # fmt: skip
+@click.pass_context
+def command(context: click.Context, /, **given: Any) -> None:
     """Run everything in the foreground, every service a process of its own, on loopback and where --listen says.
 
     The default folders are made if they are missing, and an empty configuration folder gets the files of
@@ -236,30 +246,89 @@ def command(
 
     AMQP is on port 5672, MQTT on 1883, MQTT over WebSocket on 8083 (path /mqtt), HTTP (/healthz, /api/status, /metrics)
     on 8080, each plus the offset; with TLS AMQPS on 5671, MQTT over TLS on 8883 and over WebSocket on 8084.
+    Options that are neither here nor in the environment are read from up.json in --config, if it is there; `enmasse
+    reload` reads it again.
+
     Prints one line per component and then `EnMasse is ready`. Ends with status 0 on SIGINT or SIGTERM;
     status 2 means that it could not start, and why is on stderr.
     """
-    if tls is not None and (tls_cert or tls_key):
+    from enmasse.supervisor import start
+    from enmasse.supervisor.errors import StartError
+
+    _occupy_standard_streams()
+    stated = _Stated(context, given)
+    try:
+        options = stated.options(first=True)
+        start.run(options, sys.stdout or io.StringIO(), report, read_again=stated.again)
+    except StartError as error:
+        report("\n".join(error.lines))
+        sys.exit(COULD_NOT_START)
+
+
+class _Stated:
+    """The options of a command line, and those of its options file."""
+
+    def __init__(self, context: click.Context, given: Mapping[str, Any]) -> None:
+        self._context = context
+        self._given = given
+
+    def options(self, *, first: bool = False) -> Options:
+        """Return the options. `first`: an empty default folder gets the example. Raises StartError, or click.UsageError
+        for what does not go together."""
+        values = self._values()
+        offset: int = values["offset"]
+        data: Path = values["data"] or data_folder(offset)
+        config: Path | None = values["config"]
+        if config is None:
+            config = config_folder(offset)
+            if first:
+                _write_example(config, data)
+        _check_together(values)
+        return _options(config, data, values)
+
+    def again(self) -> Options:
+        """Return the options, read again. Raises StartError."""
+        from enmasse.supervisor.errors import StartError
+
+        try:
+            return self.options()
+        except click.UsageError as error:
+            raise StartError("start.options.invalid", error.format_message()) from None
+
+    def _values(self) -> dict[str, Any]:
+        """Return the value of each option: of the command line or the environment, else of the file, else its default.
+        Raises StartError."""
+        from enmasse.supervisor.errors import StartError
+
+        given = dict(self._given)
+        named: Path | None = given.pop("options_file")
+        folder = given["config"] or config_folder(given["offset"])
+        file = folder / OPTIONS_FILE if named is None else named
+        if named is None and not file.exists():
+            return given
+        without = {"options"} if named is not None else {"options", "config"}
+        if named is None and given["config"] is None:  # it chooses the folder
+            without.add("port-offset")
+        try:
+            found = options_in(file, self._context, without)
+        except OptionsFault as fault:
+            raise StartError("start.options.invalid", *fault.lines) from None
+        default = click.core.ParameterSource.DEFAULT
+        return given | {name: v for name, v in found.items() if self._context.get_parameter_source(name) is default}
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if values["tls"] is not None and (values["tls_cert"] or values["tls_key"]):
         raise click.UsageError("--tls auto makes its own certificate: leave --tls-cert and --tls-key out, or --tls")
-    if gateways is not None and "mqtt" in without:
+    if values["gateways"] is not None and "mqtt" in values["without"]:
         raise click.UsageError("--without mqtt leaves the gateways out: leave --gateways out, or --without mqtt")
-    if routers is not None and not ROUTERS[router].shares_ports:
+    router = values["router"]
+    if values["routers"] is not None and not ROUTERS[router].shares_ports:
         raise click.UsageError(
             f"--routers is for routers that share the AMQP ports, which {router} does not do; `enmasse scale "
             "routers N` gives it N routers with ports of their own"
         )
-    _occupy_standard_streams()
-    data = data or data_folder(offset)
-    if config is None:
-        config = config_folder(offset)
-        _write_example(config, data)
-    _run(config, data, offset, tls_cert, tls_key, tls_client_ca, tls_auto=tls is not None, listen=listen,
-         allow_anonymous=allow_anonymous, allow_plaintext=allow_plaintext, without=frozenset(without),
-         gateways=gateways, routers=routers, doors=frozenset(DOORS) & dict(extras).keys(),
-         pipeline=_pipeline(config, extras), router=router, broker=broker, store=store,
-         allowed_origins=allowed_origins, space_domain=space_domain, mqtt_limits=Limits(**dict(mqtt_limits)),
-         metrics_addresses=metrics_addresses, traces=traces, webhooks=_webhooks(webhooks),
-         log_levels=dict(log_levels))  # fmt: skip
 
 
 def _pipeline(config: Path, extras: tuple[tuple[str, str], ...]) -> Path | None:
@@ -295,45 +364,50 @@ def _write_example(config: Path, data: Path) -> None:
         )
 
 
-def _run(
-    config: Path, data: Path, offset: int, tls_cert: Path | None, tls_key: Path | None, tls_client_ca: Path | None,
-    pipeline: Path | None, **more: Any,
-) -> None:  # fmt: skip
-    from enmasse.supervisor import start
+def _options(config: Path, data: Path, values: Mapping[str, Any]) -> Options:
+    """Return the options of a suite. Raises StartError if the current directory is gone, or a file cannot be used."""
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan.services import Options
 
+    pipeline = _pipeline(config, values["extras"])
     try:
-        options = Options(
+        return Options(
             config=config.absolute(),
             data=data.absolute(),
-            offset=offset,
-            tls_cert=tls_cert.absolute() if tls_cert else None,
-            tls_key=tls_key.absolute() if tls_key else None,
-            tls_client_ca=tls_client_ca.absolute() if tls_client_ca else None,
-            pipeline=pipeline.absolute() if pipeline else None,
-            **more,
+            offset=values["offset"],
+            tls_cert=_absolute(values["tls_cert"]),
+            tls_key=_absolute(values["tls_key"]),
+            tls_client_ca=_absolute(values["tls_client_ca"]),
+            tls_auto=values["tls"] is not None,
+            pipeline=_absolute(pipeline),
+            listen=values["listen"],
+            without=frozenset(values["without"]),
+            doors=frozenset(DOORS) & dict(values["extras"]).keys(),
+            mqtt_limits=Limits(**dict(values["mqtt_limits"])),
+            webhooks=_webhooks(values["webhooks"]),
+            log_levels=dict(values["log_levels"]),
+            **{name: values[name] for name in AS_GIVEN},
         )
     except OSError as error:
         text = f"the current directory does not exist ({error.strerror}): change to another one"
-        end("command.folder.missing", text, COULD_NOT_START)
-    try:
-        start.run(options, sys.stdout or io.StringIO(), report)
-    except StartError as error:
-        report("\n".join(error.lines))
-        sys.exit(COULD_NOT_START)
+        raise StartError("command.folder.missing", text) from None
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()
 
 
 def _webhooks(file: Path | None) -> Path | None:
-    """Return the file of --webhooks. Ends the command if it cannot be used."""
+    """Return the file of --webhooks. Raises StartError if it cannot be used."""
     from enmasse.http.webhooks import read
+    from enmasse.supervisor.errors import StartError
 
     if file is None:
         return None
     try:
         read(file)
     except ValueError as error:
-        end("start.webhooks.invalid", str(error), COULD_NOT_START)
+        raise StartError("start.webhooks.invalid", str(error)) from None
     return file.absolute()
 
 

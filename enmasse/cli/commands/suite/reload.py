@@ -1,0 +1,45 @@
+"""`enmasse reload`: have the running suite read its options again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+
+from enmasse.cli.common import FAILED, UNREACHABLE, end, port_offset, report, say
+from enmasse.errors import marked
+
+NEEDS_RESTART: Final = 3
+SECONDS: Final = 60.0
+"""For the answer: the suite waits up to 20 s for its processes."""
+
+
+@click.command(name="reload", short_help="Have the running suite read its options file again.")
+@port_offset
+def command(offset: int) -> None:
+    """Have the running suite read its options file again: up.json in its configuration folder, or the file of `enmasse
+    up --options`. No connection ends.
+
+    Listeners, origins, limits of MQTT clients, log levels and numbers of processes take effect; the others need a
+    restart. If anything in the file is wrong, nothing changes. SIGHUP does the same.
+
+    Exit status 0: what has changed is in force. 1: refused, and nothing was changed, or a process has not done it in
+    time. 3: some options need a restart; the others are in force. 4: no suite is running.
+    """
+    from enmasse.cli.contexts.http import NotRunning, request
+
+    try:
+        _, answer = request(offset, "POST", "/api/reload", {}, timeout=SECONDS)
+    except NotRunning as error:
+        end("suite.http.unreachable", str(error), UNREACHABLE)
+    if not isinstance(answer, dict):
+        end("suite.http.unexpected", "unexpected answer to the order", UNREACHABLE)
+    if not answer.get("accepted"):
+        end("suite.reload.refused", f"nothing was changed: {answer.get('message')}")
+    say(str(answer["message"]))
+    if answer["waiting"]:
+        report(marked("suite.reload.unfinished", "; ".join(answer["waiting"])))
+        sys.exit(FAILED)
+    if answer["later"]:
+        sys.exit(NEEDS_RESTART)
