@@ -50,6 +50,16 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    @property
+    def count(self) -> int:
+        """The number of observations."""
+        return sum(self._counts)
+
+    @property
+    def total(self) -> float:
+        """The sum of what was observed."""
+        return self._sum
+
     def family(self, name: str, help_text: str) -> Metric:
         """Return the family, a histogram of Prometheus."""
         from prometheus_client.core import Metric

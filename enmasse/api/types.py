@@ -122,15 +122,21 @@ class Sample(Resource, frozen=True, kw_only=True):
     rates: SampledRates = SampledRates()
 
 
-class History(Resource, frozen=True, kw_only=True):
-    """Answer to `stats` and `addresses/NAME/stats`: now, and samples of the last `minutes`, oldest first. `time`: of
-    the answer; `interval`: seconds between two samples. Where one is missing nothing is known: the console, the router
-    or a broker of the address was not there, or the address was not used before."""
+class Totals(Resource, frozen=True, kw_only=True):
+    """Answer to `stats`: samples of all addresses together over the last `minutes`, oldest first. `time`: of the
+    answer; `interval`: seconds between two samples. Where one is missing nothing is known: the console, the router or a
+    broker was not there."""
 
     time: str
-    stats: Stats
     interval: int
     samples: list[Sample] = []
+
+
+class History(Totals, frozen=True, kw_only=True):
+    """Answer to `addresses/NAME/stats`: as `stats` of an address, and what it has now. Before an address was used there
+    are no samples either."""
+
+    stats: Stats
 
 
 # -- configuration -----------------------------------------------------------------------------------------------------
@@ -453,7 +459,11 @@ class QueryWindows(Resource, frozen=True, kw_only=True):
 
 
 class Broker(Resource, frozen=True, kw_only=True):
-    """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active`, `prepared` or `draining`."""
+    """A broker. `by_hand`: it is managed by hand; `addresses`: name → `active`, `prepared` or `draining`. `size`: bytes
+    of its messages, `capacity`: the most that it stores, None: as the disk has; `disk_used`: bytes of its files,
+    `disk_free`: of their file system; `sync`: seconds until a batch was on disk; `memory`: bytes of the process, of
+    which `message_memory` are messages; `busy`: part of the last seconds in which its event loop had work. None: it
+    does not say."""
 
     name: str
     host: str
@@ -461,7 +471,17 @@ class Broker(Resource, frozen=True, kw_only=True):
     by_hand: bool = False
     connected: bool = False
     addresses: dict[str, str] = {}
+    version: str = ""
+    connections: int | None = None
     messages: int | None = None
+    size: int | None = None
+    capacity: int | None = None
+    disk_used: int | None = None
+    disk_free: int | None = None
+    sync: float | None = None
+    message_memory: int | None = None
+    memory: int | None = None
+    busy: float | None = None
     rates: Rates = Rates()
     totals: Counters = Counters()
 
@@ -487,11 +507,14 @@ class Route(Resource, frozen=True, kw_only=True):
 
 class Router(Resource, frozen=True, kw_only=True):
     """A router. `peers`: names of the components it is connected to; `neighbours`: brokers and routers among them;
-    `routes`: to all other routers."""
+    `routes`: to all other routers; `memory`: bytes of the process; `busy`: part of the last seconds in which its event
+    loop had work; None: it does not say."""
 
     name: str
     connected: bool
     version: str = ""
+    memory: int | None = None
+    busy: float | None = None
     peers: list[str] = []
     neighbours: list[Neighbour] = []
     routes: list[Route] = []

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from enmasse.http.client import Client
 from enmasse.identity.processes.operator import BEARER
 from enmasse.metrics import counter, gauge, labelled, largest, single
 from enmasse.model.feeds import PHASES
+from enmasse.process.process_usage import resident_bytes
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.services import BEHIND, RATE
@@ -144,11 +143,3 @@ def _by_address(addresses: list[dict[str, Any]], field: str, most: int) -> list[
         ({**labelled("address", name), "type": types.get(name, "")}, sum(some))
         for name, some in largest(known, most, float)
     ]
-
-
-def resident_bytes(pid: int | None) -> int:
-    """Return the resident set size of a process in bytes; 0 if it cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0

@@ -10,6 +10,7 @@ from typing import Any, Final
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
 from enmasse.live_state import LivePublisher, Rows
+from enmasse.process.process_usage import UsageRow
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.limits.broker_address import BrokerAddress
@@ -66,6 +67,7 @@ class LiveBroker:
         self._links: dict[str, set[str]] = {}
         self._names: dict[str, set[str]] = {"queues": set(), "addresses": set()}
         self._busy: dict[Queue, None] = {}
+        self._usage = UsageRow(self._facts)
 
     def _wall(self) -> float:
         return self._broker.wall() / 1000
@@ -98,7 +100,22 @@ class LiveBroker:
                 self._names[kind].discard(gone)
                 self.rows.drop(kind, gone)
         yield
+        self.rows.put("about", self._broker.name, self._usage.row())
         yield from self._look_at_connections()
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what the broker uses of memory and disk, and how long syncs took, since its start."""
+        ledger, store = self._broker.ledger, self._broker.store
+        facts: dict[str, Any] = {
+            "size": ledger.size,
+            "capacity": ledger.capacity if ledger.capacity < UNLIMITED else None,
+            "messageMemory": ledger.resident,
+        }
+        if store is not None:
+            latency = store.latency
+            facts |= {"diskUsed": store.disk_bytes, "diskFree": store.disk_free}
+            facts |= {"syncs": latency.count, "syncSeconds": round(latency.total, 6)}
+        return facts
 
     def _queue(self, queue: Queue) -> None:
         if queue.deleted:

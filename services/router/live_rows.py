@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from enmasse import __version__
 from enmasse.amqp.termini import SPACE
 from enmasse.identity.principal import ANONYMOUS
 from enmasse.identity.processes.roles import GATEWAYS
 from enmasse.live_state import NODE, LivePublisher, Rows
+from enmasse.process.process_usage import UsageRow
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.addresses.traffic import FIELDS, FROM_SENDERS
 from services.router.routing.anonymous import AnonymousInLink
@@ -80,6 +80,7 @@ class LiveRouter:
         self._others: set[str] = set()
         """Other routers that have rows."""
         self._generation = -1
+        self._usage = UsageRow()
 
     def _takers(self) -> Collection[Destination]:
         return self._node.outs
@@ -115,7 +116,7 @@ class LiveRouter:
 
     def _look_at_routers(self) -> None:
         """Set the row of the router itself, and those of others of the network that a path leads to."""
-        self.rows.put("about", self._router.id, {"version": __version__})
+        self.rows.put("about", self._router.id, self._usage.row())
         routes = self._router.network.engine.topology.routes()
         for gone in self._others - routes.keys():
             self.rows.drop("routers", gone)

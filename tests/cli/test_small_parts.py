@@ -25,6 +25,7 @@ from enmasse.cli.output.tables import age
 from enmasse.http import health
 from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
+from enmasse.process import process_usage
 from enmasse.process.process_bounds import ProcessBounds
 from enmasse.storage.files import read_json, write_json, write_text
 from enmasse.supervisor import desired_processes, metrics, status
@@ -182,7 +183,7 @@ def test_metrics_are_bounded_and_their_sums_right() -> None:
     assert sum(float(value) for _, _, value in shown) == sum(range(30))
     assert f"\nenmasse_messages {sum(range(30))}.0\n" in text
     assert 'enmasse_addresses{phase="Failed"} 1.0\n' in text
-    assert metrics.resident_bytes(None) == 0 and metrics.resident_bytes(os.getpid()) > 0
+    assert process_usage.resident_bytes(None) == 0 and process_usage.resident_bytes(os.getpid()) > 0
 
 
 def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixture[str]) -> None:

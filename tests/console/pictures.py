@@ -44,7 +44,11 @@ def main() -> None:
         page = console.open("", "Overview")
         page.wait_for_timeout(MILLISECONDS)
         page.screenshot(path=PICTURES / "console-overview.png")
-        for place, heading in (("addresses", "Addresses"), ("network", "Network")):
+        for place, heading in (
+            ("addresses", "Addresses"),
+            ("network", "Network"),
+            ("infrastructure", "Brokers and routers"),
+        ):
             console.open(place, heading)
             page.wait_for_timeout(MILLISECONDS / 5)
             page.screenshot(path=PICTURES / f"console-{place}.png")

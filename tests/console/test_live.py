@@ -54,6 +54,16 @@ def test_traffic_of_a_queue_is_counted_and_streamed(client: Client, suite: Suite
     wait_for(lambda: stats(client, "orders")["rates"]["out"] == 0, "the rate of what has stopped")
 
 
+def test_brokers_and_routers_say_what_they_use_and_how_busy_they_are(client: Client) -> None:
+    def all_known() -> list[dict[str, Any]]:
+        found = client.items("brokers") + client.items("routers")
+        return found if all(each["busy"] is not None for each in found) else []
+
+    for each in wait_for(all_known, "two reports of each"):
+        assert 0 <= each["busy"] <= 1 and each["memory"] > 1 << 20 and each["version"]
+        assert "diskFree" not in each or (each["diskFree"] > 0 and each["size"] >= 0 and each["connections"] > 0)
+
+
 def test_addresses_without_a_broker(client: Client, amqp: BlockingConnection) -> None:
     before = stats(client, "broadcast")["totals"]
     receivers = [amqp.create_receiver("broadcast", credit=5, name=f"r{number}") for number in range(2)]

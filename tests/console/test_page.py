@@ -32,6 +32,7 @@ MARKUP = "<img/src=x/onerror=alert(1)>"
 PLACES = {
     "": "Overview", "addresses": "Addresses", "connections": "Connections", "sessions": "MQTT sessions",
     "subscriptions": "Subscriptions", "retained": "Retained topics", "wills": "Wills", "network": "Network",
+    "infrastructure": "Brokers and routers",
     "flavors": "Flavors", "users": "Users", "events": "Events",
 }  # fmt: skip
 MARKED = ("addresses", "connections", "sessions", "subscriptions", "events", "addresses/plain")

@@ -6,6 +6,7 @@ from typing import Any
 
 from enmasse.model.address_types import AddressType
 from enmasse.model.names import DEFAULT_SPACE
+from services.console.following.followed_process import Node
 from services.console.following.rates import Meter
 from services.console.following.traffic import Traffic
 
@@ -158,3 +159,19 @@ def test_connections_of_processes_are_told_from_those_of_clients() -> None:
     )
     found.gone("a")
     assert (found.clients(DEFAULT_SPACE), found.inside) == (3, {"r/2", "r/3", "r/4"})
+
+
+def test_how_busy_a_process_is_and_how_long_its_syncs_take_is_known_from_its_second_report() -> None:
+    node = Node("one", "the broker one")
+    node.component = "one"
+
+    def report(at: float, busy: float, syncs: int, seconds: float) -> tuple[float | None, float | None]:
+        node.take_about({"at": at, "about": {"one": {"busySeconds": busy, "syncs": syncs, "syncSeconds": seconds}}})
+        return node.busy, node.sync
+
+    assert report(100, 7.0, 10, 1.0) == (None, None)
+    assert report(105, 9.5, 14, 1.1) == (0.5, 0.025)
+    node.take_about({"at": 106})
+    assert report(110, 9.5, 14, 1.1) == (0.0, 0.025), "no batch was written"
+    assert report(115, 0.2, 0, 0.0) == (0.0, 0.025), "it was started again"
+    assert report(120, 0.7, 1, 0.5) == (0.1, 0.5)

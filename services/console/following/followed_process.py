@@ -8,7 +8,7 @@ from typing import Any
 
 from enmasse.control import ControlConnection
 from enmasse.engines.messages.product import Product
-from enmasse.live_state import Merged
+from enmasse.live_state import Merged, Row
 from enmasse.model.names import MANAGEMENT
 from services.console.errors import RequestError
 
@@ -38,6 +38,11 @@ class Node:
         """Set with its first state, of the router when those behind it are known, too; or if it has none."""
         self.ended = False
         """Whether it is no longer followed."""
+        self.busy: float | None = None
+        """The part of the last seconds in which its event loop had work; None: not known."""
+        self.sync: float | None = None
+        """Seconds in which a batch was written to disk, the mean of the last ones."""
+        self._about: tuple[float, Row] | None = None
         self._connection: ControlConnection | None = None
         self._connected = asyncio.Event()
 
@@ -58,6 +63,27 @@ class Node:
             self._connected.clear()
         else:
             self._connected.set()
+
+    @property
+    def about(self) -> Row:
+        """Return what it says of itself; nothing while it is not reached."""
+        return {} if self._connection is None else self.merged.kinds.get("about", {}).get(self.component, {})
+
+    def take_about(self, body: Row) -> None:
+        """Take the row about itself from a message, if it has one. Raises ValueError or TypeError for what is no
+        number."""
+        row = body.get("about", {}).get(self.component)
+        if row is None or row.get("busySeconds") is None:
+            return
+        before, self._about = self._about, (body["at"], row)
+        if before is None:
+            return
+        seconds, busy = body["at"] - before[0], row["busySeconds"] - before[1]["busySeconds"]
+        if seconds > 0 and busy >= 0:  # else it is another run
+            self.busy = min(1.0, round(busy / seconds, 3))
+        syncs = (row.get("syncs") or 0) - (before[1].get("syncs") or 0)
+        if syncs > 0:
+            self.sync = round((row["syncSeconds"] - before[1]["syncSeconds"]) / syncs, 6)
 
     async def managed(self) -> Product:
         """Return the product of a broker. Raises RequestError."""

@@ -352,6 +352,7 @@ class Live:
             node.complete.clear()
         self.traffic.take(node.component, body["kind"], body, full=body["full"], complete=body["complete"])
         self.events.take(body)
+        node.take_about(body)
         if node.merged.complete:
             node.complete.set()
             if node is not self.router:

@@ -13,6 +13,7 @@ import { Subscriptions } from "./views/subscriptions.js";
 import { RetainedTopics } from "./views/retained.js";
 import { Queries } from "./views/queries.js";
 import { Wills } from "./views/wills.js";
+import { Infrastructure } from "./views/infrastructure.js";
 import { Network } from "./views/network.js";
 import { User, Users } from "./views/users.js";
 import { Flavors } from "./views/flavors.js";
@@ -29,6 +30,7 @@ const PLACES = [
   ["retained", "Retained topics", RetainedTopics],
   ["wills", "Wills", Wills],
   ["network", "Network", Network],
+  ["infrastructure", "Brokers and routers", Infrastructure],
   ["queries", "Spark queries", Queries],
   ["flavors", "Flavors", Flavors],
   ["users", "Users", Users, User],
@@ -37,7 +39,7 @@ const PLACES = [
   ["events", "Events", Events],
 ];
 /** Places of what belongs to no address space, and of what only the operator has, or an address space. */
-const OF_NO_SPACE = ["network", "queries", "flavors", "spaces"];
+const OF_NO_SPACE = ["network", "infrastructure", "queries", "flavors", "spaces"];
 const NOT_OF_USERS = ["spaces", "plans"];
 const THEMES = { light: "dark", dark: "light" };
 

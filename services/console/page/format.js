@@ -13,6 +13,8 @@ export function rate(value) {
   return count(value);
 }
 
+export const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`);
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let unit = 0;

@@ -28,6 +28,7 @@ def operations(parts: Components) -> list[Operation]:
         queues = {} if node is None else node.merged.kinds.get("queues", {})
         known = node is not None and node.connection is not None
         rates, totals = live.traffic.of_component(name if node is None else node.component)
+        about = {} if node is None else node.about
         return Broker(
             name=name,
             host=endpoint.host,
@@ -35,7 +36,17 @@ def operations(parts: Components) -> list[Operation]:
             by_hand=endpoint.by_hand,
             connected=known,
             addresses=configuration.placed(name),
+            version=str(about.get("version") or ""),
+            connections=len(node.merged.kinds.get("connections", {})) if node is not None and known else None,
             messages=sum(int(row.get("messages") or 0) for row in queues.values()) if known and queues else None,
+            size=about.get("size"),
+            capacity=about.get("capacity"),
+            disk_used=about.get("diskUsed"),
+            disk_free=about.get("diskFree"),
+            sync=node.sync if node is not None and known else None,
+            message_memory=about.get("messageMemory"),
+            memory=about.get("memory"),
+            busy=node.busy if node is not None and known else None,
             rates=rates,
             totals=totals,
         )
@@ -73,7 +84,9 @@ def operations(parts: Components) -> list[Operation]:
         return Router(
             name=node.component,
             connected=node.connection is not None,
-            version=str(node.merged.kinds.get("about", {}).get(node.component, {}).get("version") or ""),
+            version=str(node.about.get("version") or ""),
+            memory=node.about.get("memory"),
+            busy=node.busy if node.connection is not None else None,
             peers=sorted({str(row.get("container")) for row in inside}),
             neighbours=neighbours(node),
             routes=routes(node),
@@ -91,14 +104,20 @@ def operations(parts: Components) -> list[Operation]:
         rows=Polled(brokers),
         shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name, "connected": lambda row: row.connected},
-        sorts={"messages": lambda row: row.messages},
+        sorts={
+            "messages": lambda row: row.messages,
+            "size": lambda row: row.size,
+            "diskFree": lambda row: row.disk_free,
+            "memory": lambda row: row.memory,
+            "busy": lambda row: row.busy,
+        },
         kinds={"connected": bool},
     )
     of_routers: Listing[Router] = Listing(
         rows=Polled(routers),
         shown=lambda caller, row: row if parts.gate.oversees(caller) else None,
         filters={"name": lambda row: row.name},
-        sorts={},
+        sorts={"memory": lambda row: row.memory, "busy": lambda row: row.busy},
         kinds={},
     )
 

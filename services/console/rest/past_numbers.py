@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from enmasse.api.types import Counters, History, Rates, Sample, SampledRates, Stats
+from enmasse.api.types import History, Sample, SampledRates, Totals
 from services.console.errors import unknown
 from services.console.following.address_history import COARSE, DAY, FINE, HOUR, AddressHistory, Point
-from services.console.following.traffic import added, moment
+from services.console.following.traffic import moment
 from services.console.rest.components import Components
 from services.console.rest.operations import Answer, Call, Operation, Parameter
 
@@ -32,28 +32,19 @@ def operations(parts: Components) -> list[Operation]:
         row = parts.addresses.get(call.name())
         if row is None or not call.caller.views(row.name):
             raise unknown(f"address {call.name()[:200]!r}")
-        return Answer(_history(row.stats, live.history, parts.inside(row.name), minutes))
+        return Answer(History(stats=row.stats, **_past(live.history, parts.inside(row.name), minutes)))
 
     async def of_all(call: Call) -> Answer:
         minutes = call.parameters().get("minutes", HOUR // 60)
         if not call.caller.viewer:  # sums contain addresses that the caller may not view
             raise unknown("such path for you: it needs `view` on all addresses")
         await parts.addresses.fresh()
-        rows = [row.stats for _, row in parts.addresses]
-        stats = Stats(
-            messages=sum(row.messages or 0 for row in rows),
-            size=sum(row.size or 0 for row in rows),
-            consumers=sum(row.consumers or 0 for row in rows),
-            producers=sum(row.producers or 0 for row in rows),
-            rates=added(Rates, (row.rates for row in rows)),
-            totals=added(Counters, (row.totals for row in rows)),
-        )
-        return Answer(_history(stats, live.totals, parts.space, minutes))
+        return Answer(Totals(**_past(live.totals, parts.space, minutes)))
 
     return [
         Operation(
             method="GET", path="/stats", id="getTotals", tag="addresses",
-            text="The traffic of all addresses together, now and over time.", handler=of_all, answer=History,
+            text="The traffic of all addresses together over time.", handler=of_all, answer=Totals,
             parameters=(MINUTES,),
         ),
         Operation(
@@ -64,12 +55,12 @@ def operations(parts: Components) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _history(stats: Stats, history: AddressHistory, name: str, minutes: int) -> History:
+def _past(history: AddressHistory, name: str, minutes: int) -> dict[str, Any]:
+    """Return the fields of Totals."""
     now = time.time()
     interval = FINE if minutes * 60 <= HOUR else COARSE
     points = history.points(name, now - minutes * 60, interval)
-    samples = [_sample(at, point) for at, point in points]
-    return History(time=moment(now) or "", stats=stats, interval=interval, samples=samples)
+    return {"time": moment(now), "interval": interval, "samples": [_sample(at, point) for at, point in points]}
 
 
 def _sample(at: float, point: Point) -> Sample:

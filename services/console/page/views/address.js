@@ -31,8 +31,8 @@ export function Address({ name, me }) {
       may(me, "manage", name) &&
       html`<div class="tools"><span class="spring"></span>
       <button type="button" disabled=${!address.entry} onClick=${() => setDialog("edit")}>Edit</button>
-      <button type="button" class="danger" disabled=${!address.entry}
-        onClick=${() => setDialog("delete")}>Delete</button></div>`
+      <button type="button" class="danger" disabled=${!address.entry && address.phase !== "Terminating"}
+        onClick=${() => setDialog("delete")}>${address.entry ? "Delete" : "Delete its messages"}</button></div>`
     }
     <${Facts} of=${{
       Type: address.type,
@@ -76,13 +76,16 @@ export function Address({ name, me }) {
 const literal = (name) => name; // names of addresses hold neither * nor ?
 
 function Delete({ address, onClose }) {
-  const [force, setForce] = useState(false);
+  const removed = !address.entry; // it is Terminating
+  const [force, setForce] = useState(removed);
   const holds = address.stats.messages > 0;
-  return html`<${Confirm} title="Delete" name=${address.name} onClose=${onClose}
+  return html`<${Confirm} title=${removed ? "Delete messages" : "Delete"} name=${address.name} onClose=${onClose}
     text=${
-      holds
-        ? `${address.name} holds ${count(address.stats.messages)} messages.`
-        : "Clients that use it are refused from then on."
+      removed
+        ? `${address.name} is removed already, and goes when its messages have been received. They are thrown away now.`
+        : holds
+          ? `${address.name} holds ${count(address.stats.messages)} messages.`
+          : "Clients that use it are refused from then on."
     }
     action=${() =>
       call("DELETE", path("addresses", address.name) + (force ? "?force=true" : ""), { etag: address.etag })}
@@ -92,6 +95,7 @@ function Delete({ address, onClose }) {
     }}>
     ${
       holds &&
+      !removed &&
       html`<label class="check"><input type="checkbox" checked=${force}
       onChange=${(event) => setForce(event.currentTarget.checked)} /> Delete its messages too.
         Otherwise it goes when they have been received.</label>`

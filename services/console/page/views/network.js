@@ -4,17 +4,32 @@ import { useWatch } from "../api.js";
 import { count, rate } from "../format.js";
 import { Loaded } from "../parts/state.js";
 
-const WIDTH = 1000,
-  ROW = 110,
-  BOX = 180,
-  HIGH = 64;
+const LETTERS = 24, // of a line in a box
+  LINE = 17,
+  BOX = 210,
+  HIGH = 47, // of a box without the lines of its name
+  GAP = 150, // between two columns: for the rates beside the lines
+  SPACE = 46; // between two boxes
+
+/** A name in lines of a box, whole: cut behind a mark if there is one near. */
+function linesOf(name) {
+  const lines = [];
+  let rest = name;
+  while (rest.length > LETTERS) {
+    const marks = [...rest.slice(0, LETTERS).matchAll(/[-_./ @:]/g)].map((it) => it.index + 1);
+    const cut = marks.filter((it) => it > LETTERS / 3).at(-1) || LETTERS;
+    lines.push(rest.slice(0, cut));
+    rest = rest.slice(cut);
+  }
+  return [...lines, rest];
+}
 
 export function Network() {
   const routers = useWatch("routers"),
     brokers = useWatch("brokers"),
     connections = useWatch("connections"),
     components = useWatch("components");
-  const { columns, arrows, height } = useMemo(
+  const { columns, arrows, width, height } = useMemo(
     () => layout(...[routers, brokers, connections, components].map((it) => [...it.items.values()])),
     [routers.version, brokers.version, connections.version, components.version],
   );
@@ -22,7 +37,7 @@ export function Network() {
     return html`<h1>Network</h1><p class="empty">No router or broker is reached, or you may not see them.</p>`;
   return html`<h1>Network</h1><${Loaded} of=${routers}>
     <div class="network-box" tabindex="0" role="region" aria-label="Picture of the network"><svg class="network"
-      viewBox=${`0 0 ${WIDTH} ${height}`} role="img" aria-label=${arrows.map((it) => it.says).join("; ")}>
+      viewBox=${`0 0 ${width} ${height}`} style=${{ minWidth: `${0.8 * width}px` }} role="img" aria-label=${arrows.map((it) => it.says).join("; ")}>
       <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path
         d="M0 0 8 4 0 8z" /></marker></defs>
       ${arrows.map(
@@ -33,18 +48,18 @@ export function Network() {
         (
           it,
         ) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${it.version || ""}</title><rect x=${it.x}
-          y=${it.y} width=${BOX} height=${HIGH} rx="8" />
-        <text x=${it.x + BOX / 2} y=${it.y + 27} text-anchor="middle" class="name">
-        ${it.name.length > 22 ? `${it.name.slice(0, 21)}…` : it.name}</text>
-        <text x=${it.x + BOX / 2} y=${it.y + 47} text-anchor="middle" class="small">${it.detail}</text></g>`,
+          y=${it.y} width=${BOX} height=${it.high} rx="8" />
+        <text y=${it.y + 27} text-anchor="middle" class="name">${it.lines.map(
+          (line, at) => html`<tspan x=${it.x + BOX / 2} dy=${at ? LINE : 0}>${line}</tspan>`,
+        )}</text>
+        <text x=${it.x + BOX / 2} y=${it.y + it.high - 15} text-anchor="middle" class="small">${it.detail}</text></g>`,
       )}
       ${arrows
         .filter((it) => it.busy || arrows.length < 9)
         .map(
           (it) => html`<text key=${`of ${it.key}`} class="rate"
-        x=${it.x} y=${it.y} text-anchor="middle">${it.labels.map(
-          (one, at) => html`<tspan x=${it.x} dy=${17 * at}>
-          ${one}</tspan>`,
+        >${it.labels.map(
+          (one) => html`<tspan x=${one.x} y=${one.y} text-anchor=${one.anchor}>${one.text}</tspan>`,
         )}</text>`,
         )}
     </svg></div>
@@ -102,37 +117,54 @@ function layout(routers, brokers, connections, components) {
     ...groups,
     ...columns.flat().filter((it) => gateways.includes(it.key) && !groups.some((group) => group.sum.at === it.key)),
   ];
-  const height = Math.max(1, first.length, ...columns.map((it) => it.length)) * ROW + 20;
+  for (const it of columns.flat()) {
+    it.lines = linesOf(it.name);
+    it.high = HIGH + LINE * it.lines.length;
+  }
+  const row = Math.max(0, ...columns.flat().map((it) => it.high)) + SPACE;
+  const height = Math.max(1, first.length, ...columns.map((it) => it.length)) * row + 20;
+  const width = 20 + columns.length * BOX + (columns.length - 1) * GAP;
   columns.forEach((column, at) => {
-    column.forEach((it, row) => {
-      it.x = columns.length === 1 ? (WIDTH - BOX) / 2 : 10 + (at * (WIDTH - BOX - 20)) / (columns.length - 1);
-      it.y = ((row + 0.5) * height) / column.length - HIGH / 2;
+    column.forEach((it, number) => {
+      it.x = 10 + at * (BOX + GAP);
+      it.y = ((number + 0.5) * height) / column.length - it.high / 2;
     });
   });
-  first.forEach((it, row) => {
-    it.y = ((row + 0.5) * height) / first.length - HIGH / 2;
+  first.forEach((it, number) => {
+    it.y = ((number + 0.5) * height) / first.length - it.high / 2;
   }); // no arrow leads through a gateway
   for (const it of columns.flat()) {
     // a gateway is beside its clients
     const own = gateways.includes(it.key) && groups.find((group) => group.sum.at === it.key);
-    if (own) it.y = own.y;
+    if (own) it.y = own.y + (own.high - it.high) / 2;
   }
   const find = (key) => columns.flat().find((it) => it.key === key);
   const arrows = [];
   const arrow = (from, to, there, back) => {
     if (!from || !to) return;
     const x1 = from.x + BOX,
-      y1 = from.y + HIGH / 2,
+      y1 = from.y + from.high / 2,
       x2 = to.x,
-      y2 = to.y + HIGH / 2,
-      x = (x1 + x2) / 2;
+      y2 = to.y + to.high / 2,
+      x = (x1 + x2) / 2,
+      y = (y1 + y2) / 2;
+    // Beside the middle of the line: above and below one that is flat, else on the two sides.
+    const flat = Math.abs(y2 - y1) < 24,
+      [onRight, onLeft] = y2 > y1 ? [-6, 16] : [16, -6];
+    const labels = flat
+      ? [
+          { text: `→ ${rate(there)}`, x, y: y - 8, anchor: "middle" },
+          { text: `← ${rate(back)}`, x, y: y + 18, anchor: "middle" },
+        ]
+      : [
+          { text: `→ ${rate(there)}`, x: x + 12, y: y + onRight, anchor: "start" },
+          { text: `← ${rate(back)}`, x: x - 12, y: y + onLeft, anchor: "end" },
+        ];
     arrows.push({
       key: `${from.key} ${to.key}`,
       busy: there + back > 0,
       path: `M${x1} ${y1}C${x} ${y1} ${x} ${y2} ${x2} ${y2}`,
-      x,
-      y: (y1 + y2) / 2 - 7,
-      labels: [`→ ${rate(there)}`, `← ${rate(back)}`],
+      labels,
       says: `${from.name} and ${to.name}: ${rate(there)} messages a second there, ${rate(back)} back`,
     });
   };
@@ -143,16 +175,18 @@ function layout(routers, brokers, connections, components) {
       x = upper.x + BOX / 2;
     const isNext = lower.y - upper.y < (1.5 * height) / routers.length,
       side = upper.x - (isNext ? 0 : 30);
-    const [begin, end] = [upper.y + HIGH / 2, lower.y + HIGH / 2];
+    const [begin, end] = [upper.y + upper.high / 2, lower.y + lower.high / 2],
+      middle = (upper.y + upper.high + lower.y) / 2 + 5;
     const [down, up] = upper === from ? [there, back] : [back, there];
     arrows.push({
       key: `${from.key} ${to.key}`,
       busy: there + back > 0,
-      x: isNext ? x : side,
-      y: (upper.y + lower.y + HIGH) / 2 + 5,
-      labels: [`↓ ${rate(down)} ↑ ${rate(up)}`],
+      labels: [
+        { text: `↓ ${rate(down)}`, x: (isNext ? x : side) + 8, y: middle, anchor: "start" },
+        { text: `↑ ${rate(up)}`, x: (isNext ? x : side) - 8, y: middle, anchor: "end" },
+      ],
       path: isNext
-        ? `M${x} ${upper.y + HIGH}V${lower.y}`
+        ? `M${x} ${upper.y + upper.high}V${lower.y}`
         : `M${upper.x} ${begin}C${side} ${begin} ${side} ${end} ${lower.x} ${end}`,
       says: `${from.name} and ${to.name}: ${rate(there)} messages a second there, ${rate(back)} back${cost}`,
     });
@@ -186,5 +220,5 @@ function layout(routers, brokers, connections, components) {
         between(find(router.name), find(it.name), rates.out, rates.in, route ? `, cost ${route.cost}` : "");
       }
     }
-  return { columns, arrows, height };
+  return { columns, arrows, width, height };
 }

@@ -1,0 +1,71 @@
+// Brokers and routers: what each of them uses, and how busy it is.
+import { html, useMemo } from "../lib.js";
+import { useWatch } from "../api.js";
+import { bytes, count, percent, rate, seconds } from "../format.js";
+import { Loaded, State } from "../parts/state.js";
+import { numeric, Table } from "../parts/table.js";
+
+const name = (it) => html`<span title=${it.version ? `version ${it.version}` : ""}>${it.name}</span>
+  ${!it.connected && html` <${State} text="not reached" />`}`;
+const used = [
+  numeric("busy", "Loop busy", (it) => it.busy, percent, { down: true }),
+  numeric("memory", "Memory", (it) => it.memory, bytes, { down: true }),
+];
+const ends = [
+  numeric("connections", "Connections", (it) => it.connections, count, { wide: true, down: true }),
+  numeric("in", "In/s", (it) => it.rates.in, rate, { wide: true, down: true }),
+  numeric("out", "Out/s", (it) => it.rates.out, rate, { wide: true, down: true }),
+];
+const FEW = 0.8; // of the capacity: from there on it is about to be used up
+
+const size = (it) => {
+  if (!it.capacity) return bytes(it.size);
+  const part = it.size / it.capacity;
+  return html`<span class=${part >= 1 ? "bad" : part >= FEW ? "wait" : ""}
+    title=${`${percent(part)} of the capacity`}>${bytes(it.size)} of ${bytes(it.capacity)}</span>`;
+};
+const BROKERS = [
+  { key: "name", title: "Broker", grow: true, render: name },
+  ...used,
+  { key: "size", title: "Size", align: "right", down: true, value: (it) => it.size, render: size },
+  numeric("diskFree", "Disk free", (it) => it.diskFree, bytes),
+  numeric("diskUsed", "Files", (it) => it.diskUsed, bytes, { wide: true, down: true }),
+  numeric("sync", "Sync", (it) => it.sync, duration, { wide: true, down: true }),
+  numeric("messages", "Stored", (it) => it.messages, count, { wide: true, extra: true, down: true }),
+  numeric("addresses", "Addresses", (it) => Object.keys(it.addresses).length, count, {
+    wide: true,
+    extra: true,
+    down: true,
+  }),
+  ...ends,
+];
+const ROUTERS = [
+  { key: "name", title: "Router", grow: true, render: name },
+  ...used,
+  numeric("links", "Links", (it) => it.links, count, { wide: true, down: true }),
+  numeric("neighbours", "Neighbours", (it) => it.neighbours.length, count, { wide: true, down: true }),
+  ...ends,
+];
+
+function duration(value) {
+  if (value === null || value === undefined) return "–";
+  return value < 1 ? `${(value * 1000).toFixed(1)} ms` : seconds(value);
+}
+
+const Rows = ({ of, label, columns, empty }) => {
+  const rows = useMemo(() => [...of.items.values()], [of.version]);
+  return html`<${Loaded} of=${of}><${Table} label=${label} columns=${columns} rows=${rows} keyOf=${(it) => it.name}
+    empty=${empty} /><//>`;
+};
+
+export function Infrastructure() {
+  const brokers = useWatch("brokers"),
+    routers = useWatch("routers");
+  return html`<h1>Brokers and routers</h1><div class="infrastructure">
+    <h2>Brokers</h2><${Rows} of=${brokers} label="Brokers" columns=${BROKERS}
+      empty="There are no brokers, or you may not see them." />
+    <h2>Routers</h2><${Rows} of=${routers} label="Routers" columns=${ROUTERS}
+      empty="No router is reached, or you may not see them." /></div>
+    <p class="soft">Loop busy: the part of the last seconds in which the process had work: near 100 % it is the bottleneck.
+      Sync: how long a batch of messages took to be on disk. What an engine does not say is shown as –.</p>`;
+}
