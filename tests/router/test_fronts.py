@@ -19,11 +19,14 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.front import check_front
 from enmasse.amqp.messages.sections import Sections
+from enmasse.identity.processes.peer_check import PeerCheck
+from enmasse.identity.processes.roles import Role
 from services.router.routing.brokers.relay import CAPABILITY
 from services.router.routing.configuration import AddressConfig, AutoLinkConfig, LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.links import streaming
+from services.router.routing.peers import PeerRights
 from tests.router.world import World
 
 
@@ -77,15 +80,29 @@ def sound(to: str) -> bytes:
     return HEADER + HOP + ANNOTATIONS + section(0x73, ["id", b"user", to, None, None, 7]) + APPLICATION
 
 
-class Foreign(Handler):
-    """Takes whatever comes. `engine`: what it states to be."""
+class _Gateway(PeerCheck):
+    """A peer that has proven to be a gateway, and serves what comes."""
 
-    def __init__(self, world: World, engine: str | None) -> None:
+    role = Role.GATEWAY
+
+    def __init__(self) -> None:
+        pass
+
+    def may_serve(self, pattern: str) -> bool:
+        return True
+
+
+class Foreign(Handler):
+    """Takes whatever comes. `engine`: what it states to be; `gateway`: proved to be one of the suite."""
+
+    def __init__(self, world: World, engine: str | None, *, gateway: bool) -> None:
         self.got: list[bytes] = []
         self._parts = bytearray()
         record = RouterConnection(
             world.router, name=None, role="route-container", direction="out", host="127.0.0.1:1", capacity=250
         )
+        if gateway:
+            record.rights = PeerRights(_Gateway(), "r", 0)
         self.far = Connection(RouterHandler(world.router), container_id="r", is_client=True)
         self.far.context = record
         record.amqp = self.far
@@ -114,13 +131,13 @@ class Foreign(Handler):
 class Way(Handler):
     """A client whose messages a broker gets in this way."""
 
-    def __init__(self, way: str, engine: str | None = None) -> None:
+    def __init__(self, way: str, engine: str | None = None, *, gateway: bool = False) -> None:
         self.world = World()
         router = self.world.router
         router.add_address_config(AddressConfig(1001, "q", pattern="q", ingress_phase=0, egress_phase=1))
         router.auto_links.add(AutoLinkConfig(1002, "out", "q", "out", container_id="b"))
         router.link_routes.add(LinkRouteConfig(1003, "news", "in", prefix="news", container_id="b"))
-        self.broker = Foreign(self.world, engine)
+        self.broker = Foreign(self.world, engine, gateway=gateway)
         self.pump()
         self.outcomes: list[Any] = []
         self.world.client.handler = Guard(self)
@@ -218,10 +235,11 @@ def test_a_front_without_an_end_is_rejected(way: str, monkeypatch: pytest.Monkey
     assert there.broker.got == [sent]
 
 
+@pytest.mark.parametrize("own", [{"engine": "embedded"}, {"gateway": True}], ids=["broker", "gateway"])
 @pytest.mark.parametrize("way", WAYS)
-def test_our_broker_judges_by_itself(way: str) -> None:
-    """Whose reading is the router's: the router passes on what it need not look at."""
-    there = Way(way, "embedded")
+def test_our_brokers_and_gateways_judge_by_themselves(way: str, own: dict[str, Any]) -> None:
+    """Their reading is the router's: the router passes on what it need not look at."""
+    there = Way(way, **own)
     sent = there.send(faults(WAYS[way])["properties twice"], "whole", settled=False)
     assert there.broker.got == [sent]
 

@@ -483,8 +483,11 @@ class RouterConnection:
 
     @property
     def reads_otherwise(self) -> bool:
-        """True for a container that is not our broker: it may find other sections in a message than the router does. A
-        container that states to be ours weakens what is checked of its own messages alone."""
+        """True for a container that is neither our broker nor a process that acts for clients, which read as the router
+        does: it may find other sections in a message. A container that states to be ours weakens what is checked of its
+        own messages alone."""
+        if self.rights is not None and self.rights.for_clients:
+            return False
         opened = self.amqp.remote_open
         properties = (opened.properties if opened is not None else None) or {}
         return self.is_container and properties.get("engine") != EMBEDDED
