@@ -11,6 +11,7 @@ import msgspec
 
 from enmasse.model.address_types import AddressType, FlavorType
 from enmasse.model.operations import Operation
+from enmasse.model.values import FormField
 
 T = TypeVar("T")
 
@@ -170,6 +171,22 @@ class Flavor(Resource, frozen=True, kw_only=True):
     entry: Entry
     etag: str | None = None
     addresses: int | None = None
+
+
+class Template(Resource, frozen=True, kw_only=True):
+    """A template of flavors. `text`: what becomes of messages; `fields`: of the entries that name it."""
+
+    name: str
+    type: FlavorType
+    text: str
+    fields: list[FormField]
+
+
+class Fields(Resource, frozen=True, kw_only=True):
+    """Answer to `GET fields`: what forms show of entries of addresses, and of flavors by their templates."""
+
+    addresses: list[FormField]
+    templates: list[Template]
 
 
 class Space(Resource, frozen=True, kw_only=True):

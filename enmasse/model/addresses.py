@@ -12,7 +12,7 @@ from enmasse.model.address_types import TYPES, AddressType, StoredType, Traits, 
 from enmasse.model.flavors import Flavor, parse_flavors
 from enmasse.model.jsonfile import Document, Edit, Problem, RefusedEntry
 from enmasse.model.names import AddressName, address_error, router_form
-from enmasse.model.values import Wrong
+from enmasse.model.values import FULL_POLICIES, FormField, Wrong
 
 _MAX_MS = 2**53
 FEW = 20
@@ -134,6 +134,77 @@ _STORED_ONLY: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 _BASIC = ("type", "store_and_forward", "multicast", "flavor", "mqttDefault")
 KEYS = (*_BASIC, *_STORED_ONLY)
+
+
+def _fields(group: str, *fields: FormField) -> tuple[FormField, ...]:
+    stored = tuple(name for name, traits in TYPES.items() if traits.stored)
+    return tuple(msgspec.structs.replace(each, group=group, types=each.types or stored) for each in fields)
+
+
+FIELDS = (
+    *_fields(
+        "Dead letters and expired messages",
+        FormField(
+            name="deadletter", kind="queue", label="Queue for dead letters",
+            text="For messages that are rejected or delivered too often. Without it they are deleted.",
+        ),
+        FormField(
+            name="expiry", kind="queue", label="Queue for expired messages",
+            text="For messages whose time to live has ended. Without it they are deleted.",
+        ),
+    ),
+    *_fields(
+        "Time to live",
+        FormField(
+            name="messageTtl.maximum", kind="milliseconds", label="Longest time to live",
+            text="A longer one, or none, is cut to this.",
+        ),
+        FormField(
+            name="messageTtl.minimum", kind="milliseconds", label="Shortest time to live",
+            text="A shorter one is raised to this.",
+        ),
+    ),
+    *_fields(
+        "Redelivery",
+        FormField(
+            name="messageRedelivery.maximumDeliveryAttempts", kind="whole", label="Deliveries at most",
+            text="-1: without limit. Empty: 10 if there is a queue for dead letters, else without limit.",
+        ),
+        FormField(
+            name="messageRedelivery.redeliveryDelay", kind="milliseconds", label="Delay",
+            text="Before the second delivery.",
+        ),
+        FormField(
+            name="messageRedelivery.redeliveryDelayMultiplier", kind="number", label="Factor of the delay",
+            text="1 to 1000, for each further delivery.",
+        ),
+        FormField(
+            name="messageRedelivery.maximumDeliveryDelay", kind="milliseconds", label="Longest delay",
+            text="The delay grows no further.",
+        ),
+    ),
+    *_fields(
+        "Limits",
+        FormField(name="maxSize", kind="size", label="Largest size", text="Of all messages of the address together."),
+        FormField(
+            name="fullPolicy", kind="choice", label="When it is full", choices=FULL_POLICIES,
+            text="Empty: as the flavor states.",
+        ),
+    ),
+    *_fields(
+        "Duplicates and MQTT",
+        FormField(
+            name="duplicates", kind="choice", label="Duplicates",
+            choices={"message-id": "a message is stored once if its id is among the newest 20,000 of its user"},
+        ),
+        FormField(
+            name="mqttDefault", kind="boolean", label="Takes all other MQTT topics",
+            text="Those that no other address takes; one topic can.",
+            types=tuple(name for name, traits in TYPES.items() if traits.levels),
+        ),
+    ),
+)  # fmt: skip
+"""Fields that forms show, beside type, flavor and plan."""
 
 
 Parse = Callable[[Any], Address]

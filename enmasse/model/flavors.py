@@ -11,7 +11,7 @@ from enmasse.model import values
 from enmasse.model.address_types import FlavorType
 from enmasse.model.jsonfile import Document, Problem
 from enmasse.model.names import simple_error
-from enmasse.model.values import Wrong
+from enmasse.model.values import FULL_POLICIES, FormField, Wrong
 
 TEMPLATES: dict[str, FlavorType] = {
     "queue-inmemory": "queue",
@@ -21,6 +21,12 @@ TEMPLATES: dict[str, FlavorType] = {
     "queue-external": "queue",
     "topic-external": "topic",
 }
+ABOUT = {
+    "persisted": "Messages are on disk before they are accepted.",
+    "inmemory": "Messages are in memory only: they are lost with their broker, durable ones too.",
+    "external": "Messages are on a broker that you manage: the suite makes none.",
+}
+"""End of a template's name → what becomes of messages."""
 AMQP_PORT = 5672
 MAX_BROKERS = 64
 MAX_SUBSCRIPTIONS = 1_000_000
@@ -83,6 +89,49 @@ _PARAMETERS: dict[str, Callable[[Any], Any]] = {
     "PORT": lambda value: values.whole_parameter(value, 1, 65535),
 }
 _BY_HAND = ("HOST", "PORT")
+_FIELDS = (
+    FormField(
+        name="BROKERS", kind="whole", label="Brokers",
+        text="Of the pool, 1 to 64; an address is on one of them. Empty: 1.",
+    ),
+    FormField(
+        name="DEDICATED", kind="boolean", label="A broker for each address",
+        text="Each address has a broker of its own, in place of a pool.",
+    ),
+    FormField(
+        name="STORAGE_CAPACITY", kind="size", label="Storage of a broker",
+        text="Messages on its disk, all addresses together. Empty: the size of the disk.",
+    ),
+    FormField(
+        name="MEMORY", kind="size", label="Memory of a broker",
+        text="Messages that it keeps in memory; others are read from disk. Empty: 64 MiB.",
+    ),
+    FormField(
+        name="FULL_POLICY", kind="choice", label="When a broker is full", choices=FULL_POLICIES,
+        text="Also for addresses that state nothing else. Empty: FAIL at its storage, PAGE at its memory.",
+    ),
+    FormField(
+        name="MAX_SUBSCRIPTIONS", kind="whole", label="Subscriptions of a client",
+        text="Durable ones of one client on one broker. Empty: no limit.",
+    ),
+    FormField(name="HOST", kind="text", label="Host of your broker", text="Its name or address."),
+    FormField(name="PORT", kind="whole", label="Port for AMQP", text="Empty: 5672."),
+)  # fmt: skip
+
+
+def about(template: str) -> str:
+    """Return what becomes of messages of a template's brokers."""
+    return ABOUT[template.rpartition("-")[2]]
+
+
+def fields_of(template: str) -> list[FormField]:
+    """Return what forms show of the entries of a template, beside type and template."""
+    allowed = _allowed(template)
+    return [
+        msgspec.structs.replace(each, name=f"templateParameters.{each.name}")
+        for each in _FIELDS
+        if each.name in allowed
+    ]
 
 
 def parse_flavors(document: Document) -> tuple[dict[str, Flavor], list[Problem]]:

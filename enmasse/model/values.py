@@ -6,13 +6,34 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from enmasse.text import did_you_mean, whole_number
 
 _SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-FULL_POLICIES = ("FAIL", "BLOCK", "DROP", "PAGE")
+FULL_POLICIES = {
+    "FAIL": "further messages are rejected",
+    "BLOCK": "senders wait: they get no credit",
+    "DROP": "further messages are deleted",
+    "PAGE": "further messages are moved from memory to disk",
+}
+
+
+class FormField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A field of an entry, for forms; what it accepts is decided by the checks of the entry alone. `name`: path in the
+    entry, as errors have it (`messageTtl.maximum`); `group`: fields that are shown together; `choices`: value → what it
+    means; `types`: the types of addresses that have it."""
+
+    name: str
+    kind: Literal["size", "milliseconds", "whole", "number", "boolean", "choice", "queue", "text"]
+    label: str
+    text: str = ""
+    group: str = ""
+    choices: dict[str, str] = {}
+    types: tuple[str, ...] = ()
 
 
 class Wrong(ValueError):

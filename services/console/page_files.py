@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from pathlib import Path
 
 from aiohttp import web
+
+from enmasse.model.loopback import host_of
 
 FOLDER = Path(__file__).with_name("page")
 KINDS = {
@@ -24,8 +27,11 @@ KINDS = {
 """Suffix → content type; other files are not served."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    "connect-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "connect-src 'self'{gateways}; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+"""`gateways`: those of MQTT over WebSocket, to which the page's test client may connect: at the host of the page."""
+_HOST = re.compile(r"[a-z0-9.-]{1,253}")
+"""A host that a policy can name: those cannot name addresses of IPv6."""
 COMPRESSED = 1024
 """Bytes from which a file is compressed."""
 
@@ -53,7 +59,7 @@ class Pages:
         path = "/index.html" if request.path == "/" else request.path
         kind, content, small, etag = self._files[path]
         headers = {
-            "Content-Security-Policy": POLICY,
+            "Content-Security-Policy": policy(request.host),
             "ETag": etag,
             "Cache-Control": "no-cache",
             "Vary": "Accept-Encoding",
@@ -65,3 +71,9 @@ class Pages:
             content = small
         charset = "utf-8" if kind.startswith("text/") or kind.endswith(("json", "xml")) else None
         return web.Response(body=content, content_type=kind, charset=charset, headers=headers)
+
+
+def policy(host: str) -> str:
+    """Return the policy of a page that was asked for with this Host header."""
+    name = host_of(f"//{host}") or ""
+    return POLICY.format(gateways=f" ws://{name}:* wss://{name}:*" if _HOST.fullmatch(name) else "")

@@ -402,6 +402,8 @@ def test_messages_are_moved_only_by_those_who_manage_both_queues(log_in: Any) ->
     assert ann("POST", f"{one}/move", {"to": "a/two"}).status == 403
     assert ann("POST", f"{two}/purge", {}).status == 403
     assert bob("POST", f"{one}/messages", {"body": "x"}).status == 404
+    chosen = f"{one}/messages?selector=a%20%3D%201"  # as a receiver on AMQP, which needs `recv`
+    assert [who("GET", chosen).status for who in (ann, eve, bob)] == [200, 403, 404]
     job = root("POST", f"{secret}/purge", {}).body["id"]
     assert ann("GET", f"jobs/{job}").status == 404 and ann("DELETE", f"jobs/{job}").status == 404
     assert job not in json.dumps(ann("GET", "jobs").body) and job in json.dumps(root("GET", "jobs").body)

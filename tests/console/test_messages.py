@@ -105,6 +105,10 @@ def test_chosen_messages_are_moved_and_removed_by_id_selector_and_limit(client: 
     assert finished(client, client("POST", f"{path}/move", {"to": TO, "ids": ids[1:3]})) == ("done", 2)
     assert bodies(client, TO) == ["b", "c"]
     assert finished(client, client("POST", f"{path}/remove", {"ids": [ids[0], ids[0]]})) == ("done", 1)
+    urgent = client("GET", f"{path}/messages?selector={of('JMSPriority > 4')}&limit=1").body
+    assert len(urgent["items"]) == 1 and urgent["items"][0]["priority"] > 4 and urgent["next"]
+    rest = client("GET", f"{path}/messages?selector={of('JMSPriority > 4')}&after={of(urgent['next'])}").body
+    assert [each["priority"] > 4 for each in rest["items"]] == [True] and rest["next"] is None
     assert finished(client, client("POST", f"{path}/move", {"to": TO, "selector": "JMSPriority > 4"})) == ("done", 2)
     assert finished(client, client("POST", f"{path}/remove", {"limit": 1})) == ("done", 1)
     assert bodies(client, FROM) == ["e"] and bodies(client, TO) == ["b", "c", "u", "v"]
@@ -162,6 +166,7 @@ def test_what_cannot_be_is_a_problem(client: Client) -> None:
     assert problem(client("POST", f"{path}/move", {"to": "not/there"})) == (404, "console.resource.unknown")
     assert problem(client("POST", f"{path}/move", {"to": FROM})) == (422, "console.change.refused")
     assert problem(client("POST", f"{path}/remove", {"selector": "a ="})) == (422, "console.change.refused")
+    assert problem(client("GET", f"{path}/messages?selector=a%20%3D")) == (422, "console.change.refused")
     assert problem(client("POST", f"{path}/remove", {"ids": ["x"]})) == (400, "console.request.invalid")
     assert problem(client("POST", f"{path}/purge", {"limit": 1})) == (400, "console.request.invalid")
     assert problem(client("GET", "addresses/news/messages")) == (422, "console.change.refused")

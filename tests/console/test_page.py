@@ -30,6 +30,7 @@ from tests.kit.waiting import wait_for
 MARKUP = "<img/src=x/onerror=alert(1)>"
 """Runs a script where a name or body is taken for HTML."""
 PLACES = {
+    "mqtt": "MQTT client",
     "": "Overview", "addresses": "Addresses", "connections": "Connections", "sessions": "MQTT sessions",
     "subscriptions": "Subscriptions", "retained": "Retained topics", "wills": "Wills", "network": "Network",
     "infrastructure": "Brokers and routers",
@@ -187,7 +188,7 @@ def test_a_second_browser_sees_a_change_and_the_depth_at_once(suite: Suite, brow
         expect(row).to_contain_text("Active")
     send(suite, "seen/by/both", "hello")
     row = page.get_by_role("region", name="Addresses").locator("tbody tr", has_text="seen/by/both")
-    expect(row.locator("td").nth(3)).to_have_text("1")
+    expect(row.locator("td").nth(4)).to_have_text("1")
     other.close()
 
 
@@ -415,7 +416,12 @@ def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(s
     assert console.findings() == []
     page.get_by_role("dialog").get_by_role("button", name="close").click()
 
-    page.get_by_role("checkbox", name=re.compile("select message")).check()
+    page.get_by_label("Filter").fill("JMSPriority > 4")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    expect(page.get_by_text("No waiting message matches the filter.")).to_be_visible()
+    page.get_by_label("Filter").fill("")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    page.get_by_role("checkbox", name="select all messages shown").check()
     page.get_by_role("button", name="Move selected", exact=True).click()
     page.get_by_label("To", exact=True).fill("plain")
     page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
@@ -429,6 +435,114 @@ def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(s
     wait_for(lambda: "made/by/the.page" not in _names(suite), "the end of the address")
 
 
+def test_what_is_wrong_with_an_entry_is_at_its_field_and_json_is_a_second_tab(suite: Suite, console: Console) -> None:
+    page = console.open("addresses", "Addresses")
+    page.get_by_role("button", name="New address").click()
+    form = page.get_by_role("dialog")
+    form.get_by_role("radio", name=re.compile("^queue")).check()
+    form.get_by_label("Name").fill("by/the/form")
+    for group in ("Time to live", "Limits"):
+        form.get_by_text(group, exact=True).click()
+    form.get_by_label("Largest size", exact=True).fill("much")
+    form.get_by_role("button", name="Make it").click()
+    expect(form.get_by_label("Largest size", exact=True)).to_have_attribute("aria-invalid", "true")
+    expect(form.locator("#field-maxSize-fault")).to_contain_text("'much' is no size")
+    form.get_by_label("Largest size", exact=True).fill("10")
+    form.get_by_label("Longest time to live", exact=True).fill("2")
+    form.get_by_label("unit of Longest time to live").select_option("h")
+    form.get_by_role("tab", name="JSON").click()
+    entry = form.get_by_label("Entry in addresses.json")
+    stated = json.loads(entry.input_value())
+    assert (stated["maxSize"], stated["messageTtl"]) == ("10Mi", {"maximum": 7_200_000})
+    entry.fill("{")
+    expect(form.get_by_role("button", name="Make it")).to_be_disabled()
+    entry.fill(json.dumps({**stated, "fullPolicy": "BLOCK", "messageRedelivery": {"redeliveryDelay": 5000}}))
+    form.get_by_role("tab", name="Form").click()
+    expect(form.get_by_label("When it is full")).to_have_value("BLOCK")
+    expect(form.get_by_label("Delay", exact=True)).to_have_value("5")
+    assert console.findings() == []
+    form.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("by/the/form")
+    made = json.loads((suite.config / "addresses.json").read_text())["by/the/form"]
+    assert {**stated, "fullPolicy": "BLOCK", "messageRedelivery": {"redeliveryDelay": 5000}} == made
+
+    console.open("flavors", "Flavors")
+    page.get_by_role("button", name="New flavor").click()
+    form.get_by_label("Name").fill("of-the-form")
+    form.get_by_label("Template").select_option("topic-inmemory")
+    form.get_by_label("Brokers", exact=True).fill("65")
+    form.get_by_role("button", name="Save").click()
+    expect(form.locator("[id='field-templateParameters-BROKERS-fault']")).to_contain_text("from 1 to 64")
+    assert console.findings() == []
+
+
+def test_rows_that_are_selected_are_deleted_and_the_order_is_in_the_address_of_the_page(
+    suite: Suite, console: Console
+) -> None:
+    suite.edit("addresses.json", {f"chosen/{number}": QUEUE for number in range(4)})
+    send(suite, "chosen/2", "kept")
+    page = console.open("addresses?name=chosen/*&sort=-messages", "Addresses")
+    rows = page.get_by_role("region", name="Addresses").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.first).to_contain_text("chosen/2")
+    page.get_by_role("button", name="Oldest").click()
+    assert "sort=-oldest" in page.url
+    expect(rows.first).to_contain_text("chosen/2")
+    page.get_by_role("button", name="Oldest").click()
+    assert "sort=oldest" in page.url
+    expect(rows.first).to_contain_text("chosen/2")  # empty cells are last in both directions
+    page.get_by_role("checkbox", name="select all rows").check()
+    page.get_by_role("checkbox", name="select chosen/3").uncheck()
+    page.get_by_role("button", name="Delete 3").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Delete")).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("3")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("3 addresses are deleted.")).to_be_visible()
+    expect(rows).to_have_count(2)  # one holds a message
+    expect(rows.first).to_contain_text("Terminating")
+    rows.first.get_by_role("link").click()
+    expect(page.get_by_text("This address is being removed.")).to_be_visible()
+    with Client(suite) as client:
+        assert client("DELETE", f"addresses/{of('chosen/2')}?force=true").status == 204
+    wait_for(lambda: "chosen/2" not in _names(suite), "the end of the address")
+
+
+def test_the_mqtt_client_of_the_page_subscribes_and_publishes(suite: Suite, console: Console) -> None:
+    page = console.open("mqtt", "MQTT client")
+    page.get_by_role("button", name="Connect").click()
+    page.get_by_label("Filter").fill("sensors/page/#")
+    page.get_by_label("QoS").first.select_option("2")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    expect(page.get_by_role("button", name="unsubscribe sensors/page/#")).to_be_visible()
+    rows = page.get_by_role("region", name="Messages of the client").locator("tbody tr")
+    for qos in ("0", "1", "2"):
+        page.get_by_label("Topic").first.fill(f"sensors/page/{qos}")
+        page.get_by_label("Payload").fill(f"{MARKUP} {qos}")
+        page.get_by_label("QoS").last.select_option(qos)
+        page.get_by_role("button", name="Publish").click()
+        for direction in ("sent", "received"):
+            expect(rows.filter(has_text=f"{MARKUP} {qos}").filter(has_text=direction)).to_have_count(1)
+    assert page.locator("img[src='x']").count() == 0
+    assert console.findings() == []
+    with device(suite, "page"):  # which publishes a retained message
+        expect(rows.filter(has_text="sensors/page/temperature")).to_have_count(1)
+    large = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "large", protocol=mqtt.MQTTv5)
+    large.connect("127.0.0.1", suite.mqtt_port)
+    large.loop_start()
+    large.publish("sensors/page/large", "x" * 1_000_000, 1).wait_for_publish(SECONDS)
+    large.disconnect()
+    large.loop_stop()
+    page.get_by_role("link", name="Wills").click()  # meanwhile the client goes on
+    page.get_by_role("link", name="MQTT client").click()
+    rows.filter(has_text="sensors/page/large").get_by_role("button").click()
+    expect(page.get_by_role("dialog")).to_contain_text("977 KiB")
+    page.get_by_role("dialog").get_by_role("button", name="close").click()
+    page.get_by_label("Filter").fill("sensors/#/wrong")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    expect(page.get_by_role("main")).to_contain_text("The gateway has disconnected: SUBSCRIBE: the topic filter")
+
+
 @pytest.mark.slow  # test_moves.py, over REST
 def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suite: Suite, console: Console) -> None:
     send(suite, "orders", "first", "second")
@@ -437,7 +551,7 @@ def test_dead_letters_show_their_reason_and_go_back_to_where_they_came_from(suit
     page = console.open("addresses/failed", "failed")
     rows = page.get_by_role("region", name="Messages").locator("tbody tr")
     expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("rejected")
+    expect(rows.first).to_contain_text("rejected it at orders")
     page.get_by_role("button", name="Redrive all").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("Redriven: 2 messages.")).to_be_visible()

@@ -145,6 +145,10 @@ def test_the_page_is_served_with_a_strict_policy(client: Client) -> None:
     assert reply.status == 200 and reply.headers.get_content_type() == "text/html"
     policy = reply.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert "connect-src 'self' ws://127.0.0.1:* wss://127.0.0.1:*;" in policy  # gateways, for its MQTT client
+    for host in ("[::1]", "a b; script-src *", "x;y", "x'"):
+        other = client.at("GET", "/", Host=host).headers["Content-Security-Policy"]
+        assert other is None or "connect-src 'self';" in other
     assert reply.headers["X-Content-Type-Options"] == "nosniff"
     assert client.at("GET", "/index.html", If_None_Match=reply.etag).status == 304
     for path in (

@@ -42,8 +42,10 @@ class Managed(NamedTuple):
     product: Product
     node: Artemis
 
-    async def browse(self, queue: str, after: int = 0, limit: int = 50) -> tuple[list[WaitingMessage], bool]:
-        return await self.product.browse(self.node, queue, after, limit, BYTES)
+    async def browse(
+        self, queue: str, after: int = 0, limit: int = 50, selector: str = ""
+    ) -> tuple[list[WaitingMessage], bool]:
+        return await self.product.browse(self.node, queue, after, limit, BYTES, selector)
 
     async def bodies(self, queue: str) -> list[object]:
         rows, more = await self.browse(queue)
@@ -99,6 +101,10 @@ async def test_messages_are_shown_in_pages_with_ids_and_content(
         (long,), more = await m.browse(q, after=first[-1].id)
         assert not more and long.cut and long.payload is not None and BYTES < len(long.payload) < 2 * BYTES
         assert len({row.id for row in (*first, long)}) == 4
+        (found,), more = await m.browse(q, selector="JMSPriority > 4")
+        assert (body(found), more) == ("urgent", False)
+        plain, more = await m.browse(q, limit=2, selector="JMSPriority = 4")
+        assert [body(row) for row in plain] == ["one", "two"] and more
 
 
 @asyncio_test

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+
+from proton.reactor import Selector
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
@@ -46,23 +49,23 @@ class StockArtemis:
     apart = True
 
     async def browse(
-        self, management: Artemis, queue: str, after: int, limit: int, most: int
+        self, management: Artemis, queue: str, after: int, limit: int, most: int, selector: str = ""
     ) -> tuple[list[WaitingMessage], bool]:
         """Return messages in the order of delivery. Raises RequestFailed behind the last that is listed."""
         rows: list[Row] = []
         contents: dict[int, Content] = {}
-        more = False
+        more, known = False, translated(selector)
         for _ in range(TRIES):
-            listed = await _listed(management, queue)
+            listed = await _listed(management, queue, known)
             at = _behind(listed, after)
             rows = listed[at : at + limit]
             more = at + limit < len(listed)
             if not more and len(listed) >= LISTED:
-                more = await management.attribute(f"queue.{queue}", "messageCount") > len(listed)
+                more = await management.invoke(f"queue.{queue}", "countMessages", known) > len(listed)
             if not rows:
                 break
-            seen = await _browsed(management, queue, at + len(rows), most)
-            again = await _listed(management, queue)
+            seen = await _browsed(management, queue, at + len(rows), most, selector)
+            again = await _listed(management, queue, known)
             if [each.id for each in again[: len(seen)]] == [each.id for each in listed[: len(seen)]]:
                 contents = {row.id: content for row, content in zip(listed, seen, strict=False)}
                 break
@@ -147,9 +150,10 @@ def _behind(rows: Sequence[Row], after: int) -> int:
     return next((at for at, row in enumerate(rows) if row.id > after), len(rows))
 
 
-async def _browsed(management: Artemis, queue: str, count: int, most: int) -> list[Content]:
-    """Return the content of the first `count` messages; of fewer if others have taken them, or one is too large."""
-    receiver = management.connection.receiver(queue, window=0, configure=_copies)
+async def _browsed(management: Artemis, queue: str, count: int, most: int, selector: str) -> list[Content]:
+    """Return the content of the first `count` messages that a selector takes; of fewer if others have taken them, or
+    one is too large."""
+    receiver = management.connection.receiver(queue, window=0, configure=partial(_copies, selector))
     found: list[Content] = []
     try:
         async with asyncio.timeout(SECONDS):
@@ -171,8 +175,10 @@ async def _browsed(management: Artemis, queue: str, count: int, most: int) -> li
     return found
 
 
-def _copies(link: Any) -> None:
+def _copies(selector: str, link: Any) -> None:
     link.source.distribution_mode = link.source.DIST_MODE_COPY
+    if selector:
+        Selector(selector).apply(link)
 
 
 def _content(payload: bytes, most: int) -> Content:

@@ -41,10 +41,11 @@ class Embedded:
     apart = False
 
     async def browse(
-        self, management: Artemis, queue: str, after: int, limit: int, most: int
+        self, management: Artemis, queue: str, after: int, limit: int, most: int, selector: str = ""
     ) -> tuple[list[WaitingMessage], bool]:
         """Return messages, oldest first."""
-        text = await management.invoke(f"queue.{queue}", "browseMessages", after, limit, most)
+        wanted = (selector,) if selector else ()  # brokers of before know no selector here
+        text = await management.invoke(f"queue.{queue}", "browseMessages", after, limit, most, *wanted)
         found = msgspec.json.decode(text, type=_Browsed)
         return [_waiting(row) for row in found.messages], found.more
 

@@ -62,10 +62,11 @@ class Product(Protocol):
         """Whether work needs a connection of its own, because it holds up what else is asked over it."""
 
     async def browse(
-        self, management: Artemis, queue: str, after: int, limit: int, most: int
+        self, management: Artemis, queue: str, after: int, limit: int, most: int, selector: str = ""
     ) -> tuple[list[WaitingMessage], bool]:
-        """Return up to `limit` waiting messages behind the one with the id `after`, in the order in which the broker
-        shows them, and whether there are more. `most`: bytes of a body. Raises ControlError."""
+        """Return up to `limit` waiting messages behind the one with the id `after` that the `selector` takes, in the
+        order in which the broker shows them, and whether there are more. `most`: bytes of a body. Raises
+        ControlError."""
 
     async def work(self, management: Artemis, order: Order, progress: Progress) -> None:
         """Do the work of an order, until it is done or is to stop; an order's limit is for `progress.done`. Raises

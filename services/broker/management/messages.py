@@ -369,15 +369,24 @@ def browse_page(c: CallContext, q: Queue, page: int, page_size: int) -> Work[str
 def browse_messages(c: CallContext, q: Queue, after: int, limit: int, most: int) -> Work[str]:
     """Return waiting messages in the order of arrival, those with ids above `after`: {"messages", "more"}. `most`:
     bytes of a body; longer ones are cut."""
-    return _finished(q, _browsed(c.broker, q, after, max(1, min(limit, MAX_LISTED)), max(0, most)))
+    return browse_selected(c, q, after, limit, most, None)
 
 
-def _browsed(broker: Broker, q: Queue, after: int, limit: int, most: int) -> Work[str]:
+@one.add("browseMessages", "iiiS")
+def browse_selected(c: CallContext, q: Queue, after: int, limit: int, most: int, filter: str | None) -> Work[str]:
+    """Return what `browse_messages` does, of the messages that a filter takes."""
+    takes = chosen(c.broker, q, filter)
+    return _finished(q, _browsed(c.broker, q, after, max(1, min(limit, MAX_LISTED)), max(0, most), takes))
+
+
+def _browsed(
+    broker: Broker, q: Queue, after: int, limit: int, most: int, takes: Callable[[StoredMessage], bool]
+) -> Work[str]:
     cursor = q.order.start()
     cursor.after = cursor.seen = after
     ids: list[int] = []
-    while portion := q.order.look(cursor, PORTION):
-        ids = sorted([*ids, *(message.id for message in portion)])[: limit + 1]
+    while portion := q.order.look(cursor, PORTION if takes is anyone else FILTERED):
+        ids = sorted([*ids, *(message.id for message in portion if takes(message))])[: limit + 1]
         if q.order.levels is None and len(ids) > limit:
             break  # one priority: the order of delivery is that of arrival
         yield len(portion)

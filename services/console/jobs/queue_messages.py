@@ -101,17 +101,18 @@ def _failed(broker: str, error: ControlError) -> RequestError:
 
 # -- looking -----------------------------------------------------------------------------------------------------------
 async def browse(
-    live: Live, address: str, brokers: Sequence[str], after: MessagePlace | None, limit: int, most: int, *, bodies: bool
-) -> tuple[list[Message], str | None]:
-    """Return up to `limit` waiting messages, oldest first of each broker, and where the next page begins; None: this
-    is the last one. `most`: bytes of a body that are shown. Raises RequestError."""
+    live: Live, address: str, brokers: Sequence[str], after: MessagePlace | None, limit: int, most: int,
+    selector: str = "", *, bodies: bool,
+) -> tuple[list[Message], str | None]:  # fmt: skip
+    """Return up to `limit` waiting messages that the `selector` takes, oldest first of each broker, and where the next
+    page begins; None: this is the last one. `most`: bytes of a body that are shown. Raises RequestError."""
     found: list[Message] = []
     for number, broker in enumerate(brokers):
         if after is not None and broker < after.broker:
             continue
         start = after.id if after is not None and after.broker == broker else 0
         async with _management(live, broker) as (management, product):
-            rows, more = await product.browse(management, address, start, limit - len(found), most)
+            rows, more = await product.browse(management, address, start, limit - len(found), most, selector)
         found += [shown(broker, row, most, bodies=bodies) for row in rows]
         if more:
             return found, found[-1].id if found else None

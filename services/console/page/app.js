@@ -20,6 +20,7 @@ import { Flavors } from "./views/flavors.js";
 import { Plans } from "./views/plans.js";
 import { Space, Spaces } from "./views/spaces.js";
 import { Events } from "./views/events.js";
+import { forgetClient, MqttTest } from "./views/mqtt_client.js";
 
 const PLACES = [
   ["", "Overview", Overview],
@@ -29,6 +30,7 @@ const PLACES = [
   ["subscriptions", "Subscriptions", Subscriptions],
   ["retained", "Retained topics", RetainedTopics],
   ["wills", "Wills", Wills],
+  ["mqtt", "MQTT client", MqttTest],
   ["network", "Network", Network],
   ["infrastructure", "Brokers and routers", Infrastructure],
   ["queries", "Spark queries", Queries],
@@ -135,7 +137,8 @@ function App() {
     }
   };
   useEffect(() => {
-    onLogout((reason) =>
+    onLogout((reason) => {
+      forgetClient();
       setMe((before) => {
         if (before && before.how !== "none")
           notice(
@@ -145,8 +148,8 @@ function App() {
             true,
           );
         return { how: "none" };
-      }),
-    );
+      });
+    });
     ask();
   }, []);
   const leave = async () => {
@@ -156,6 +159,7 @@ function App() {
       /* the session is gone already */
     }
     keepToken(null);
+    forgetClient();
     setMe({ how: "none" });
   };
   let content = html`<p class="empty" role="status">Loading …</p>`;

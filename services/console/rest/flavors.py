@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enmasse.api.types import Entry, Flavor, Page
+from enmasse.api.types import Entry, Fields, Flavor, Page, Template
+from enmasse.model import addresses, flavors
 from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.errors import unknown
@@ -61,7 +62,24 @@ def operations(parts: Components) -> list[Operation]:
         await writing.remove(parts, call, "flavors", call.name())
         return Answer(status=204)
 
+    known = Fields(
+        addresses=list(addresses.FIELDS),
+        templates=[
+            Template(name=name, type=type, text=flavors.about(name), fields=flavors.fields_of(name))
+            for name, type in flavors.TEMPLATES.items()
+        ],
+    )
+
+    async def fields(call: Call) -> Answer:
+        call.parameters()
+        return Answer(known)
+
     return [
+        Operation(
+            method="GET", path="/fields", id="getFields", tag="config",
+            text="The fields of addresses, and of flavors by template, for forms.",
+            handler=fields, answer=Fields,
+        ),
         Operation(
             method="PUT", path="/flavors/{name}", id="putFlavor", tag="flavors",
             text="Make a flavor (201), or change it.",

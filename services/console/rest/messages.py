@@ -23,6 +23,7 @@ from services.console.rest.operations import Answer, Call, Operation, Parameter
 S = TypeVar("S", bound=Selected)
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+Text = Annotated[str, msgspec.Meta(max_length=8 << 10)]
 LIMIT, BODY = 50, 4096
 IDS = 10_000
 ADDRESSES_OF_BROKERS = (ORIGINAL_ADDRESS, ORIGINAL_QUEUE)
@@ -57,14 +58,18 @@ def operations(parts: Components) -> list[Operation]:
     async def browse(call: Call) -> Answer:
         given = call.parameters()
         row, brokers = queue(call.caller, call.name())
+        if "selector" in given and not (call.caller.may("recv", row.name) or call.caller.may("manage", row.name)):
+            text = f"a selector needs the permission `recv` or `manage` on {row.name!r}, as on AMQP"
+            raise RequestError("console.permission.denied", text)
         after = MessagePlace.read(given["after"]) if "after" in given else None
         with parts.browses.held(call.caller):
             items, following = await queue_messages.browse(
                 live, parts.inside(row.name), brokers, after, given.get("limit", LIMIT), given.get("bytes", BODY),
-                bodies=call.caller.may("recv", row.name),
+                given.get("selector", ""), bodies=call.caller.may("recv", row.name),
             )  # fmt: skip
         items = [in_the_space(each) for each in items]
-        return Answer(Page(items=items, next=following, total=row.stats.messages or len(items)))
+        total = len(items) if "selector" in given else row.stats.messages or len(items)
+        return Answer(Page(items=items, next=following, total=total))
 
     def in_the_space(message: Message) -> Message:
         """Return a message with the names that clients of the space use, where brokers have written full ones."""
@@ -193,12 +198,13 @@ def operations(parts: Components) -> list[Operation]:
     return [
         Operation(
             method="GET", path="/addresses/{name}/messages", id="listMessages", tag="messages",
-            text="The waiting messages of a queue, oldest first. Bodies need `recv`.",
+            text="The waiting messages of a queue, oldest first. Bodies need `recv`, a selector that or `manage`.",
             handler=browse, answer=Page[Message], errors=(422, 502, 503),
             parameters=(
                 Parameter("limit", "messages in the answer, at most 200", Limit),
                 Parameter("after", "`next` of the page before, or the id of a message"),
                 Parameter("bytes", "bytes of a body, at most 1 MiB", Bytes),
+                Parameter("selector", "only messages that it takes; `total` is the number in this answer then", Text),
             ),
         ),
         Operation(

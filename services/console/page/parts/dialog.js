@@ -47,11 +47,14 @@ export function Confirm({ title, text, name = null, action, onDone, onClose, chi
 }
 const onConfirm = (action) => action();
 
-/** The reason of a refusal, with each wrong field. */
-export function Failure({ error }) {
+/** The reason of a refusal, with each wrong field; with `others` only with those that are not shown at their fields. */
+export function Failure({ error, others = null }) {
   if (!error) return null;
-  const errors = error.problem?.errors || [];
-  return html`<div class="failure" role="alert"><p>${error.message}</p>
+  const errors = others ?? error.problem?.errors ?? [];
+  const atFields = others !== null && others.length === 0 && error.problem?.errors?.length > 0;
+  return html`<div class="failure" role="alert"><p>${
+    atFields ? "Nothing was changed: see the fields that are marked." : error.message
+  }</p>
     ${
       errors.length > 0 &&
       html`<ul>${errors.map(

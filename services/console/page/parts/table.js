@@ -1,6 +1,7 @@
 // A table that draws only the rows in sight, so that 10,000 rows scroll as 10 do.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { count } from "../format.js";
+import { useQuery } from "./route.js";
 
 // Made once: localeCompare with options makes one for each call.
 const collator = new Intl.Collator("en", { numeric: true });
@@ -21,6 +22,7 @@ export const numeric = (key, title, of, shown, more = {}) => ({
  * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
  * small screens, grow}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
+ * `selected`: Set of keys, `onSelect(set)`: rows can be selected. The order is in the address of the page, as `sort=-KEY`.
  */
 export function Table({
   columns,
@@ -30,10 +32,11 @@ export function Table({
   label,
   empty = "Nothing here.",
   sort: first = null,
-  selected,
-  onSelect,
+  selected = new Set(),
+  onSelect = null,
 }) {
-  const [sort, setSort] = useState(first || { key: columns[0].key, down: false });
+  const [order, setOrder] = useQuery("sort", first ? (first.down ? "-" : "") + first.key : columns[0].key);
+  const sort = useMemo(() => ({ key: order.replace(/^-/, ""), down: order.startsWith("-") }), [order]);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   const [active, setActive] = useState(0);
@@ -44,9 +47,13 @@ export function Table({
     const column = columns.find((it) => it.key === sort.key) || columns[0];
     const value = column.value || ((row) => row[column.key]);
     const direction = sort.down ? -1 : 1;
-    return [...rows].sort(
-      (one, other) => direction * compare(value(one), value(other)) || compare(keyOf(one), keyOf(other)),
-    );
+    return [...rows].sort((one, other) => {
+      const left = value(one),
+        right = value(other);
+      // empty cells come last in both directions
+      const order = isEmpty(left) || isEmpty(right) ? isEmpty(left) - isEmpty(right) : direction * compare(left, right);
+      return order || compare(keyOf(one), keyOf(other));
+    });
   }, [rows, sort]);
 
   useEffect(() => {
@@ -89,9 +96,15 @@ export function Table({
       onOpen(row);
     } else if (event.key === " " && onSelect) {
       event.preventDefault();
-      onSelect(keyOf(row));
+      toggle(keyOf(row));
     }
   };
+  const toggle = (key) => {
+    const next = new Set(selected);
+    if (!next.delete(key)) next.add(key);
+    onSelect?.(next);
+  };
+  const every = sorted.length > 0 && sorted.every((row) => selected.has(keyOf(row)));
   const head = (column) => {
     const on = sort.key === column.key;
     return html`<th key=${column.key} scope="col" class=${classes(column)}
@@ -99,7 +112,7 @@ export function Table({
       ${
         column.title
           ? html`<button type="button" class="sort"
-            onClick=${() => setSort({ key: column.key, down: on ? !sort.down : Boolean(column.down) })}>
+            onClick=${() => setOrder(((on ? !sort.down : column.down) ? "-" : "") + column.key)}>
             ${column.title}<span aria-hidden="true">${on ? (sort.down ? " ↓" : " ↑") : ""}</span></button>`
           : html`<span class="hidden">${column.spoken || ""}</span>`
       }</th>`;
@@ -109,7 +122,11 @@ export function Table({
          onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
       <table aria-rowcount=${sorted.length + 1}>
         <caption class="hidden">${label}</caption>
-        <thead><tr aria-rowindex="1">${onSelect && html`<th class="narrow"><span class="hidden">selected</span></th>`}
+        <thead><tr aria-rowindex="1">${
+          onSelect &&
+          html`<th class="narrow"><input type="checkbox" aria-label="select all rows" checked=${every}
+          onChange=${() => onSelect(new Set(every ? [] : sorted.map(keyOf)))} /></th>`
+        }
         ${columns.map(head)}</tr></thead>
         <tbody>
           ${
@@ -128,7 +145,7 @@ export function Table({
               ${
                 onSelect &&
                 html`<td class="narrow"><input type="checkbox" checked=${selected.has(key)}
-                aria-label=${`select ${key}`} onChange=${() => onSelect(key)} /></td>`
+                aria-label=${`select ${key}`} onChange=${() => toggle(key)} /></td>`
               }
               ${columns.map(
                 (column) => html`<td key=${column.key} class=${classes(column)}>
@@ -153,9 +170,10 @@ const classes = (column) =>
     .filter(Boolean)
     .join(" ");
 
+/** 1 for a value that leaves its cell empty, else 0. */
+const isEmpty = (value) => Number(value === null || value === undefined || value === "");
+
 function compare(one, other) {
-  const missing = (value) => value === null || value === undefined;
-  if (missing(one) || missing(other)) return Number(missing(one)) - Number(missing(other));
   if (typeof one === "string") return collator.compare(one, other);
   return one < other ? -1 : one > other ? 1 : 0;
 }

@@ -26,6 +26,14 @@ export function Address({ name, me }) {
     address &&
     html`
     <h1>${name} <${State} text=${address.phase} detail=${address.message} /></h1>
+    ${
+      address.phase === "Terminating" &&
+      html`<p class="lost">This address is being removed. ${
+        address.stats.messages
+          ? `It goes when its ${count(address.stats.messages)} messages have been received, or deleted.`
+          : "It goes when nothing uses it any more."
+      }</p>`
+    }
     ${address.message && html`<p class="lost">${address.message}</p>`}
     ${
       may(me, "manage", name) &&

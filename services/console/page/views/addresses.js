@@ -1,13 +1,14 @@
 // All addresses: live, filtered and sorted in the page.
 import { html, useMemo, useState } from "../lib.js";
-import { useWatch } from "../api.js";
+import { call, path, useWatch } from "../api.js";
 import { bytes, count, matcher, rate, seconds } from "../format.js";
 import { Sparkline } from "../parts/chart.js";
-import { manages } from "../parts/rights.js";
+import { Chosen, ForMany, useSelection } from "../parts/many.js";
+import { manages, may } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { numeric, Table } from "../parts/table.js";
-import { TYPES } from "../types.js";
+import { traits, TYPES } from "../types.js";
 import { AddressWizard } from "./wizard.js";
 
 const COLUMNS = (history) => [
@@ -38,12 +39,46 @@ const COLUMNS = (history) => [
   { key: "flavor", title: "Flavor", wide: true, extra: true },
 ];
 
+const nameOf = (it) => it.name;
+const messagesOf = (rows) => rows.reduce((sum, it) => sum + (it.stats.messages || 0), 0);
+
+/** What can be done to the addresses that are selected. */
+const actions = (me) => [
+  {
+    title: "Purge",
+    may: (it) => traits(it.type).browse && it.entry && may(me, "manage", it.name),
+    typed: true,
+    text: (rows) => `All ${count(messagesOf(rows))} messages of these queues are removed, and lost.`,
+    run: (it) => call("POST", path("addresses", it.name, "purge"), { body: {} }),
+    done: (number) => `${count(number)} queues are being purged.`,
+  },
+  {
+    title: "Delete",
+    may: (it) => may(me, "manage", it.name),
+    typed: true,
+    text: (rows) =>
+      messagesOf(rows)
+        ? `They hold ${count(messagesOf(rows))} messages.`
+        : "Clients that use them are refused from then on.",
+    option: {
+      text: "Delete their messages too. Otherwise an address goes when they have been received.",
+      may: (rows) => messagesOf(rows) > 0,
+    },
+    run: (it, force) =>
+      it.entry || force
+        ? call("DELETE", path("addresses", it.name) + (force ? "?force=true" : ""), { etag: it.etag || undefined })
+        : null,
+    done: (number) => `${count(number)} addresses are deleted.`,
+  },
+];
+
 export function Addresses({ me }) {
   const watched = useWatch("addresses", { history: 60, sample: (it) => it.stats.rates.in });
   const [name, setName] = useQuery("name"),
     [type, setType] = useQuery("type"),
     [state, setState] = useQuery("state");
-  const [making, setMaking] = useState(false);
+  const [making, setMaking] = useState(false),
+    [many, setMany] = useState(null);
   const columns = useMemo(() => COLUMNS(watched.history), [watched]);
   const rows = useMemo(() => {
     const matches = matcher(name);
@@ -53,12 +88,15 @@ export function Addresses({ me }) {
         (!type || it.type === type) &&
         (!state ||
           (state === "not-ready"
-            ? !it.ready
-            : state === "stored"
-              ? it.stats.messages > 0
-              : it.stats.rates.in + it.stats.rates.out > 0)),
+            ? !it.ready && it.phase !== "Terminating"
+            : state === "terminating"
+              ? it.phase === "Terminating"
+              : state === "stored"
+                ? it.stats.messages > 0
+                : it.stats.rates.in + it.stats.rates.out > 0)),
     );
   }, [watched.version, name, type, state]);
+  const selection = useSelection(rows, nameOf);
   return html`<h1>Addresses</h1>
     <div class="tools">
       <label>Name <input type="search" value=${name} placeholder="orders/*"
@@ -71,7 +109,7 @@ export function Addresses({ me }) {
         </label>
       <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option
         value="">all</option>
-        <option value="not-ready">not ready</option><option value="stored">with messages</option><option
+        <option value="not-ready">not ready</option><option value="terminating">being removed</option><option value="stored">with messages</option><option
           value="busy">with traffic</option></select></label>
       <span class="spring"></span>${
         manages(me) &&
@@ -79,9 +117,12 @@ export function Addresses({ me }) {
         onClick=${() => setMaking(true)}>New address</button>`
       }
     </div>
-    <${Loaded} of=${watched}><${Table} label="Addresses" columns=${columns} rows=${rows} keyOf=${(it) => it.name}
+    <${Chosen} selection=${selection} actions=${actions(me)} onAsk=${setMany} />
+    <${Loaded} of=${watched}><${Table} label="Addresses" columns=${columns} rows=${rows} keyOf=${nameOf}
+      selected=${selection.selected} onSelect=${manages(me) ? selection.set : null}
       onOpen=${(it) => go("addresses", it.name)}
         empty=${watched.items.size ? "No address matches." : "There are no addresses yet."} /><//>
+    ${many && html`<${ForMany} ...${many} keyOf=${nameOf} onClose=${() => setMany(null)} />`}
     ${
       making &&
       html`<${AddressWizard} me=${me} known=${watched.items} onClose=${() => setMaking(false)} onDone=${(made) => {

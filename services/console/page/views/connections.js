@@ -3,6 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
 import { ago, bytes, count, FOR_EVER, matcher, rate, seconds } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
+import { Chosen, ForMany, useSelection } from "../parts/many.js";
 import { owns } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Facts, Loaded } from "../parts/state.js";
@@ -30,7 +31,20 @@ const COLUMNS = [
   { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
 ];
 
-export function Connections() {
+const idOf = (it) => it.id;
+const mayClose = (me, it) => me.administrator || (!it.inside && owns(me, it.user));
+const actions = (me) => [
+  {
+    title: "Close",
+    may: (it) => mayClose(me, it),
+    text: (rows) => (rows.some((it) => it.inside) ? CLOSES_PROCESS : CLOSES_CLIENT),
+    run: (it) => call("DELETE", path("connections", it.id)),
+    done: (number) => `${count(number)} connections are closed.`,
+    nameOf: (it) => [it.container || it.id, it.user, it.peer].filter(Boolean).join(" · "),
+  },
+];
+
+export function Connections({ me }) {
   const [text, setText] = useQuery("name"),
     [protocol, setProtocol] = useQuery("protocol"),
     [of, setOf] = useQuery("of");
@@ -43,6 +57,8 @@ export function Connections() {
         (!protocol || it.protocol.toLowerCase().startsWith(protocol)),
     );
   }, [watched.version, text, protocol]);
+  const selection = useSelection(rows, idOf),
+    [many, setMany] = useState(null);
   return html`<h1>Connections</h1><div class="tools">
       <label>Client, user or host <input type="search" value=${text}
         onInput=${(event) => setText(event.currentTarget.value)} /></label>
@@ -50,7 +66,10 @@ export function Connections() {
         value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label>
       <label>Show <select value=${of} onChange=${(event) => setOf(event.currentTarget.value)}><option
         value="">clients</option><option value="suite">the suite's processes</option></select></label></div>
-    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${(it) => it.id}
+    <${Chosen} selection=${selection} actions=${actions(me)} onAsk=${setMany} />
+    ${many && html`<${ForMany} ...${many} keyOf=${idOf} onClose=${() => setMany(null)} />`}
+    <${Loaded} of=${watched}><${Table} label="Connections" columns=${COLUMNS} rows=${rows} keyOf=${idOf}
+      selected=${selection.selected} onSelect=${rows.some((it) => mayClose(me, it)) ? selection.set : null}
       onOpen=${(it) => go("connections", it.id)}
         empty=${of === "suite" ? "No process is connected." : "No client is connected."} /><//>`;
 }
@@ -68,7 +87,7 @@ export function Connection({ name, me }) {
     it &&
     html`<h1>${it.container || it.id}</h1>
     ${
-      (me.administrator || (!it.inside && owns(me, it.user))) &&
+      mayClose(me, it) &&
       html`<div class="tools"><span class="spring"></span>
     <button type="button" class="danger" onClick=${() => setClosing(true)}>Close connection</button></div>`
     }

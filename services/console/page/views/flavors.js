@@ -1,14 +1,16 @@
 // Flavors: the kinds of infrastructure that addresses may ask for.
-import { html, useState } from "../lib.js";
-import { call, path, useWatch } from "../api.js";
-import { count } from "../format.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
+import { call, path, useFetch, useWatch } from "../api.js";
+import { bytes, count } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
-import { Loaded } from "../parts/state.js";
+import { faultsOf, Field, JsonEntry, Labelled, Tabs, told, valueAt, withValue } from "../parts/fields.js";
+import { Facts, Loaded } from "../parts/state.js";
 
-const NEW = { name: "", entry: { type: "queue", templateName: "", templateParameters: {} } };
+const NEW = { name: "", entry: { type: "queue", templateName: "queue-persisted" } };
 
 export function Flavors({ me }) {
   const watched = useWatch("flavors");
+  const templates = useFetch("fields").data?.templates || [];
   const [edited, setEdited] = useState(null),
     [deleting, setDeleting] = useState(null);
   const rows = [...watched.items.values()].sort((one, other) => one.name.localeCompare(other.name));
@@ -20,18 +22,17 @@ export function Flavors({ me }) {
   }</div>
     <${Loaded} of=${watched}><ul class="cards">${rows.map(
       (it) => html`<li key=${it.name}><strong>${it.name}</strong> <span class="tag">${it.type}</span>
-      <span class="soft">${it.entry.templateName} · ${count(it.addresses)} addresses</span>
-      <span>${Object.entries(it.entry.templateParameters || {})
-        .map(([key, value]) => `${key} ${value}`)
-        .join(" · ")}</span>
+      <span class="soft">${templates.find((known) => known.name === it.entry.templateName)?.text}</span>
+      <${Facts} of=${facts(it, templates)} />
       ${
         me.administrator &&
-        html`<span class="row"><button type="button" class="small"
+        html`<span class="row"><button type="button" class="small" aria-label=${`Edit ${it.name}`}
         onClick=${() => setEdited(it)}>Edit</button> <button type="button" class="small" disabled=${it.addresses > 0}
+          title=${it.addresses > 0 ? "addresses have it" : ""} aria-label=${`Delete ${it.name}`}
           onClick=${() => setDeleting(it)}>Delete</button></span>`
       }</li>`,
     )}</ul><//>
-    ${edited && html`<${Editor} flavor=${edited} onClose=${() => setEdited(null)} />`}
+    ${edited && html`<${Editor} flavor=${edited} templates=${templates} onClose=${() => setEdited(null)} />`}
     ${
       deleting &&
       html`<${Confirm} title="Delete" text=${`Delete the flavor ${deleting.name}?`} onClose=${() => setDeleting(null)}
@@ -42,26 +43,89 @@ export function Flavors({ me }) {
     }`;
 }
 
-function Editor({ flavor, onClose }) {
+/** What a card shows of a flavor: what it states, sizes with their units. */
+function facts({ entry, addresses }, templates) {
+  const fields = templates.find((it) => it.name === entry.templateName)?.fields || [];
+  const stated = fields
+    .map((it) => [it.label, valueAt(entry, it.name), it.kind])
+    .filter(([, value]) => value !== undefined)
+    .map(([label, value, kind]) => [
+      label,
+      typeof value === "boolean"
+        ? value
+          ? "yes"
+          : "no"
+        : kind === "size" && typeof value === "number"
+          ? bytes(value)
+          : String(value),
+    ]);
+  return Object.fromEntries([
+    ["Template", entry.templateName],
+    ["Addresses", addresses === null ? null : count(addresses)],
+    ...stated,
+  ]);
+}
+
+function Editor({ flavor, templates, onClose }) {
   const [name, setName] = useState(flavor.name),
-    [text, setText] = useState(JSON.stringify(flavor.entry, null, 2)),
-    [error, setError] = useState(null);
+    [entry, setEntry] = useState(flavor.entry),
+    [tab, setTab] = useState("form"),
+    [wrong, setWrong] = useState(""),
+    [error, setError] = useState(null),
+    [busy, setBusy] = useState(false);
+  const form = useRef(null);
+  const template = templates.find((it) => it.name === entry.templateName);
+  const fields = template?.fields || [];
+  const { at, others } = faultsOf(
+    error,
+    name,
+    tab === "form" ? ["", "templateName", ...fields.map((it) => it.name)] : [""],
+  );
+  useEffect(() => form.current?.querySelector("[aria-invalid=true]")?.focus(), [error]);
+  const choose = (event) => {
+    const next = templates.find((it) => it.name === event.currentTarget.value);
+    const kept = fields.filter((it) => next.fields.some((other) => other.name === it.name));
+    setEntry((before) =>
+      kept.reduce((made, it) => withValue(made, it.name, valueAt(before, it.name)), {
+        type: next.type,
+        templateName: next.name,
+      }),
+    );
+  };
   const go = async (event) => {
     event.preventDefault();
+    setBusy(true);
     try {
-      await call("PUT", path("flavors", name), { body: JSON.parse(text), etag: flavor.etag });
+      await call("PUT", path("flavors", name), { body: entry, etag: flavor.etag });
       notice(`${name} is saved.`);
       onClose();
     } catch (problem) {
       setError(problem);
+      setBusy(false);
     }
   };
-  return html`<${Dialog} title=${flavor.name ? `Edit ${flavor.name}` : "New flavor"} onClose=${onClose}><form
-    onSubmit=${go}>
-    <label>Name <input required value=${name} disabled=${Boolean(flavor.name)}
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>
-    <label>Entry in flavors.json <textarea rows="10" spellcheck=${false} value=${text}
-      onInput=${(event) => setText(event.currentTarget.value)}></textarea></label>
-    <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
-      class="main">Save</button></footer></form><//>`;
+  return html`<${Dialog} title=${flavor.name ? `Edit ${flavor.name}` : "New flavor"} onClose=${onClose} wide><form
+    onSubmit=${go} ref=${form}>
+    <${Labelled} label="Name" id="field-" fault=${at[""]}><input ...${told("", at[""], "")} required value=${name}
+      disabled=${Boolean(flavor.name)} autocomplete="off" placeholder="large-queue"
+      onInput=${(event) => setName(event.currentTarget.value)} /><//>
+    ${flavor.addresses > 0 && html`<p class="lost">A change restarts its brokers, one after the other. No message is lost.</p>`}
+    <${Tabs} of=${tab} onChange=${setTab} stuck=${wrong} />
+    ${
+      tab === "json"
+        ? html`<${JsonEntry} entry=${entry} label="Entry in flavors.json" onChange=${(next, fault) => {
+            setWrong(fault);
+            if (next) setEntry(next);
+          }} />`
+        : html`<${Labelled} label="Template" id="field-templateName" fault=${at.templateName} text=${template?.text}>
+        <select ...${told("templateName", at.templateName, template?.text)} value=${entry.templateName} onChange=${choose}>
+        ${templates.map((it) => html`<option key=${it.name} value=${it.name}>${it.name}</option>`)}</select><//>
+        <div class="fields">${fields.map(
+          (it) => html`<${Field} key=${`${entry.templateName} ${it.name}`} field=${it} fault=${at[it.name]}
+          value=${valueAt(entry, it.name)}
+          onChange=${(value) => setEntry((before) => withValue(before, it.name, value))} />`,
+        )}</div>`
+    }
+    <${Failure} error=${error} others=${others} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
+      class="main" disabled=${busy || Boolean(wrong) || !name}>Save</button></footer></form><//>`;
 }

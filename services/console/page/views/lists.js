@@ -3,13 +3,15 @@ import { html, useMemo, useState } from "../lib.js";
 import { keyOf, useWatch } from "../api.js";
 import { matcher } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
+import { Chosen, ForMany, useSelection } from "../parts/many.js";
 import { useQuery } from "../parts/route.js";
 import { Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 
 /**
  * `title`; `where`: the resource; `columns` as in Table; `texts(row)`: what the filter looks at;
- * `action`: {title, text(row), run(row), done, may(row)} for a button in each row that may have it.
+ * `action`: {title, text(row), run(row), done, may(row), many: {text(rows), done(number)}} for a button in each row that
+ * may have it, and for the rows that are selected.
  */
 export function List({
   title,
@@ -29,25 +31,29 @@ export function List({
     const matches = matcher(filter);
     return [...watched.items.values()].filter((row) => texts(row).some((it) => matches(it || "")));
   }, [watched.version, filter]);
-  const all =
-    action === null || !rows.some(action.may)
-      ? columns
-      : [
-          ...columns,
-          {
-            key: "_",
-            title: "",
-            spoken: action.title,
-            render: (row) =>
-              action.may(row) &&
-              html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`}
+  const selection = useSelection(rows, keyOf),
+    [many, setMany] = useState(null);
+  const acts = action !== null && rows.some(action.may);
+  const all = !acts
+    ? columns
+    : [
+        ...columns,
+        {
+          key: "_",
+          title: "",
+          spoken: action.title,
+          render: (row) =>
+            action.may(row) &&
+            html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`}
                 onClick=${() => setAsked(row)}>${action.title}</button>`,
-          },
-        ];
+        },
+      ];
   return html`<h1>${title}</h1><div class="tools"><label>Filter <input type="search" value=${filter}
     onInput=${(event) => setFilter(event.currentTarget.value)} /></label>${before}</div>
+    ${acts && html`<${Chosen} selection=${selection} onAsk=${setMany} actions=${[{ ...action, ...action.many }]} />`}
     <${Loaded} of=${watched}><${Table} label=${title} columns=${all} rows=${rows} keyOf=${keyOf} empty=${empty}
-      onOpen=${onOpen} sort=${sort} /><//>
+      onOpen=${onOpen} sort=${sort} selected=${selection.selected} onSelect=${acts ? selection.set : null} /><//>
+    ${many && html`<${ForMany} ...${many} keyOf=${keyOf} onClose=${() => setMany(null)} />`}
     ${
       asked &&
       html`<${Confirm} title=${action.title} text=${action.text(asked)} onClose=${() => setAsked(null)}

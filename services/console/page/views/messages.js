@@ -9,6 +9,8 @@ import { Facts, Loaded } from "../parts/state.js";
 import { Send } from "./send.js";
 
 const PAGE = 50;
+const SELECTOR =
+  'A selector, as of JMS: application properties by their names, JMSPriority, JMSCorrelationID; "m.KEY" is an annotation';
 
 export function Messages({ name, depth, me }) {
   const manages = may(me, "manage", name);
@@ -17,10 +19,15 @@ export function Messages({ name, depth, me }) {
   const [dialog, setDialog] = useState(null),
     [shown, setShown] = useState(null),
     [job, setJob] = useState(null);
+  const [selector, setSelector] = useState(""), // as it is typed, and the one in force
+    [filter, setFilter] = useState("");
   const cursor = after.at(-1);
-  const page = useFetch(
-    `${path("addresses", name, "messages")}?limit=${PAGE}${cursor ? `&after=${encodeURIComponent(cursor)}` : ""}`,
-  );
+  const query = new URLSearchParams({
+    limit: String(PAGE),
+    ...(cursor && { after: cursor }),
+    ...(filter && { selector: filter }),
+  });
+  const page = useFetch(`${path("addresses", name, "messages")}?${query}`);
   const items = page.data?.items || [];
   const close = () => setDialog(null);
   const again = () => {
@@ -38,26 +45,49 @@ export function Messages({ name, depth, me }) {
       if (!next.delete(id)) next.add(id);
       return next;
     });
-  const selected = chosen.size ? { ids: [...chosen] } : {};
-  const what = chosen.size ? `${chosen.size} selected messages` : "all messages";
+  const look = (event) => {
+    event.preventDefault();
+    setAfter([]);
+    setChosen(new Set());
+    setFilter(selector.trim());
+    page.again();
+  };
+  const every = items.length > 0 && items.every((it) => chosen.has(it.id));
+  const toggleAll = () =>
+    setChosen((before) => {
+      const next = new Set(before);
+      for (const { id } of items) every ? next.delete(id) : next.add(id);
+      return next;
+    });
+  const selected = chosen.size ? { ids: [...chosen] } : filter ? { selector: filter } : {};
+  const what = chosen.size
+    ? `${count(chosen.size)} selected ${chosen.size === 1 ? "message" : "messages"}`
+    : filter
+      ? "all messages that the filter takes"
+      : "all messages";
+  const which = chosen.size ? "selected" : filter ? "all that match" : "all";
+  const removes = chosen.size || filter;
   const dead = items.some((it) => it.deaths.length);
   return html`
-    <div class="tools">
-      <button type="button" onClick=${() => {
-        setAfter([]);
-        page.again();
-      }}>Refresh</button><span class="spring"></span>
+    <form class="tools" onSubmit=${look}>
+      ${
+        (manages || may(me, "recv", name)) &&
+        html`<label class="filter">Filter <input type="search" value=${selector} placeholder="color = 'red' AND JMSPriority > 4"
+        title=${SELECTOR}
+        onInput=${(event) => setSelector(event.currentTarget.value)} /></label>`
+      }
+      <button>${selector.trim() === filter ? "Refresh" : "Filter"}</button><span class="spring"></span>
       ${may(me, "send", name) && html`<button type="button" onClick=${() => setDialog("send")}>Send</button>`}
       ${
         manages &&
         html`<button type="button" onClick=${() => setDialog("move")}
-          disabled=${!items.length}>Move ${chosen.size ? "selected" : "all"}</button>
+          disabled=${!items.length}>Move ${which}</button>
       <button type="button" onClick=${() => setDialog("redrive")} disabled=${!items.length || !dead}
-        title="Send each back to where it came from">Redrive ${chosen.size ? "selected" : "all"}</button>
-      <button type="button" class="danger" onClick=${() => setDialog(chosen.size ? "remove" : "purge")}
-        disabled=${!items.length}>${chosen.size ? "Remove selected" : "Purge"}</button>`
+        title="Send each back to where it came from">Redrive ${which}</button>
+      <button type="button" class="danger" onClick=${() => setDialog(removes ? "remove" : "purge")}
+        disabled=${!items.length}>${removes ? `Remove ${which}` : "Purge"}</button>`
       }
-    </div>
+    </form>
     ${
       job &&
       html`<${Progress} job=${job} onEnd=${(last) => {
@@ -69,10 +99,17 @@ export function Messages({ name, depth, me }) {
     <${Loaded} of=${page}>
       ${
         items.length === 0
-          ? html`<p class="empty">${depth ? "No message is waiting: consumers have them." : "The queue is empty."}</p>`
+          ? html`<p class="empty">${
+              filter
+                ? "No waiting message matches the filter."
+                : depth
+                  ? "No message is waiting: consumers have them."
+                  : "The queue is empty."
+            }</p>`
           : html`<div class="table-box short" tabindex="0" role="region" aria-label="Messages"><table>
         <caption class="hidden">Messages of ${name}, oldest first</caption>
-        <thead><tr><th class="narrow"><span class="hidden">selected</span></th><th scope="col">Message</th><th
+        <thead><tr><th class="narrow"><input type="checkbox" aria-label="select all messages shown" checked=${every}
+          onChange=${toggleAll} /></th><th scope="col">Message</th><th
           scope="col" class="wide">Created</th><th scope="col" class="right wide">Deliveries</th><th scope="col"
             class="right wide">Size</th><th scope="col" class="grow">Body</th>${
               dead &&
@@ -95,7 +132,7 @@ export function Messages({ name, depth, me }) {
               class="soft">binary</span>`
                 : it.body.slice(0, 120)
           }</td>
-          ${dead && html`<td>${it.deaths.at(-1)?.reason || ""}</td>`}</tr>`,
+          ${dead && html`<td title=${it.deaths.map(deathOf).join(" ")}>${it.deaths.length > 0 && deathOf(it.deaths.at(-1))}</td>`}</tr>`,
         )}</tbody></table></div>
         <div class="tools"><button type="button" disabled=${!after.length}
           onClick=${() => setAfter(after.slice(0, -1))}>Earlier</button>
@@ -131,6 +168,35 @@ export function Messages({ name, depth, me }) {
       action=${() => call("POST", path("addresses", name, "purge"), { body: {} })} onDone=${began} />`
     }`;
 }
+
+/** A client, as a death names it: `~USER/CONTAINER-ID`, or its container-id alone. */
+function clientOf(text) {
+  const found = /^~([^/]*)\/(.*)$/.exec(text || "");
+  return found ? `${found[2] || "a client"} of user ${found[1]}` : text || "a consumer";
+}
+
+const DEATHS = {
+  rejected: (it) => `${clientOf(it.consumer)} rejected it`,
+  expired: () => "Its time to live ended",
+  "delivered-too-often": () => "It was delivered too often without being accepted",
+  undeliverable: () => "No consumer could take it",
+  "no-route": () => "No queue of the address took it",
+  "by-order": () => "An operator moved it",
+  unknown: () => "It was moved here",
+};
+
+/** Why a message died, as a sentence. */
+function deathOf(it) {
+  const what = (Object.hasOwn(DEATHS, it.reason) ? DEATHS[it.reason](it) : it.reason) || "It died";
+  const stated = [it.description, it.condition && `(${it.condition})`].filter(Boolean).join(" ");
+  const place = it.source ? ` ${it.reason === "unknown" || it.reason === "by-order" ? "from" : "at"} ${it.source}` : "";
+  return `${what[0].toUpperCase()}${what.slice(1)}${place}${stated && `: ${stated}`}.`;
+}
+
+const timesOf = (it) =>
+  it.count > 1
+    ? `It died ${count(it.count)} times${it.first ? `, first ${time(it.first)}` : ""}${it.last ? `, last ${time(it.last)}` : ""}.`
+    : it.last && `That was ${time(it.last)}.`;
 
 const DONE = { purge: "Purged", remove: "Removed", move: "Moved", redrive: "Redriven" };
 
@@ -191,6 +257,7 @@ function Move({ name, what, selected, onClose, onBegun }) {
       )}</datalist>
     ${
       !selected.ids &&
+      !selected.selector &&
       html`<label>Only those that this selector takes <input value=${selector}
       placeholder="priority > 4" onInput=${(event) => setSelector(event.currentTarget.value)} /></label>`
     }<//>`;
@@ -199,12 +266,7 @@ function Move({ name, what, selected, onClose, onBegun }) {
 function Message({ message, onClose }) {
   const plain = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
   return html`<${Dialog} title=${`Message ${message.messageId || message.id}`} onClose=${onClose} wide>
-    ${message.deaths.map(
-      (it) => html`<p class="lost"><strong>${it.reason}
-    </strong> ${it.source && `at ${it.source}`} ${it.condition} ${it.description} ${
-      it.count > 1 && `(${it.count} times)`
-    } ${it.last && time(it.last)}</p>`,
-    )}
+    ${message.deaths.map((it) => html`<p class="lost">${deathOf(it)} ${timesOf(it)}</p>`)}
     <${Facts} of=${{
       Id: message.id,
       "Message id": message.messageId,

@@ -68,15 +68,25 @@ export function Overview({ me }) {
 
 function Problems({ suite }) {
   const dead = suite.components.filter((it) => !it.ready);
-  if (!dead.length && !suite.errors.length && !suite.notReady.length)
-    return html`<p class="well">Everything is ready.</p>`;
-  return html`<section class="wrong" aria-label="What is not well"><h2>What is not well</h2><ul>
+  const waits = suite.notReady.filter((it) => it.phase !== "Terminating"),
+    removed = suite.notReady.filter((it) => it.phase === "Terminating");
+  const going =
+    removed.length > 0 &&
+    html`<section class="lost" aria-label="Being removed"><h2>Being removed</h2><ul>${removed.map(
+      (it) =>
+        html`<li key=${it.name}><${Link} to=${["addresses", it.name]}>${it.name}<//>${
+          it.stats.messages ? `: it goes when its ${count(it.stats.messages)} messages have been received` : ""
+        }</li>`,
+    )}</ul></section>`;
+  if (!dead.length && !suite.errors.length && !waits.length)
+    return html`<p class="well">Everything is ready.</p>${going}`;
+  return html`${going}<section class="wrong" aria-label="What is not well"><h2>What is not well</h2><ul>
     ${dead.map((it) => html`<li key=${it.name}><strong>${it.name}</strong>: ${it.detail || "not ready"}</li>`)}
     ${suite.errors.map(
       (it) => html`<li><strong>${it.file}${it.line ? `:${it.line}` : ""}
     </strong> ${[it.entry, it.field].filter(Boolean).join(".")}: ${it.reason}</li>`,
     )}
-    ${suite.notReady.map(
+    ${waits.map(
       (it) => html`<li key=${it.name}><${Link} to=${["addresses", it.name]}>${it.name}
     <//> is ${it.phase}${it.message && `: ${it.message}`}</li>`,
     )}

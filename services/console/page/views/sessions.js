@@ -50,4 +50,9 @@ export const Sessions = ({
     done: "The session is deleted.",
     run: (it) => call("DELETE", path("sessions", it.id)),
     text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?`,
+    many: {
+      text: () => "Their subscriptions go too, and the messages that wait for them. Clients are disconnected.",
+      done: (number) => `${count(number)} sessions are deleted.`,
+      nameOf: (it) => it.client,
+    },
   }} />`;

@@ -40,4 +40,10 @@ export const Subscriptions = ({
     done: "The subscription is deleted.",
     run: (it) => call("DELETE", path("subscriptions", it.id)),
     text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?`,
+    many: {
+      text: (rows) =>
+        `${count(rows.reduce((sum, it) => sum + it.depth, 0))} messages that wait for them are deleted too.`,
+      done: (number) => `${count(number)} subscriptions are deleted.`,
+      nameOf: (it) => `${it.client || it.id} ${filters(it)}`,
+    },
   }} />`;
