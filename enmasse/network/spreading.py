@@ -31,8 +31,10 @@ class Spreading:
 
     def take(self, processes: int, clients: int, own: int, now: float) -> int:
         """Return how many of the `own` clients are a surplus that is to be closed now. `processes` share the ports, and
-        have `clients` together."""
+        have `clients` together; 0: that is not known yet."""
         self.came = 0 < self._processes < processes
+        if not processes:
+            return 0
         self._processes = processes
         if self.came:
             self._ends, self._waits = now + LEAVING, now

@@ -28,6 +28,14 @@ def test_only_what_came_later_makes_a_surplus() -> None:
     assert Spreading(1.0).take(1, 100, 100, 0.0) == 0
 
 
+def test_who_states_the_sums_begins_anew_while_another_one_comes() -> None:
+    """Its first message states no process."""
+    one = Spreading(11.0)
+    one.take(1, 100, 100, 0.0)
+    assert one.take(0, 0, 100, 10.0) == 0 and not one.came
+    assert one.take(2, 100, 100, 11.0) == 44
+
+
 def test_few_clients_stay() -> None:
     one = Spreading(11.0)
     one.take(1, 10, 10, 0.0)
