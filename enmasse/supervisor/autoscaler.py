@@ -54,21 +54,21 @@ class Autoscaler:
         if self._bounds.fixed:
             return
         children = self._group.children
-        pids = [child.pid for child in children if child.pid is not None and child.ready]
+        pids = [child.pid for child in children if child.pid is not None and child.ready]  # in their order
         before, passed = self._worked, now - self._at
         self._worked, self._at = {pid: os_process.worked(pid) for pid in pids}, now
         if len(pids) < self._group.count or self._group.leaving or not before.keys() >= set(pids) or passed <= 0:
             self._autoscale.forget()
             return
-        busy = sum(self._worked[pid] - before[pid] for pid in pids) / passed
+        busy = [(self._worked[pid] - before[pid]) / passed for pid in pids]
         connections = sum(sum(child.counts.values()) for child in children)
-        decision = self._autoscale.take(now, len(pids), busy, connections)
+        decision = self._autoscale.take(now, busy, connections)
         if decision is None:
             return
         count = len(pids)
         log.get().info(
             "suite.scale.decided", kind=self._group.kind, before=count, count=decision.number, reason=decision.reason,
-            busy=round(busy, 2), connections=connections,
+            busy=round(sum(busy), 2), connections=connections,
         )  # fmt: skip
         self._reason = decision.reason
         self._group.adapt(decision.number)

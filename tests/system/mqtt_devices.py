@@ -131,8 +131,9 @@ class Device:
 class Publisher:
     """Publishes with QoS 2 to five levels below a topic, as long as it is not told to stop."""
 
-    def __init__(self, device: Device, topic: str) -> None:
+    def __init__(self, device: Device, topic: str, interval: float) -> None:
         self.device = device
+        self._interval = interval
         self.sent: list[str] = []
         self._topic = topic
         self._stop = threading.Event()
@@ -140,7 +141,7 @@ class Publisher:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL):
+        while not self._stop.wait(self._interval):
             if len(self.sent) - len(self.device.acknowledged) >= MOST:
                 continue
             text = f"{self.device.client._client_id.decode()} {len(self.sent)}"
@@ -153,8 +154,8 @@ class Publisher:
 
 
 @contextlib.contextmanager
-def publishing(devices: list[Device], topic: str) -> Iterator[list[Publisher]]:
-    publishers = [Publisher(device, topic) for device in devices]
+def publishing(devices: list[Device], topic: str, interval: float = INTERVAL) -> Iterator[list[Publisher]]:
+    publishers = [Publisher(device, topic, interval) for device in devices]
     try:
         yield publishers
     finally:

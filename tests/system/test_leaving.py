@@ -4,128 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from paho.mqtt.client import MQTTMessage
-from proton import ConnectionException, Message, Timeout
-from proton.handlers import MessagingHandler
-from proton.reactor import ApplicationEvent, Container, EventInjector
-from proton.utils import BlockingConnection
 
-from enmasse.testing import Suite, running, wait_for
+from enmasse.testing import Executed, Suite, running, wait_for
 from tests.kit.processes import COMMAND, run, start
-from tests.kit.waiting import DEADLINE
-from tests.system.mqtt_devices import PATIENCE, SOME, Device, check, publishing
-from tests.system.test_kill import Flow
+from tests.system.mqtt_devices import PATIENCE, check, publishing
+from tests.system.roaming import ADDRESSES, Fleet, Roamer, Steady, burning, more, scale_both, wait_number, wait_spread
 
 pytestmark = pytest.mark.slow
-ADDRESSES = {
-    "mytopic": {"type": "topic", "flavor": "small-persisted-topic"},
-    "orders": {"type": "queue", "flavor": "small-persisted-queue"},
-    "news": {"type": "topic", "flavor": "small-persisted-topic"},
-}
-
-
-class Roamer(Device):
-    """A device that connects again at once. `gaps`: seconds from each loss of its connection to the next one;
-    `reasons`: why it was closed, of MQTT 5. `slow`: it takes a message after the other, with a pause."""
-
-    def __init__(self, name: str, port: int, version: int = 5, *, slow: bool = False) -> None:
-        super().__init__(name, port, version)
-        self.gaps: list[float] = []
-        self.reasons: Counter[str] = Counter()
-        self._lost: float | None = None
-        self._pause = threading.Event()
-        self._slow = slow
-        self.client.reconnect_delay_set(0.05, 0.2)
-        self.client.on_connect = self._on_connect
-        self.client.on_disconnect = self._on_disconnect
-
-    def _on_connect(self, client: Any, data: Any, flags: Any, reason: Any, given: Any) -> None:
-        if self._lost is not None and not reason.is_failure:
-            self.gaps.append(time.monotonic() - self._lost)
-            self._lost = None
-
-    def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: Any, given: Any) -> None:
-        self._lost = self._lost or time.monotonic()
-        self.reasons[str(reason)] += 1
-
-    def _on_message(self, client: Any, data: Any, message: MQTTMessage) -> None:
-        if self._slow:
-            self._pause.wait(0.02)
-        super()._on_message(client, data, message)
-
-
-class Steady(MessagingHandler):
-    """Proton's reconnecting handler, without heartbeats: it sends to a queue, the next message once the one before is
-    accepted, and receives from it. `longest`: seconds between two that were accepted."""
-
-    def __init__(self, url: str, queue: str) -> None:
-        super().__init__()
-        self._url, self._queue = url, queue
-        self._due = True
-        self._last: float | None = None
-        self.sent = 1
-        self.doubtful = 0
-        self.accepted: set[int] = set()
-        self.came: Counter[int] = Counter()
-        self.longest = 0.0
-        self._container, self._commands = Container(self), EventInjector()
-        self._container.selectable(self._commands)
-        self._thread = threading.Thread(target=self._container.run, daemon=True)
-        self._thread.start()
-
-    def on_start(self, event: Any) -> None:
-        connection = event.container.connect(self._url)
-        self._sender = event.container.create_sender(connection, self._queue)
-        event.container.create_receiver(connection, self._queue)
-
-    def on_link_opened(self, event: Any) -> None:
-        if event.link.is_sender and not self._due:  # the message before was not answered
-            self._due = True
-            self.doubtful += 1
-
-    def on_sendable(self, event: Any) -> None:
-        self._send()
-
-    def on_accepted(self, event: Any) -> None:
-        now = time.monotonic()
-        self.longest, self._last = max(self.longest, now - (self._last or now)), now
-        self.accepted.add(self.sent)
-        self.sent += 1
-        self._due = True
-        self._send()
-
-    def on_released(self, event: Any) -> None:
-        self._due = True
-        event.container.schedule(0.05, self)
-
-    def on_timer_task(self, event: Any) -> None:
-        self._send()
-
-    def _send(self) -> None:
-        if self._due and self._sender.credit:
-            self._due = False
-            self._sender.send(Message(body=self.sent, durable=True))
-
-    def on_message(self, event: Any) -> None:
-        self.came[event.message.body] += 1
-
-    def on_leaves(self, event: Any) -> None:
-        self._container.stop()
-
-    def more(self) -> Callable[[], bool]:
-        before = len(self.accepted)
-        return lambda: len(self.accepted) > before + SOME
-
-    def end(self) -> None:
-        self._commands.trigger(ApplicationEvent("leaves"))
-        self._thread.join(DEADLINE)
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +37,6 @@ def scale(suite: Suite, service: str, count: int) -> str:
 
 def gateways(suite: Suite) -> dict[str, dict[str, Any]]:
     return {c["name"]: c for c in suite.status()["components"] if c["kind"] == "mqtt_gateway"}
-
-
-def more(reader: Roamer) -> Callable[[], bool]:
-    before = len(reader.got)
-    return lambda: len(reader.got) > before + SOME
 
 
 def test_gateways_come_and_leave_and_sessions_have_everything_once(suite: Suite) -> None:
@@ -193,21 +81,23 @@ def test_gateways_come_and_leave_and_sessions_have_everything_once(suite: Suite)
             device.end()
 
 
-def test_routers_come_and_leave_and_what_was_accepted_stays(suite: Suite) -> None:
-    """1 → 2 → 1 twice, with producers and consumers of Proton at a queue and a topic, and idle connections."""
-    scale(suite, "routers", 2)
-    flow = Flow(suite)
-    idle = [BlockingConnection(suite.url, timeout=DEADLINE) for _ in range(20)]
-    flow.wait_some()
-    assert "leaving" in scale(suite, "routers", 1)
-    flow.wait_some()
-    closed = [each for each in idle if _closed(each)]
-    assert 0 < len(closed) < len(idle)
-    scale(suite, "routers", 2)
-    flow.wait_some()
-    scale(suite, "routers", 1)
-    flow.finish()
-    flow.check_counts(kills=2)
+def test_routers_and_gateways_come_and_leave_with_clients_of_all_kinds(suite: Suite) -> None:
+    """1 → 3 → 1, both at once; `tests.soak.coming` does more."""
+    fleet = Fleet(suite)
+    try:
+        fleet.goes_on()
+        fleet.gaps()
+        scale_both(suite, "3")
+        wait_spread(suite)
+        fleet.goes_on()
+        print(f"3 came: longest gaps in s: {fleet.gaps()}")
+        scale_both(suite, "1")
+        fleet.goes_on()
+        print(f"2 left: longest gaps in s: {fleet.gaps()}")
+        assert fleet.still.opened > 12, "no idle connection has moved"
+        print(fleet.check())
+    finally:
+        fleet.end()
 
 
 def test_who_is_stopped_by_a_signal_holds_clients_up_for_a_moment_only(suite: Suite) -> None:
@@ -249,23 +139,31 @@ def test_who_is_stopped_by_a_signal_holds_clients_up_for_a_moment_only(suite: Su
             device.end()
 
 
+def test_routers_and_gateways_come_and_leave_by_load(tmp_path: Path) -> None:
+    """1 → 2 → 1, as programs that send as fast as they can come and end; less work counts as much than for users."""
+    with running(tmp_path, ADDRESSES, options=()) as suite:
+        suite.commands = Executed(sys.executable, "-m", "tests.kit.eager_up")
+        suite.up()
+        scale_both(suite, "1..2")
+        steady, reader = Steady(suite.url, "jobs"), Roamer("reader", suite.mqtt_port)
+        reader.connect()
+        try:
+            with burning(suite, 1):
+                wait_number(suite, 2)
+            wait_for("messages are accepted", steady.more(), PATIENCE)
+            wait_number(suite, 1)
+            wait_for("messages are accepted", steady.more(), PATIENCE)
+            wait_for("all accepted has come", lambda: steady.came.keys() >= steady.accepted, PATIENCE)
+            print(f"longest gap of Proton {steady.longest:.2f} s, of MQTT {max(reader.gaps, default=0):.2f} s")
+        finally:
+            steady.end()
+            reader.end()
+        assert suite.down() == 0
+
+
 def _is_another(suite: Suite, before: dict[str, Any]) -> bool:
     found = [each for each in suite.status()["components"] if each["name"] == before["name"]]
     return bool(found and found[0]["ready"] and found[0]["pid"] != before["pid"])
-
-
-def _closed(connection: BlockingConnection) -> bool:
-    """Whether a router has ended the connection."""
-    try:
-        connection.wait(lambda: False, timeout=0.05)
-    except Timeout:
-        return False
-    except AttributeError:  # of Proton, if its heartbeat is due when the stream ends
-        return True
-    except ConnectionException:
-        condition = connection.conn.remote_condition
-        return condition is None or condition.name == "amqp:connection:forced"
-    raise AssertionError
 
 
 def _clients(suite: Suite, name: str) -> int:
