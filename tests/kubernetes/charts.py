@@ -11,6 +11,7 @@ import yaml
 
 from enmasse.process.settings import ServiceSettings
 from services.authserv.app import AuthservSettings
+from services.coap_gateway.settings import CoapGatewaySettings
 from services.configserv.service import ConfigservSettings
 from services.console.settings import ConsoleSettings
 from services.http_gateway.settings import HttpGatewaySettings
@@ -36,6 +37,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "mqtt-gateway": MqttGatewaySettings,
     "http-gateway": HttpGatewaySettings,
     "stomp-gateway": StompGatewaySettings,
+    "coap-gateway": CoapGatewaySettings,
     "subserv": SubservSettings,
     "mqtt-lwt": LastWillSettings,
     "authserv": AuthservSettings,
@@ -78,6 +80,7 @@ EVERYTHING: dict[str, Any] = {
     "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
     "http": {"enabled": True},
     "stomp": {"enabled": True},
+    "coap": {"enabled": True},
     "httpGateway": {"replicas": 3, "allowedOrigins": ["https://example.org"]},
     "stompGateway": {"allowedOrigins": ["https://example.org"]},
     "users": {"enabled": True},

@@ -99,7 +99,7 @@ def test_services_accept_their_settings(cluster: Cluster, values: Object) -> Non
     if values is BY_HAND:
         wanted -= {"storage-controller", "mqtt-gateway", "subserv", "mqtt-lwt"}
     if values is not EVERYTHING:
-        wanted -= {"authserv", "http-gateway", "stomp-gateway"}
+        wanted -= {"authserv", "http-gateway", "stomp-gateway", "coap-gateway"}
     if values not in (EVERYTHING, BY_HAND):
         wanted.remove("console")
     assert read == (wanted - {"router"} if values is DISPATCH else wanted)
@@ -138,6 +138,23 @@ def test_clients_of_stomp_come_from_outside_by_tls_alone(cluster: Cluster) -> No
         ports = policies[f"enmasse-{who}-clients-to-stomp-gateway"]["spec"]["ingress"][0]["ports"]
         assert [each["port"] for each in ports] == numbers
     assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "stomp" in name]
+
+
+def test_coap_is_for_clients_inside_and_over_udp(cluster: Cluster) -> None:
+    found = rendered(cluster, {**EVERYTHING, "tls": {"enabled": True}})
+    pod = objects(found, "Deployment")["enmasse-coap-gateway"]["spec"]["template"]["spec"]
+    assert {"name": "coap", "containerPort": 5683, "protocol": "UDP"} in pod["containers"][0]["ports"]
+    assert {"name": "health", "containerPort": 8080} in pod["containers"][0]["ports"]
+    services = objects(found, "Service")
+    inside = services["enmasse-coap-gateway"]["spec"]
+    assert inside["sessionAffinity"] == "ClientIP", "observations and blocks are at one gateway"
+    assert inside["ports"] == [{"name": "coap", "port": 5683, "targetPort": "coap", "protocol": "UDP"}]
+    assert "enmasse-coap-gateway-external" not in services
+    policies = objects(found, "NetworkPolicy")
+    ports = policies["enmasse-plain-clients-to-coap-gateway"]["spec"]["ingress"][0]["ports"]
+    assert ports == [{"protocol": "UDP", "port": 5683}]
+    assert "enmasse-tls-clients-to-coap-gateway" not in policies
+    assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "coap" in name]
 
 
 def test_several_routers_are_a_mesh_that_hands_its_clients_on(cluster: Cluster) -> None:

@@ -30,7 +30,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 
 ISSUED = {"identity": {"issuer": {"name": "suite", "kind": "ClusterIssuer"}}}
-ALL = {each: {"enabled": True} for each in ("users", "console", "http", "stomp")}
+ALL = {each: {"enabled": True} for each in ("users", "console", "http", "stomp", "coap")}
 """Values with all components."""
 COMPONENTS = {component: component.replace("-", "_") for component in (*SETTINGS, "broker", "operator")}
 """Component → role."""
@@ -143,7 +143,7 @@ def test_secret_variables_of_traces_are_in_the_pods_that_trace(cluster: Cluster,
         if "envFrom" in container
     }
     tracing = ["mqtt-gateway"] if values is DISPATCH else ["router", "broker", "mqtt-gateway"]
-    tracing += [f"{door}-gateway" for door in ("http", "stomp") if values.get(door, {}).get("enabled")]
+    tracing += [f"{door}-gateway" for door in ("http", "stomp", "coap") if values.get(door, {}).get("enabled")]
     assert found == {each: [{"secretRef": {"name": "collector"}}] for each in tracing if traces}
 
 

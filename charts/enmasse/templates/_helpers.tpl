@@ -142,7 +142,7 @@ spec:
       ports:
         - {name: health, containerPort: 8080}
         {{- range $port, $number := .ports }}
-        - {name: {{ $port }}, containerPort: {{ $number }}}
+        - {name: {{ $port }}, containerPort: {{ $number }}{{ with $.protocol }}, protocol: {{ . }}{{ end }}}
         {{- end }}
       {{- .probes | default (include "enmasse.probes" .) | nindent 6 }}
       {{- with .drain }}
@@ -269,7 +269,7 @@ spec:
     matchLabels: {{- include "enmasse.selector" . | nindent 6 }}
 {{- end }}
 
-{{/* A Service inside of the cluster. Arguments: root, component, ports (name → port); optional: notReady, sticky (a client stays at one pod). */}}
+{{/* A Service inside of the cluster. Arguments: root, component, ports (name → port); optional: notReady, sticky (a client stays at one pod), protocol. */}}
 {{- define "enmasse.service" -}}
 apiVersion: v1
 kind: Service
@@ -287,7 +287,7 @@ spec:
   selector: {{- include "enmasse.selector" . | nindent 4 }}
   ports:
     {{- range $name, $port := .ports }}
-    - {name: {{ $name }}, port: {{ $port }}, targetPort: {{ $name }}}
+    - {name: {{ $name }}, port: {{ $port }}, targetPort: {{ $name }}{{ with $.protocol }}, protocol: {{ . }}{{ end }}}
     {{- end }}
 {{- end }}
 
@@ -326,7 +326,7 @@ spec:
 {{- toYaml $roles }}
 {{- end }}
 
-{{/* Component of gateways of HTTP and STOMP → its values, and its listeners without and with TLS, in JSON. */}}
+{{/* Component of gateways of HTTP, STOMP and CoAP → its values, and its listeners without and with TLS, in JSON. */}}
 {{- define "enmasse.doors" -}}
 {{- $found := dict }}
 {{- if .Values.http.enabled }}
@@ -334,6 +334,9 @@ spec:
 {{- end }}
 {{- if .Values.stomp.enabled }}
 {{- $_ := set $found "stomp-gateway" (dict "values" "stompGateway" "plain" (dict "stomp" 61613 "stompws" 61615) "tls" (dict "stomps" 61614 "stompwss" 61617) "sticky" false) }}
+{{- end }}
+{{- if .Values.coap.enabled }}
+{{- $_ := set $found "coap-gateway" (dict "values" "coapGateway" "plain" (dict "coap" 5683) "tls" dict "sticky" true "protocol" "UDP") }}
 {{- end }}
 {{- toJson $found }}
 {{- end }}
