@@ -1,4 +1,4 @@
-"""A lock is settled at any gateway, by its user alone; a gateway that is killed loses its locks, and no message."""
+"""A lock is settled at any gateway, over two routers, by its user alone; a gateway that is killed loses no message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         "spaces/zzone/addresses.json": JOBS,
         "users.json": USERS,
     }
-    options = ("--without", "mqtt", "--with", "http")
+    options = ("--without", "mqtt", "--with", "http", "--routers", "2")  # one for each gateway
     with running_with_spaces(tmp_path_factory.mktemp("locks"), files, addresses=JOBS, options=options) as found:
         for file in ("users.json", "spaces/zzone/users.json"):
             (found.config / file).chmod(0o600)
