@@ -23,6 +23,7 @@ NAMES = (
     "neighbour",
     "spark",
     "two_routers",
+    "protocols",
 )
 
 
