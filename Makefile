@@ -9,7 +9,7 @@ WORKERS ?= 6
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words
 .PHONY: check-page check-advisories
 .PHONY: test test-slow clients
-.PHONY: all-tests coverage soak soak-spark demo bench release lock images chart-docs event-docs clean
+.PHONY: all-tests coverage soak soak-spark demo bench release lock images wheelhouse chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-kubernetes-slow test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -129,9 +129,14 @@ lock: install
 	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
 	done
 
-# With podman or buildah, for any Python: images/build.sh has the variables.
+# With podman, buildah or docker, for any Python: images/build.sh has the variables.
 images:
 	@images/build.sh
+
+# Wheels of EnMasse and of all that images/requirements.lock pins, for PYTHON: docs/guides/install.md.
+wheelhouse:
+	@tools/prepare.sh install "$(PYTHON)"
+	@tools/wheelhouse.sh "$(PYTHON)" dist/wheelhouse
 
 # The chart's README, from its values. HELM_DOCS_FLAGS=--dry-run prints it.
 chart-docs: prepare-kubernetes install

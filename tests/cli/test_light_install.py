@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,11 @@ WRITING = {"PYTHONDONTWRITEBYTECODE": ""}
 """So that only the first start compiles."""
 
 
+IN_SDIST = (
+    *("LICENSE", "README.md", "CHANGELOG.md", "docs/README.md", "docs/guides/install.md", "docs/architecture.svg"),
+    *("packaging/enmasse.service", "packaging/compose.yaml", "images/Containerfile", "images/requirements.lock"),
+)
+
 LIMIT = 600
 """Seconds of a build, which may have to fetch what it is built with."""
 
@@ -59,11 +65,14 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
     source, venv = folder / "source", folder / "venv"
     source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE", "Makefile"):
         shutil.copy(ROOT / name, source)
-    for name in ("enmasse", "services", "spark", "charts"):
+    for name in ("enmasse", "services", "spark", "charts", "docs", "packaging", "images"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     call(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", folder, source)
+    with tarfile.open(folder / f"enmasse-{enmasse.__version__}.tar.gz") as sdist:
+        inside = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {name for name in IN_SDIST if name not in inside} == set()
     call(UV, "venv", "--quiet", "--python", sys.executable, venv)
     (wheel,) = folder.glob(f"enmasse-{enmasse.__version__}-*.whl")
     python = venv / "bin" / "python"

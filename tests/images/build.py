@@ -15,7 +15,7 @@ from tests.images.store import alone, environment, prune
 
 ROOT = Path(__file__).parent.parent.parent
 PREFIX = "localhost/enmasse"
-TARGETS = (*(name.replace("_", "-") for name in SERVICES), "artemis", "spark-pipeline")
+TARGETS = (*(name.replace("_", "-") for name in SERVICES), "suite", "artemis", "spark-pipeline")
 STAGES = {"configserv": "build-kubernetes", "storage-controller": "build-kubernetes", "spark-pipeline": "build-spark"}
 """By target, what takes long to build and is no part of an image."""
 
