@@ -9,7 +9,7 @@ WORKERS ?= 6
 .PHONY: install prepare-demo prepare-test lint check-style check-format check-types check-imports check-words
 .PHONY: check-page check-advisories
 .PHONY: test test-slow clients
-.PHONY: all-tests coverage soak soak-spark demo bench release lock images wheelhouse chart-docs event-docs clean
+.PHONY: all-tests coverage soak soak-spark demo bench release lock images wheelhouse docs chart-docs event-docs clean
 .PHONY: pictures prepare-kubernetes prepare-node test-kubernetes test-kubernetes-slow test-node test-images
 
 install: $(STAMP) $(COMPILED)
@@ -124,6 +124,7 @@ release: install
 lock: install
 	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra dev --generate-hashes --no-header -o requirements.lock
 	$(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra otel --extra redis -c requirements.lock --generate-hashes --no-header -o images/requirements.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --group docs --generate-hashes --no-header -o tools/docs_site.lock
 	for extra in kubernetes spark; do \
 	  $(BIN)/uv pip compile -q --python-version 3.11 pyproject.toml --extra otel --extra redis --extra $$extra -c requirements.lock --generate-hashes --no-header \
 	    $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' images/requirements.lock) -o images/requirements-$$extra.lock; \
@@ -137,6 +138,13 @@ images:
 wheelhouse:
 	@tools/prepare.sh install "$(PYTHON)"
 	@tools/wheelhouse.sh "$(PYTHON)" dist/wheelhouse
+
+# The documentation as a site, in out/site. A broken link, or a page without a place in mkdocs.yml, fails. What builds it
+# is in an environment of its own.
+docs: install
+	@$(BIN)/uv venv --quiet --allow-existing out/mkdocs
+	@VIRTUAL_ENV=out/mkdocs $(BIN)/uv pip install --quiet --require-hashes --requirement tools/docs_site.lock
+	@NO_MKDOCS_2_WARNING=1 out/mkdocs/bin/mkdocs build
 
 # The chart's README, from its values. HELM_DOCS_FLAGS=--dry-run prints it.
 chart-docs: prepare-kubernetes install

@@ -122,6 +122,13 @@ def test_the_index_of_decisions_has_each_of_them_with_its_title() -> None:
     assert sorted(listed, key=lambda each: int(each[0])) == there
 
 
+def test_each_page_has_a_place_in_the_navigation_of_the_site() -> None:
+    """Decisions and details of releases have an index each."""
+    listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    there = {str(page.relative_to(ROOT)) for folder in ("docs", "docs/guides") for page in (ROOT / folder).glob("*.md")}
+    assert sorted(listed) == sorted({*there, *(page.name for page in ROOT.glob("*.md")), "docs/decisions/README.md"})
+
+
 def test_each_command_has_its_exit_statuses() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     assert [name for name in COMMANDS if f"\n| `{name}` |" not in text] == []
