@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The command `enmasse` of the image of the whole suite.
 
-Unless options say something else, `enmasse up` listens on all addresses there, with TLS. If there are no users yet, it
-makes one with all permissions: nothing is open to clients without a user.
+Unless `up.json` or options say where, `enmasse up` listens on all addresses there, with TLS. If there are no users yet,
+it makes one with all permissions: nothing is open to clients without a user.
 """
 
 import os
@@ -41,6 +41,8 @@ def make_user() -> None:
 
 def set_defaults() -> None:
     """Set the options that are stated nowhere else."""
+    if (CONFIG / "up.json").exists():
+        return
     os.environ.setdefault("ENMASSE_LISTEN", "*")
     if "ENMASSE_TLS_CERT" not in os.environ and not any(word.startswith("--tls") for word in sys.argv):
         os.environ.setdefault("ENMASSE_TLS", "auto")

@@ -123,3 +123,7 @@ def test_the_image_listens_with_tls_unless_something_else_is_stated(
     monkeypatch.setattr(program.os, "environ", environment)
     program.set_defaults()
     assert environment == expected
+    (program.CONFIG / "up.json").touch()
+    environment.clear()
+    program.set_defaults()
+    assert environment == {}
