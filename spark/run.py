@@ -10,13 +10,15 @@ import argparse
 
 from enmasse import spark_jobs
 from enmasse.spark import job
-from enmasse.spark.session import session
-from spark import pipeline, pipeline_file
+from spark import pipeline_file
 
 
 def run(given: argparse.Namespace) -> None:
     """Run the pipeline until its query ends; its newest windows are kept beside the job's state. Raises what
     ends it."""
+    from enmasse.spark.session import session  # VersionError, as of any other reason why a job ends
+    from spark import pipeline
+
     defaults = {name: value for name, value in (("url", given.url), ("work", given.work)) if value}
     sections = pipeline_file.load(given.program, defaults)  # before a JVM is started
     recent = spark_jobs.windows_of(given.state)

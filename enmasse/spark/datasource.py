@@ -8,8 +8,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -17,9 +17,11 @@ from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import KNOWN, OptionError, checked
 from enmasse.spark.schema.schema import DDL
 from enmasse.spark.schema.value_column import Values, chosen, columns_of, format_of
-from enmasse.spark.sink.sink import AmqpStreamWriter, AmqpWriter, sink_of
+from enmasse.spark.sink.sink import AmqpStreamWriter, AmqpWriter, RowStreamWriter, sink_of
 from enmasse.spark.source.browse import AmqpReader, SelectingReader
+from enmasse.spark.source.earlier import EarlierStreamReader
 from enmasse.spark.source.source import AmqpStreamReader
+from enmasse.spark.versions import HAS_ARROW_SINKS, HAS_LIMITS
 
 
 class AmqpDataSource(DataSource):
@@ -64,7 +66,7 @@ class AmqpDataSource(DataSource):
             options = checked(dict(self.options), "source")
             columns, form = chosen(options, schema), format_of(options)
             values = Values(form, schema) if form and "value" in columns else None
-            return AmqpStreamReader(options, values, columns)
+            return (AmqpStreamReader if HAS_LIMITS else EarlierStreamReader)(options, values, columns)
         except QueryError as error:
             return RefusedReader(error)
 
@@ -76,7 +78,7 @@ class AmqpDataSource(DataSource):
         return AmqpWriter(sink_of(checked(dict(self.options), "table"), schema))
 
     @plainly()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the end of `writeStream` in Spark; `overwrite` (output mode complete) has no effect on messages.
 
         Raises OptionError.
@@ -84,7 +86,7 @@ class AmqpDataSource(DataSource):
         sink = sink_of(checked(dict(self.options), "sink"), schema)
         if sink.write_id:
             raise OptionError('amqp sink: the option "writeId" is for write: a stream names its batches itself')
-        return AmqpStreamWriter(sink)
+        return AmqpStreamWriter(sink) if HAS_ARROW_SINKS else RowStreamWriter(sink, schema)
 
 
 class RefusedReader(DataSourceStreamReader):
@@ -100,8 +102,8 @@ class RefusedReader(DataSourceStreamReader):
         raise self.reason
 
     @plainly()
-    def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Raise the reason."""
+    def latestOffset(self, *_: Any) -> Any:
+        """Raise the reason. Spark 4.0 and 4.1 give no arguments."""
         raise self.reason
 
     @plainly()

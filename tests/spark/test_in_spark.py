@@ -28,6 +28,7 @@ from enmasse.spark.errors import sentence
 from enmasse.spark.spool.ownership import owner_of
 from enmasse.spark.spool.segment import partition_folder
 from enmasse.spark.sql_tables import TableError
+from enmasse.spark.versions import HAS_LIMITS
 from enmasse.testing import free_port, wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 from tests.spark.copying import copy
@@ -105,10 +106,11 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
     assert (first.device, first.floor, first.error) == ("d1", 2, None)
     assert (second.device, second.error) == (None, "body: Expected `str | null`, got `int` - at `$.device`")
     assert second.text == bodies[1] and (third.device, third.floor) == ("d2", None)
-    assert [progress["numInputRows"] for progress in batches] == [1, 1, 1]
-    lags = [json.loads(progress["sources"][0]["latestOffset"]) for progress in batches]
-    assert [lag["record"] - lag["behind"] for lag in lags] == [1, 2, 3], "what the batches have taken"
-    assert lags[2]["behind"] == 0 and lags[2]["oldestSeconds"] is None and lags[2]["spoolBytes"] > 0
+    if HAS_LIMITS:
+        assert [progress["numInputRows"] for progress in batches] == [1, 1, 1]
+        lags = [json.loads(progress["sources"][0]["latestOffset"]) for progress in batches]
+        assert [lag["record"] - lag["behind"] for lag in lags] == [1, 2, 3], "what the batches have taken"
+        assert lags[2]["behind"] == 0 and lags[2]["oldestSeconds"] is None and lags[2]["spoolBytes"] > 0
 
     # The schema changes: the query goes on from its checkpoint, a body of the form before has null in the new field.
     broker.send("fields", [Message(body=body, durable=True) for body in (bodies[0], '{"device": "d3", "room": "r"}')])

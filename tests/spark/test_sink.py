@@ -24,7 +24,8 @@ from enmasse.spark.options import OptionError
 from enmasse.spark.server_options import FileError
 from enmasse.spark.sink.encoding import DUPLICATE_ID, ColumnError, Ids, RowMessage, outgoing
 from enmasse.spark.sink.sink import Sent, Sink, SinkError
-from enmasse.spark.source.browse import AmqpReader, selector_of
+from enmasse.spark.source.browse import AmqpReader
+from enmasse.spark.source.selector import selector_of
 from enmasse.testing import wait_for
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 

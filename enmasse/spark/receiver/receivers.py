@@ -26,6 +26,8 @@ ATTACH_SECONDS = 3.0
 """How long the first batch of a query waits for the address."""
 FIRST_SECONDS = 0.5
 """How long it then waits for a first message."""
+QUIET_SECONDS = 10.0
+"""How long it waits at most for the last one, where it may be the only batch."""
 
 
 STATES = ("starting", "attached", "lost", "failed")
@@ -217,6 +219,19 @@ class Receivers:
         while all(head <= end for head, end in zip(self.heads(), done, strict=True)) and time.monotonic() < deadline:
             self.check()
             time.sleep(0.01)
+
+    def await_quiet(self) -> None:
+        """Return when nothing has arrived for FIRST_SECONDS, or after QUIET_SECONDS. Raises ReceiverError."""
+        until = time.monotonic() + ATTACH_SECONDS
+        for process in self.processes:
+            process.attached.wait(max(0.0, until - time.monotonic()))
+        heads, since = self.heads(), time.monotonic()
+        until = since + QUIET_SECONDS
+        while time.monotonic() < min(since + FIRST_SECONDS, until):
+            self.check()
+            time.sleep(0.01)
+            if (now := self.heads()) != heads:
+                heads, since = now, time.monotonic()
 
     def commit(self, ends: list[int]) -> None:
         """Have whole segments before these records deleted, by partition. If that is never done the spool only

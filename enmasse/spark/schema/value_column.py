@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema.schema import ARROW, DDL
+from enmasse.spark.versions import IN_UTC
 
 PARTITION, PARTITIONED = "partition", "receivers"
 """Column with the partition of the spool, and the option that adds it, in lower case."""
@@ -70,7 +71,7 @@ def chosen(options: Mapping[str, str], columns: t.StructType) -> tuple[str, ...]
     for field in columns.fields:
         if field.name not in known:
             raise OptionError(f'amqp source: there is no column "{field.name}"; there are {", ".join(known)}')
-        if field.name in types and to_arrow_type(field.dataType, timezone="UTC") != types[field.name]:
+        if field.name in types and to_arrow_type(field.dataType, **IN_UTC) != types[field.name]:
             ours = from_arrow_type(types[field.name]).simpleString()
             raise OptionError(f'amqp source: the column "{field.name}" is {ours}, not {field.dataType.simpleString()}')
     return tuple(columns.names)
@@ -113,7 +114,7 @@ class Values:
                 errors[n] = NO_TEXT
             else:
                 values[n] = body
-        arrow = to_arrow_type(self.type, timezone="UTC")
+        arrow = to_arrow_type(self.type, **IN_UTC)
         try:
             column = array(values, self.type, arrow)
         except (pa.ArrowException, OverflowError, ValueError):

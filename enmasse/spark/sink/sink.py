@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from enmasse.aio.client import Client, ClientSender
@@ -31,6 +32,8 @@ from enmasse.spark.options import OptionError, choice, required
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.server_options import login_of
 from enmasse.spark.sink.encoding import KEY, Ids, RowMessage, outgoing
+from enmasse.spark.sink.rows import batches
+from enmasse.spark.versions import StreamArrowWriter
 
 WINDOW = 1000
 """Most messages of a task whose outcome is not known yet."""
@@ -290,15 +293,15 @@ class AmqpWriter(DataSourceArrowWriter):
         return asyncio.run(self.sink.send(iterator, self.sink.ids(self.of_write)))
 
 
-class AmqpStreamWriter(DataSourceStreamArrowWriter):
+class AmqpStreamWriter(StreamArrowWriter):
     """The end of `writeStream` in Spark: each task sends the rows of its partition, and ends when all are accepted."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
     @plainly()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
+    def write(self, iterator: Iterator[Any]) -> Sent:
+        """Send the record batches of a partition, in a task of Spark. Raises SinkError."""
         return asyncio.run(self.sink.send(iterator, self.sink.ids(None)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -306,6 +309,18 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: accepted messages stay, and Spark repeats the batch with the same message-ids."""
+
+
+class RowStreamWriter(AmqpStreamWriter):
+    """AmqpStreamWriter of PySpark 4.0, which gives rows to the sink of a stream."""
+
+    def __init__(self, sink: Sink, schema: StructType) -> None:
+        super().__init__(sink)
+        self.schema = schema
+
+    def write(self, iterator: Iterator[Row]) -> Sent:
+        """Send the rows of a partition, in a task of Spark. Raises SinkError."""
+        return super().write(batches(iterator, self.schema))
 
 
 def sink_of(options: dict[str, str], schema: StructType) -> Sink:

@@ -12,14 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from enmasse.engines.maven import cache
 from enmasse.spark.errors import plainly
@@ -35,6 +27,14 @@ from enmasse.spark.source.lag import Lag
 from enmasse.spark.spool.bucket import connected, is_bucket, prefix_of
 from enmasse.spark.spool.segment import SpoolError, end_within, partition_folder, spool_chunks
 from enmasse.spark.spool.spool import id_of
+from enmasse.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 ROWS_PER_PARTITION = 50_000
 AVAILABLE_ROWS = 2 * ROWS_PER_PARTITION
