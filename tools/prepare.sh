@@ -47,6 +47,7 @@ test)
   need redis-server has redis-server
   need mosquitto has_server mosquitto
   need mosquitto-clients has mosquitto_pub
+  need slapd has_server slapd
   need libcoap3-bin has coap-client-notls
   need prometheus has promtool # checks the rules of alerts
   need iproute2 has_server ip  # network namespaces
@@ -94,7 +95,7 @@ fi
 $root apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
 DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
-for server in redis-server mosquitto prometheus; do
+for server in redis-server mosquitto prometheus slapd; do
   case " $missing " in
   *" $server "*) $root systemctl disable --quiet "$server" >/dev/null 2>&1 || true ;; # without systemd there is nothing to do
   esac

@@ -159,7 +159,7 @@ class UserDirectory:
         if self.is_open(space) and not login.token:
             return ""
         if login.expires is not None and self.today() >= login.expires:
-            return f"the token of {name} has expired"
+            return f"the login of {name} has expired"
         entry = self.entry(name, space)
         if name == ANONYMOUS:
             return "" if entry is not None else "clients without credentials are not allowed"

@@ -1,5 +1,5 @@
-"""issuers.json: issuers of tokens by OpenID Connect, which prove users beside users.json (docs/identity.md,
-"Issuers")."""
+"""issuers.json: who proves users beside users.json. Issuers of tokens by OpenID Connect (docs/identity.md, "Issuers"),
+and directories ("Directories")."""
 
 from __future__ import annotations
 
@@ -26,12 +26,46 @@ MAX_TEXT: Final = 1024
 MAX_CA: Final = 256 * 1024
 """Characters of `ca`."""
 MAX_SKEW: Final = 600
+LEAST_SESSION, MOST_SESSION = 60, 7 * 86400
+PORTS: Final = {"ldaps": 636, "ldap": 389}
 _SPACE_CLAIM = "spaceClaim"
 _EXAMPLE = '{"issuer": "https://sso.example.com/realms/main", "audience": "messaging"}'
+_LDAP_EXAMPLE = '{"url": "ldaps://ldap.example.com", "users": "ou=people,dc=example,dc=com"}'
+_ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9;-]*")
+_MEMBER = re.compile(rf"{_ATTRIBUTE.pattern}(:[0-9]+(\.[0-9]+)*:)?")
 _CERTIFICATE = r"[^-]*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*"
 _CERTIFICATES = re.compile(f"(?:{_CERTIFICATE})+")
 _SEQUENCE = b"\x30"
 """The first byte of a certificate in DER."""
+
+
+class Ldap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`ldap` of an entry of issuers.json. `url`: the server; `starttls`: TLS begins on its plain port. `bind_dn`,
+    `bind_password`: who searches; None: anybody may. `users`: the entry below which users are; `user_attribute`: has
+    the name; `user_filter`: what a user has to match, too. `groups`: the entry below which groups are, None: users have
+    none; `group_attribute`: has the name of a group; `member_attribute`: its members. `session`: seconds until a user
+    has to prove its password again. The repr has no secret."""
+
+    url: str
+    users: str
+    starttls: bool = False
+    bind_dn: str | None = None
+    bind_password: str | None = None
+    user_attribute: str = "uid"
+    user_filter: str | None = None
+    groups: str | None = None
+    group_attribute: str = "cn"
+    member_attribute: str = "member"
+    session: int = 3600
+
+    def __repr__(self) -> str:
+        return f"Ldap(url={self.url!r}, users={self.users!r}, bind_dn={self.bind_dn!r})"
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Return host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or PORTS[parts.scheme]
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -40,10 +74,10 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     the system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names.
     `client_id`, `client_secret`: of the client by which passwords are proved; None: they are not proved here, or the
     client has no secret. `space`: address space of its users; `space_claim`: claim with its name; neither: the space
-    that has the file. The repr has no secret."""
+    that has the file. `ldap`: it is a directory, which may have `ca` and `space` besides. The repr has no secret."""
 
-    issuer: str
-    audience: str
+    issuer: str = ""
+    audience: str = ""
     jwks_url: str | None = None
     ca: str | None = None
     algorithms: tuple[Algorithm, ...] = ("RS256", "PS256", "ES256")
@@ -54,8 +88,11 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     client_secret: str | None = None
     space: str | None = None
     space_claim: str | None = msgspec.field(default=None, name="spaceClaim")
+    ldap: Ldap | None = None
 
     def __repr__(self) -> str:
+        if self.ldap is not None:
+            return repr(self.ldap)
         return f"Issuer(issuer={self.issuer!r}, audience={self.audience!r}, client_id={self.client_id!r})"
 
 
@@ -109,7 +146,11 @@ def _issuer(entry: Any) -> Issuer:
         try:
             found[key] = check(value)
         except Wrong as wrong:
-            raise Wrong(str(wrong), key) from None
+            raise Wrong(str(wrong), key, *wrong.path) from None
+    if "ldap" in found:
+        for key in found.keys() - _OF_DIRECTORIES:
+            raise Wrong("is for issuers of tokens; remove it, or ldap", key)
+        return Issuer(**found)
     for key in ("issuer", "audience"):
         if key not in found:
             raise Wrong(f"is missing; write an object such as {_EXAMPLE}", key)
@@ -169,6 +210,85 @@ def _algorithms(value: Any) -> tuple[Algorithm, ...]:
     return tuple(dict.fromkeys(value))
 
 
+def _ldap(value: Any) -> Ldap:
+    """Return the value of `ldap`. Raises Wrong."""
+    found = values.members(value, _LDAP_CHECKS)
+    for key in ("url", "users"):
+        if key not in found:
+            raise Wrong(f"is missing; write an object such as {_LDAP_EXAMPLE}", key)
+    made = Ldap(**found)
+    if made.starttls and made.url.startswith("ldaps:"):
+        raise Wrong("is for ldap://; with ldaps:// there is TLS from the beginning: remove one of the two", "starttls")
+    if not made.starttls and made.url.startswith("ldap:") and not is_loopback(made.server[0]):
+        reason = "must be ldaps://, or have starttls beside it, or be on loopback: others could read passwords"
+        raise Wrong(reason, "url")
+    for key, other in (("bind_password", "bind_dn"), ("bind_dn", "bind_password")):
+        if key in found and other not in found:
+            raise Wrong(f"needs {other}; add it, or remove both if anybody may search", key)
+    return made
+
+
+def _server_url(value: Any) -> str:
+    found = _text(value)
+    try:
+        parts = urlsplit(found)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    whole = f"{parts.scheme}://{parts.netloc}" if host else ""
+    if not host or parts.scheme not in PORTS or "@" in whole or " " in whole or found not in (whole, f"{whole}/"):
+        raise Wrong("must be ldaps://HOST or ldaps://HOST:PORT, or ldap:// in its place, and nothing else")
+    return found
+
+
+def _dn(value: Any) -> str:
+    found = _text(value)
+    if "=" not in found:
+        raise Wrong("must be the name of an entry, such as ou=people,dc=example,dc=com")
+    return found
+
+
+def _filter(value: Any) -> str:
+    """Return a filter (RFC 4515) whose parentheses match, so that it is one part of another."""
+    found, depth = _text(value), 0
+    for place, character in enumerate(found):
+        depth += (character == "(") - (character == ")")
+        if depth <= 0 and place < len(found) - 1:
+            break
+    else:
+        if depth == 0 and found.startswith("("):
+            return found
+    raise Wrong("must be one filter in parentheses, such as (objectClass=person) or (&(a=1)(b=2))")
+
+
+def _attribute(value: Any) -> str:
+    return _matching(value, _ATTRIBUTE, "the name of an attribute, such as uid")
+
+
+def _member(value: Any) -> str:
+    return _matching(value, _MEMBER, "the name of an attribute, such as member, also with a rule, member:1.2.840:")
+
+
+def _matching(value: Any, pattern: re.Pattern[str], what: str) -> str:
+    found = _text(value)
+    if not pattern.fullmatch(found):
+        raise Wrong(f"must be {what}")
+    return found
+
+
+_LDAP_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "url": _server_url,
+    "users": _dn,
+    "starttls": values.boolean,
+    "bind_dn": _text,
+    "bind_password": _text,
+    "user_attribute": _attribute,
+    "user_filter": _filter,
+    "groups": _dn,
+    "group_attribute": _attribute,
+    "member_attribute": _member,
+    "session": lambda value: values.whole(value, LEAST_SESSION, MOST_SESSION, " of seconds"),
+}
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "issuer": _issuer_url,
     "audience": _text,
@@ -182,4 +302,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "client_secret": _text,
     "space": _space,
     _SPACE_CLAIM: _text,
+    "ldap": _ldap,
 }
+_OF_DIRECTORIES = {"ldap", "ca", "space"}

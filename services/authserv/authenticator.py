@@ -171,8 +171,10 @@ class Authenticator:
     @property
     def covert(self) -> bool:
         """Whether each refusal must take as long as each other one: issuers are asked for some address spaces, for
-        others not, and a client may mean one that there is not, by its name or host."""
-        return bool(self.users.spaces) and (self.issuers.prove_spaces or self.issuers.check_passwords)
+        others not, and a client may mean one that there is not, by its name or host. A directory is asked for a
+        password only if there is such a user."""
+        of_spaces = self.issuers.prove_spaces or self.issuers.check_passwords
+        return self.issuers.has_directories or (bool(self.users.spaces) and of_spaces)
 
     def verifier(self, who: Principal, mechanism: str) -> Verifier | None:
         """Return the verifier of a user for a SCRAM mechanism."""

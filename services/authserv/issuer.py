@@ -15,6 +15,7 @@ from enmasse.process import runner
 from services.authserv.grant import CodeGrant, PasswordGrant
 from services.authserv.issuer_http import Documents, IssuerError
 from services.authserv.proof import Proof, Unavailable
+from services.authserv.prover import Prover
 from services.authserv.tokens import Tokens, TokensOfLogin, UnknownKey
 
 REFRESH = 300.0
@@ -29,15 +30,13 @@ PATIENCE = 3.0
 T = TypeVar("T")
 
 
-class TokenSource:
+class TokenSource(Prover):
     """Users of one issuer, whose keys `run` keeps up to date. `now`: seconds since 1970; `space`: the address space
     whose file has the issuer."""
 
     def __init__(self, issuer: Issuer, now: Callable[[], float], space: str = DEFAULT_SPACE) -> None:
+        super().__init__(issuer, space)
         clock = asyncio.get_running_loop().time
-        self.issuer = issuer
-        self.space = issuer.space or space
-        """The address space of its users, unless a claim names it."""
         self.passwords: PasswordGrant | None = None
         """Check of passwords; None: the issuer has no client for that."""
         self.codes: CodeGrant | None = None
@@ -52,6 +51,11 @@ class TokenSource:
         if issuer.client_id is not None:
             self.passwords = PasswordGrant(issuer, self._documents, self.check, clock, now)
             self.codes = CodeGrant(issuer, self._documents, self._check_login, self.check)
+
+    @property
+    def checks_passwords(self) -> bool:
+        """Return whether its entry has a client for that."""
+        return self.passwords is not None
 
     @property
     def problem(self) -> str:

@@ -14,6 +14,7 @@ from enmasse.process import runner
 from enmasse.storage.decoding import decode_any
 from services.authserv.issuer import TokenSource
 from services.authserv.proof import Proof, Unavailable
+from services.authserv.prover import Prover
 from services.authserv.tokens import MAX_TOKEN
 
 
@@ -23,8 +24,8 @@ class Issuers:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._sources: dict[str, dict[str, TokenSource]] = {DEFAULT_SPACE: {}}
-        self._running: dict[TokenSource, asyncio.Task[None]] = {}
+        self._sources: dict[str, dict[str, Prover]] = {DEFAULT_SPACE: {}}
+        self._running: dict[Prover, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._sources.values()))
@@ -36,11 +37,16 @@ class Issuers:
     @property
     def check_passwords(self) -> bool:
         """Whether there is an issuer that checks passwords."""
-        return any(source.passwords is not None for _, _, source in self._all())
+        return any(source.checks_passwords for _, _, source in self._all())
+
+    @property
+    def has_directories(self) -> bool:
+        """Whether there is a directory."""
+        return any(source.issuer.ldap is not None for _, _, source in self._all())
 
     def checks_passwords_of(self, space: str) -> bool:
         """Return whether there is an issuer that checks passwords of users of an address space."""
-        return any(source.passwords is not None and _may_prove(source, space) for source in self._of(space))
+        return any(source.checks_passwords and _may_prove(source, space) for source in self._of(space))
 
     @property
     def prove_spaces(self) -> bool:
@@ -61,9 +67,9 @@ class Issuers:
         """Put other issuers in force. Those that are unchanged keep their keys."""
         before = {(space, name): source for space, name, source in self._all()}
 
-        def kept_or_new(space: str, name: str, issuer: Issuer) -> TokenSource:
+        def kept_or_new(space: str, name: str, issuer: Issuer) -> Prover:
             found = before.get((space, name))
-            return found if found is not None and found.issuer == issuer else TokenSource(issuer, self._now, space)
+            return found if found is not None and found.issuer == issuer else _source(issuer, self._now, space)
 
         self._sources = {
             space: {name: kept_or_new(space, name, issuer) for name, issuer in those.items()}
@@ -119,29 +125,29 @@ class Issuers:
         return found if self._named(login.issuer, login.space) is source else None  # it may have been removed meanwhile
 
     @property
-    def _shared(self) -> dict[str, TokenSource]:
+    def _shared(self) -> dict[str, Prover]:
         """The issuers of the default space, which may be for users of others."""
         return self._sources[DEFAULT_SPACE]
 
-    def _all(self) -> Iterator[tuple[str, str, TokenSource]]:
+    def _all(self) -> Iterator[tuple[str, str, Prover]]:
         """Yield address space, name and source of each issuer."""
         for space, those in self._sources.items():
             for name, source in those.items():
                 yield space, name, source
 
-    def _of(self, space: str | None) -> list[TokenSource]:
+    def _of(self, space: str | None) -> list[Prover]:
         """Return the issuers of the default space, and those of this one."""
         own = {} if space in (None, DEFAULT_SPACE) else self._sources.get(space or "", {})
         return [*self._shared.values(), *own.values()]
 
-    def _named(self, name: str, space: str | None) -> TokenSource | None:
+    def _named(self, name: str, space: str | None) -> Prover | None:
         """Return the issuer with this name at which browsers log in, at a host of this address space."""
         own = None if space is None else self._sources.get(space, {}).get(name)
         found = own or self._shared.get(name)
         return found if found is not None and _may_prove(found, space or DEFAULT_SPACE) else None
 
     async def _first(
-        self, sources: Iterable[TokenSource], space: str | None, ask: Callable[[TokenSource], Awaitable[Proof | None]]
+        self, sources: Iterable[Prover], space: str | None, ask: Callable[[Prover], Awaitable[Proof | None]]
     ) -> Proof | None:
         """Ask sources in their order for a user of this address space; None: of any."""
         undecided: Unavailable | None = None
@@ -160,12 +166,20 @@ class Issuers:
         return None
 
 
-def _names_spaces(source: TokenSource) -> bool:
+def _source(issuer: Issuer, now: Callable[[], float], space: str) -> Prover:
+    if issuer.ldap is None:
+        return TokenSource(issuer, now, space)
+    from services.authserv.ldap.ldap_source import LdapSource  # with a library that few need
+
+    return LdapSource(issuer, now, space)
+
+
+def _names_spaces(source: Prover) -> bool:
     """Return whether users of an issuer of the default space may be in others."""
     return source.issuer.space is not None or source.issuer.space_claim is not None
 
 
-def _may_prove(source: TokenSource, space: str) -> bool:
+def _may_prove(source: Prover, space: str) -> bool:
     """Return whether an issuer may prove users of an address space."""
     return source.issuer.space_claim is not None or source.space == space
 

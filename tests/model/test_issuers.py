@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enmasse.model.issuers import ALGORITHMS, MAX_ISSUERS, Issuer, parse_issuers, url_error
+from enmasse.model.issuers import ALGORITHMS, MAX_ISSUERS, Issuer, Ldap, parse_issuers, url_error
 from enmasse.model.jsonfile import parse
 from tests.certificates import Authority
 
@@ -85,6 +85,62 @@ def test_a_wrong_field_is_named_with_its_line_and_no_secret(change: dict[str, An
     (problem,) = problems
     assert problem.startswith("issuers.json:") and f": sso.{field}: " in problem
     assert "hunter2" not in problem
+
+
+DIRECTORY: dict[str, Any] = {"url": "ldaps://ldap.example", "users": "ou=people,dc=example"}
+
+
+def test_a_directory_has_defaults_and_its_repr_has_no_secret(ca: str) -> None:
+    good, problems = parsed({"corp": {"ldap": DIRECTORY, "ca": ca, "space": "one"}})
+    assert problems == []
+    assert good == {"corp": Issuer(ldap=Ldap(**DIRECTORY), ca=ca, space="one")}
+    assert "hunter2" not in repr(Issuer(ldap=Ldap(**DIRECTORY, bind_dn="cn=a", bind_password="hunter2")))
+    for url, server in (("ldap://localhost", ("localhost", 389)), ("ldaps://[::1]:7/", ("::1", 7))):
+        entry = {**DIRECTORY, "url": url}
+        assert parsed({"corp": {"ldap": entry}})[1] == []
+        assert Ldap(**entry).server == server
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"url": None}, "url"),
+        ({"url": "ldap://ldap.example"}, "url"),
+        ({"url": "https://ldap.example"}, "url"),
+        ({"url": "ldaps://user:hunter2@ldap.example"}, "url"),
+        ({"url": "ldaps://ldap.example/dc=example"}, "url"),
+        ({"url": "ldaps://a:b"}, "url"),
+        ({"url": "ldaps://"}, "url"),
+        ({"starttls": True}, "starttls"),
+        ({"starttls": "yes"}, "starttls"),
+        ({"users": "people"}, "users"),
+        ({"groups": ""}, "groups"),
+        ({"bind_dn": "cn=a"}, "bind_dn"),
+        ({"bind_password": "hunter2"}, "bind_password"),
+        ({"bind_dn": "cn=a", "bind_password": ["hunter2"]}, "bind_password"),
+        ({"bindPassword": "hunter2"}, "bindPassword"),
+        ({"user_attribute": "uid)(a"}, "user_attribute"),
+        ({"user_attribute": "uid:1.2:"}, "user_attribute"),
+        ({"member_attribute": "member:1.2.840"}, "member_attribute"),
+        ({"user_filter": "objectClass=person"}, "user_filter"),
+        ({"user_filter": "(a=1)(b=2)"}, "user_filter"),
+        ({"user_filter": "(a=1))(|(b=2"}, "user_filter"),
+        ({"user_filter": "((a=1)"}, "user_filter"),
+        ({"session": 59}, "session"),
+    ],
+)
+def test_a_wrong_field_of_a_directory_is_named_and_no_secret(change: dict[str, Any], field: str) -> None:
+    good, problems = parsed({"one": {"ldap": DIRECTORY}, "corp": {"ldap": {**DIRECTORY, **change}}})
+    assert list(good) == ["one"]
+    (problem,) = problems
+    assert problem.startswith("issuers.json:") and f": corp.ldap.{field}: " in problem
+    assert "hunter2" not in problem
+
+
+def test_a_directory_is_no_issuer_of_tokens() -> None:
+    for entry in ({"ldap": DIRECTORY, "audience": "a"}, {"ldap": DIRECTORY, "spaceClaim": "a"}, {"ldap": []}):
+        good, (problem,) = parsed({"corp": entry})
+        assert good == {} and "corp." in problem
 
 
 def test_missing_fields_names_and_their_number() -> None:

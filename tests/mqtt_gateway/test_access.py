@@ -216,7 +216,7 @@ def test_a_token_expires() -> None:
     assert [access.users.loss(login) for login in logins] == ["", ""]
     now = 2000.0
     assert [access.users.loss(login) for login in logins] == [
-        f"the token of {name} has expired" for name in ("alice", "carol")
+        f"the login of {name} has expired" for name in ("alice", "carol")
     ]
     access.users.take(feeds.PermissionChanges(anonymous=True))
     assert [access.users.loss(login) for login in logins] == ["", ""]
@@ -311,7 +311,7 @@ def test_a_client_is_disconnected_when_its_token_expires(router: Router, configs
 
             short, long = await device(1000), await device(5000)
             await until(lambda: bool(short.disconnected))
-            assert short.disconnected == [(reasons.NOT_AUTHORIZED, "the token of alice has expired")]
+            assert short.disconnected == [(reasons.NOT_AUTHORIZED, "the login of alice has expired")]
             assert (backend.access.refused["session"], long.disconnected) == (1, [])
             assert list(backend.sessions) == ["~alice/d5000"]
 

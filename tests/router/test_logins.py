@@ -266,14 +266,14 @@ async def closed(peer: Peer) -> str:
 async def test_a_connection_ends_when_its_token_expires() -> None:
     begun = time.monotonic()
     async with token_of(EXPIRES, lambda: EXPIRES - 0.3 + time.monotonic() - begun) as (there, peer):
-        assert await closed(peer) == "the token of alice has expired"
+        assert await closed(peer) == "the login of alice has expired"
         await asyncio.to_thread(wait_for, lambda: not there.users.enforcer._members, "the connection is forgotten")
 
 
 @asyncio_test
 async def test_a_token_that_expired_before_the_open() -> None:
     async with token_of(EXPIRES, lambda: EXPIRES) as (_, peer):
-        assert await closed(peer) == "the token of alice has expired"
+        assert await closed(peer) == "the login of alice has expired"
 
 
 @asyncio_test
@@ -282,7 +282,7 @@ async def test_the_clock_of_the_machine_may_be_set(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(enforcer, "LONGEST_WAIT", 0.05)
     times = iter([EXPIRES - 1e9] * 3)
     async with token_of(EXPIRES, lambda: next(times, EXPIRES + 1)) as (_, peer):
-        assert await closed(peer) == "the token of alice has expired"
+        assert await closed(peer) == "the login of alice has expired"
 
 
 @pytest.mark.parametrize("expires", ["soon", 1.5e9, None])

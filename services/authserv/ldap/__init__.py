@@ -1,0 +1,1 @@
+"""Directories: passwords that a server of LDAP checks."""
