@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import math
 import os
 import re
@@ -110,6 +111,28 @@ def report(line: str) -> None:
     cursor. A failure to write it is ignored: it must not change how the command ends."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(_tame(typed(line)), err=True)
+
+
+AS_JSON = "enmasse.cli.common.as_json"
+"""Key of the value of --json in the `meta` of click's first context, of commands that do something."""
+
+
+def done(line: str, verb: str, **facts: Any) -> None:
+    """Report what the command has done: as a line, or with --json as one object."""
+    if _wants_json():
+        click.echo(json.dumps({"done": verb, **facts}))
+    elif line:
+        say(line)
+
+
+def tell(line: str) -> None:
+    """Write a line about what the command does: to stdout, with --json to stderr."""
+    report(line) if _wants_json() else say(line)
+
+
+def _wants_json() -> bool:
+    running = click.get_current_context(silent=True)
+    return running is not None and bool(running.find_root().meta.get(AS_JSON))
 
 
 def say(line: str) -> None:

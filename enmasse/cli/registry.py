@@ -13,7 +13,7 @@ from collections.abc import Callable
 import click
 
 from enmasse.cli.commands import examples
-from enmasse.cli.common import FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
+from enmasse.cli.common import AS_JSON, FAILED, INTERRUPTED, NOBODY_READS, OK, report, shows_colors
 from enmasse.cli.contexts import contexts
 from enmasse.cli.same_suite import WITH_SPACE, WITHOUT
 from enmasse.errors import marked
@@ -68,6 +68,9 @@ SECTIONS = {
 FORMER = {("subscription", "delete"): "remove", ("retained", "clear"): "remove"}
 """Former words of subcommands, which still work and are shown nowhere → their word now."""
 
+WITHOUT_JSON = frozenset({"up", "help", "spark run", "spark submit"})
+"""Commands without --json: what they print is for people, or what follows is for a program of the user."""
+JSON_HELP = 'One JSON object on stdout: {"done": VERB, ...}.'
 PREFIX = "ENMASSE_"
 WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
 """Options without an environment variable: user, password and address in the environment are those of the user who runs
@@ -92,6 +95,7 @@ class _Lazy(click.Group):
         if cmd_name not in WITHOUT:
             _take_option(command, context_option)
         _take_option(command, space_option if cmd_name in WITH_SPACE else no_space_option)
+        _take_json(command, cmd_name)
         _show_examples(command, (cmd_name,))
         if isinstance(command, click.Group):
             _keep_former(command, cmd_name)
@@ -142,8 +146,16 @@ def _take_option(command: click.Command, make: Callable[[], click.Option]) -> No
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             _take_option(subcommand, make)
-    elif all(each.name != option.name for each in command.params):
+    elif all(not set(each.opts) & set(option.opts) for each in command.params):
         command.params.append(option)
+
+
+def _take_json(command: click.Command, words: str) -> None:
+    """Give each subcommand that does something the option --json; what prints something has one of its own."""
+    for name, subcommand in getattr(command, "commands", {}).items():
+        _take_json(subcommand, f"{words} {name}")
+    if not isinstance(command, click.Group) and words not in WITHOUT_JSON:
+        _take_option(command, json_option)
 
 
 def space_option() -> click.Option:
@@ -155,6 +167,15 @@ def space_option() -> click.Option:
 def no_space_option() -> click.Option:
     """Return an option --space that says why the command takes none."""
     return click.Option(["--space"], metavar="NAME", expose_value=False, callback=contexts.no_space, hidden=True)
+
+
+def json_option() -> click.Option:
+    """Return the option --json of commands that do something and print what they have done."""
+    return click.Option(["--json"], is_flag=True, expose_value=False, callback=_want_json, help=JSON_HELP)
+
+
+def _want_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.find_root().meta[AS_JSON] = value
 
 
 def context_option() -> click.Option:

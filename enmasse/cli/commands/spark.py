@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, OK, end, report, say
+from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, OK, done, end, report
 from enmasse.cli.contexts.folders import state_folder
 from enmasse.process.installed import import_path
 
@@ -136,7 +136,8 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
         while process.poll() is None:
             job = spark_jobs.read(state)
             if job is not None and job.pid == process.pid and job.queries:
-                say(f"{state.stem} runs (pid {process.pid}); its log is {state.with_suffix('.log')}")
+                line = f"{state.stem} runs (pid {process.pid}); its log is {state.with_suffix('.log')}"
+                done(line, "begun", name=state.stem, pid=process.pid, log=str(state.with_suffix(".log")))
                 sys.exit(OK)
             time.sleep(LOOK)
     if process.returncode:
@@ -144,7 +145,7 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
         end(
             "spark.job.failed", f"{state.stem} failed: {_failure(state) or _how(process.returncode)}; see {log}", FAILED
         )
-    say(f"{state.stem} has ended")
+    done(f"{state.stem} has ended", "ended", name=state.stem)
 
 
 @command.command("status")
@@ -200,7 +201,7 @@ def stop(name: str) -> None:
                     os.killpg(job.pid, signal.SIGKILL)
             time.sleep(LOOK)
     state.unlink(missing_ok=True)
-    say(f"{name} is stopped")
+    done(f"{name} is stopped", "stopped", name=name)
 
 
 @command.command("archive")
@@ -210,6 +211,7 @@ def archive(file: Path) -> None:
     _check()
     if failed := _failed_of("enmasse.spark.archive", str(file)):
         end("spark.archive.failed", f"{file} cannot be written: {failed}")
+    done("", "written", file=str(file))
 
 
 @command.command("chart")
@@ -227,6 +229,7 @@ def chart(file: Path, what: str, picture: Path, devices: tuple[str, ...]) -> Non
     given = [f"--device={name}" for name in devices]
     if failed := _failed_of("spark.chart", str(file), what, str(picture), *given):
         end("spark.chart.failed", failed.removeprefix("chart: "))
+    done("", "written", file=str(picture))
 
 
 def _failed_of(module: str, *words: str) -> str:

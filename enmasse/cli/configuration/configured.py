@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from enmasse.cli.common import UNREACHABLE, end, say
+from enmasse.cli.common import UNREACHABLE, done, end, tell
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.kinds import CONFLICTS, SPACES, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.api_problems import refused
@@ -63,10 +63,11 @@ def removed(there: Entries, name: str, *, force: bool) -> None:
     """Remove an entry, with `force` also the messages that it holds, and print both."""
     where = there.remove(name, force=force)
     if where:
-        say(f"removed {name} from {where}")
+        tell(f"removed {name} from {where}")
     if force:
         there.force(name)
-        say(f"what {name} holds is thrown away")
+        tell(f"what {name} holds is thrown away")
+    done("", "removed", name=name, place=where or None, forced=force)
 
 
 def at_console(kind: Kind, offset: int) -> ContextEntries | None:

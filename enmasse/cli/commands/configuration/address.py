@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from enmasse.cli.commands.configuration import address_messages
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import done, end, port_offset, say
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, removed, running_on
@@ -198,7 +198,8 @@ def add(
         there: Entries = cluster.ClusterEntries(place, ADDRESSES, config_map)
     else:
         there = opened(ADDRESSES, config, offset, place)
-    say(f"added {name} to {there.add(name, entry)}")
+    where = there.add(name, entry)
+    done(f"added {name} to {where}", "added", name=name, place=where)
 
 
 @command.command("set")
@@ -213,7 +214,8 @@ def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: in
             end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first.")
         return entries.with_keys(entry, properties)
 
-    say(f"changed {name} in {opened(ADDRESSES, config, offset, place).change(name, changed)}")
+    where = opened(ADDRESSES, config, offset, place).change(name, changed)
+    done(f"changed {name} in {where}", "changed", name=name, place=where)
 
 
 @command.command("remove")

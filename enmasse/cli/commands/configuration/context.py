@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import end, say
+from enmasse.cli.common import done, end
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 
 SCHEMES = {"url": ("https", "http"), "amqp": ("amqps", "amqp"), "mqtt": ("mqtts", "mqtt")}
@@ -63,7 +63,7 @@ def add(
         kube_context=kube_context, space=space, **urls,
     )  # fmt: skip
     contexts.write()
-    say(f"added {name}; `enmasse context use {name}` makes it the current one")
+    done(f"added {name}; `enmasse context use {name}` makes it the current one", "added", name=name)
 
 
 def _whole(file: str | None) -> str | None:
@@ -81,7 +81,7 @@ def use(name: str) -> None:
     contexts.get(name)
     contexts.current = name
     contexts.write()
-    say(f"commands work on {name} now")
+    done(f"commands work on {name} now", "chosen", name=name)
 
 
 CONTEXTS = (
@@ -119,4 +119,4 @@ def remove(name: str) -> None:
     if contexts.current == name:
         contexts.current = LOCAL
     contexts.write()
-    say(f"removed {name}")
+    done(f"removed {name}", "removed", name=name)

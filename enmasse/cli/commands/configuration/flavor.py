@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import done, end, port_offset, say
 from enmasse.cli.completion import flavors
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, opened
@@ -96,7 +96,8 @@ def add(
     """Add a flavor to the file, with parameters such as BROKERS=2 or STORAGE_CAPACITY=5Gi."""
     given = entries.with_keys({}, parameters)
     entry = {"type": TEMPLATES[template], "templateName": template, **({PARAMETERS: given} if given else {})}
-    say(f"added {name} to {opened(FLAVORS, config, offset, place).add(name, entry)}")
+    where = opened(FLAVORS, config, offset, place).add(name, entry)
+    done(f"added {name} to {where}", "added", name=name, place=where)
 
 
 @command.command("set")
@@ -114,7 +115,8 @@ def set_(name: str, parameters: tuple[str, ...], config: Path | None, offset: in
         kept = {key: value for key, value in entry.items() if key != PARAMETERS or after}
         return {**kept, **({PARAMETERS: after} if after else {})}
 
-    say(f"changed {name} in {opened(FLAVORS, config, offset, place).change(name, changed)}")
+    where = opened(FLAVORS, config, offset, place).change(name, changed)
+    done(f"changed {name} in {where}", "changed", name=name, place=where)
 
 
 @command.command("remove")
@@ -127,7 +129,8 @@ def remove(name: str, config: Path | None, offset: int, place: cluster.Place | N
         shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
         has = counted(len(users), "address uses", "addresses use")
         end("flavor.addresses.present", f"{there.where}: {has} {name!r}: {shown}; nothing was changed.")
-    say(f"removed {name} from {there.remove(name, force=False)}")
+    where = there.remove(name, force=False)
+    done(f"removed {name} from {where}", "removed", name=name, place=where)
 
 
 def _used(config: Path | None, offset: int, place: cluster.Place | None) -> dict[str, list[str]]:

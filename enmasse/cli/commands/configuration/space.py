@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import port_offset, say
+from enmasse.cli.common import done, port_offset, say
 from enmasse.cli.configuration import entries
 from enmasse.cli.configuration.configured import ContextEntries, removed
 from enmasse.cli.configuration.kinds import SPACES
@@ -107,7 +107,8 @@ def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts
         )
     stated = {"type": kind, "flavor": flavor, "plan": plan, "hosts": list(hosts)}
     entry = {key: value for key, value in stated.items() if value}
-    say(f"added {name} to {_there(offset).add(name, entry)}")
+    where = _there(offset).add(name, entry)
+    done(f"added {name} to {where}", "added", name=name, place=where)
 
 
 @command.command("set")
@@ -117,7 +118,7 @@ def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts
 def set_(name: str, properties: tuple[str, ...], offset: int) -> None:
     """Change keys of an address space: plan=NAME, hosts='["HOST"]'; KEY= removes the key."""
     where = _there(offset).change(name, lambda entry, _: entries.with_keys(entry, properties))
-    say(f"changed {name} in {where}")
+    done(f"changed {name} in {where}", "changed", name=name, place=where)
 
 
 @command.command("remove")

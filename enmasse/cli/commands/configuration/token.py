@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import end, port_offset, report, say
+from enmasse.cli.common import done, end, port_offset, report
 from enmasse.cli.completion import users
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
@@ -51,9 +51,11 @@ def add(name: str, of_user: str | None, days: int | None, read_only: bool, outpu
     until = "until it is removed" if found["expires"] is None else f"until {found['expires']}"
     report(f"added token {name} of {found['user']}, which counts {until}")
     if output is None:
-        say(found["secret"])
+        done(found["secret"], "added", name=name, **found)
     else:
         secret_file.write(output, found["secret"])
+        facts = {key: value for key, value in found.items() if key != "secret"}
+        done("", "added", name=name, output=str(output), **facts)
         report(f"it is in {output}")
 
 
@@ -88,7 +90,7 @@ def remove(name: str, of_user: str | None, offset: int) -> None:
 
     user = _named(of_user) or str(ask(offset, "GET", "me")["user"])
     ask(offset, "DELETE", path("tokens", f"{user}/{name}"))
-    say(f"removed token {name} of {user}")
+    done(f"removed token {name} of {user}", "removed", name=name, user=user)
 
 
 def _named(user: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, end, port_offset, report, say
+from enmasse.cli.common import FAILED, done, end, port_offset, report, say
 from enmasse.cli.completion import addresses, users
 from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console
 from enmasse.cli.configuration.kinds import USERS
@@ -95,7 +95,7 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *,
     """Report a new user. `shown`: the password, if it was generated. `is_first`: there was no user before."""
     from enmasse.model.users import GROUP
 
-    _done(f"added {name} to {where}", shown)
+    _done(f"added {name} to {where}", shown, "added", name, where)
     if is_first:
         report("It is the first entry: clients without a user are refused from now on.")
     if "/" in name and not name.startswith(GROUP):
@@ -123,7 +123,8 @@ def password(
         USERS.unknown(there.where, name, ())
     fields, shown = _new_password(there, new_password_file, generate, output, sha1=sha1)
     where = there.change(name, lambda entry, where: {**_object(name, entry, where), **fields})
-    _done(f"set the password of {name} in {where}", _kept(name, shown, output))
+    line = f"set the password of {name} in {where}"
+    _done(line, _kept(name, shown, output), "changed", name, where)
 
 
 @command.command("remove")
@@ -131,7 +132,8 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
-    say(f"removed {name} from {_opened(config, offset).remove(name, force=False)}")
+    where = _opened(config, offset).remove(name, force=False)
+    done(f"removed {name} from {where}", "removed", name=name, place=where)
 
 
 USERS_LISTED = (
@@ -295,7 +297,8 @@ def _grant(
 
     where = _opened(config, offset).change(name, lambda entry, where: granted(_object(name, entry, where)))
     past = "allowed" if effect == "allow" else "denied"
-    say(f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}")
+    line = f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}"
+    done(line, past, name=name, place=where, operations=wanted, addresses=list(patterns))
 
 
 def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
@@ -410,10 +413,10 @@ def _first_line(file: str) -> str:
         end("user.password.not-readable", f"{error}; nothing was changed.")
 
 
-def _done(line: str, generated: str | None) -> None:
+def _done(line: str, generated: str | None, verb: str, name: str, where: str) -> None:
     """Report the change: with a generated password that alone goes to stdout."""
     if generated is None:
-        say(line)
+        done(line, verb, name=name, place=where)
     else:
         report(line)
-        say(generated)
+        done(generated, verb, name=name, place=where, password=generated)

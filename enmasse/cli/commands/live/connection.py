@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import port_offset, say
+from enmasse.cli.common import done, port_offset, say
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 EVENTS = (
@@ -92,4 +92,4 @@ def close(id_: str, offset: int) -> None:
     from enmasse.cli.contexts.console import ask, path
 
     ask(offset, "DELETE", path("connections", id_))
-    say(f"closed {id_}")
+    done(f"closed {id_}", "closed", id=id_)

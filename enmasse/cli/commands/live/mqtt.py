@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import done, end, port_offset
 from enmasse.cli.completion import mqtt_clients
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
@@ -62,4 +62,4 @@ def disconnect(client: str, user: str | None, offset: int) -> None:
         client = owned(Principal(user, space=subscribers.space_worked_in(offset)), client)
     if not subscribers.disconnect(offset, client):
         end("mqtt.client.unknown", f"{client}: no such client is connected")
-    say(f"disconnected {client}")
+    done(f"disconnected {client}", "disconnected", client=client)

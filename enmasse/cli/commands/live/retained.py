@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enmasse.cli.common import end, port_offset, report, say
+from enmasse.cli.common import done, end, port_offset, report
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 _WILDCARDS = ("+", "#")
@@ -59,10 +59,11 @@ def clear(filter_: str, force: bool, offset: int) -> None:
     if not force and filter_.endswith(_WILDCARDS) | any(f"{sign}/" in filter_ for sign in _WILDCARDS):
         total = subscribers.retained(offset, filter_, 1).total
         if not total:
-            say(f"no retained message matches {filter_}")
+            done(f"no retained message matches {filter_}", "removed", filter=filter_, count=0)
             return
         end(
             "retained.messages.kept",
             f"{filter_} matches {counted(total, 'retained message')}; nothing was cleared. --force clears them all.",
         )
-    say(f"cleared {counted(subscribers.clear(offset, filter_), 'retained message')}")
+    count = subscribers.clear(offset, filter_)
+    done(f"cleared {counted(count, 'retained message')}", "removed", filter=filter_, count=count)

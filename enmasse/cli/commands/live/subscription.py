@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import done, end, port_offset, say
 from enmasse.cli.completion import subscriptions
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 from enmasse.text import counted, printable
@@ -106,4 +106,4 @@ def delete(id_: str, force: bool, offset: int) -> None:
                 f"{id_}: it holds {counted(row.depth, 'message')}; nothing was deleted. --force deletes them too.",
             )
     subscribers.delete(offset, id_)
-    say(f"deleted {id_}")
+    done(f"deleted {id_}", "removed", id=id_)

@@ -29,12 +29,13 @@ CREDIT = 10
               help="End after N requests; 0 (default): do not end.")  # fmt: skip
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
               help="End when no request has arrived for SECONDS.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print each request as a JSON object on one line.")
 @message_options
 @tls_options
 @port_offset
 def command(
-    address: str | None, body: str | None, url: str | None, count: int, timeout: float | None, fields: dict[str, Any],
-    tls: TlsFiles, offset: int,
+    address: str | None, body: str | None, url: str | None, count: int, timeout: float | None, as_json: bool,
+    fields: dict[str, Any], tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
     """Answer each request that arrives at an ADDRESS with BODY, or without BODY with what it holds itself, and print
     its body. A request is accepted after its reply was; one without `reply-to` is rejected.
@@ -53,7 +54,7 @@ def command(
         raise click.UsageError("a reply goes where its request says: leave out --to and --correlation-id")
     remote = choose(address, url, offset, tls)
     try:
-        status = amqp.run(Replier(remote, body, fields, count, timeout).run(), remote)
+        status = amqp.run(Replier(remote, body, fields, count, timeout, as_json=as_json).run(), remote)
     except Unprinted as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
@@ -64,13 +65,15 @@ class Replier:
     """Answers requests until the count or the timeout is reached. After a loss it connects again."""
 
     def __init__(
-        self, remote: RemoteAddress, body: str | None, fields: dict[str, Any], count: int, timeout: float | None
-    ) -> None:
+        self, remote: RemoteAddress, body: str | None, fields: dict[str, Any], count: int, timeout: float | None, *,
+        as_json: bool = False,
+    ) -> None:  # fmt: skip
         self._remote = remote
         self._body = body
         self._fields = fields
         self._count = count
         self._timeout = timeout
+        self._as_json = as_json
         self._answered = 0
         self._attempts = Reconnects(remote, timeout)
 
@@ -108,7 +111,7 @@ class Replier:
         from enmasse.amqp.codec.errors import DECODE_ERROR, PRECONDITION_FAILED, AmqpError
         from enmasse.amqp.codec.performatives import ACCEPTED
         from enmasse.amqp.messages.message import Message
-        from enmasse.cli.output.show import as_text
+        from enmasse.cli.output.show import as_json, as_text
 
         try:
             asked = request.message
@@ -121,7 +124,7 @@ class Replier:
             report(f"{self._remote}: a message without reply-to was rejected: {as_text(asked)}")
             return
         try:
-            put(as_text(asked))
+            put(as_json(asked, request.payload) if self._as_json else as_text(asked))
         except OSError as error:
             raise Unprinted from error
         key = asked.correlation_id if asked.correlation_id is not None else asked.message_id

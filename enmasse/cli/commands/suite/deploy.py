@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, Seconds, end, report, say
+from enmasse.cli.common import COULD_NOT_START, FAILED, INTERRUPTED, Seconds, done, end, report, tell
 from enmasse.process.installed import INSTALLED
 
 LOOK = 1.0
@@ -86,9 +86,10 @@ def command(
         missing = _progress([helm, "status", release, "--output", "json", "--show-resources", *where])
         report(problems.strip())
         end("deploy.helm.failed", missing or f"Helm ended with status {running.returncode}", FAILED)
-    say(f"{release} in {namespace} is ready")
+    tell(f"{release} in {namespace} is ready")
     notes = subprocess.run([helm, "get", "notes", release, *where], capture_output=True, text=True, check=False)
-    say(notes.stdout.partition("NOTES:\n")[2].rstrip())
+    tell(notes.stdout.partition("NOTES:\n")[2].rstrip())
+    done("", "deployed", release=release, namespace=namespace)
 
 
 def _progress(status: list[str]) -> str:

@@ -8,7 +8,7 @@ import signal
 
 import click
 
-from enmasse.cli.common import TIMED_OUT, UNREACHABLE, Seconds, end, port_offset
+from enmasse.cli.common import TIMED_OUT, UNREACHABLE, Seconds, done, end, port_offset
 
 
 @click.command(name="down", short_help="Stop the running suite.")
@@ -37,4 +37,4 @@ def command(timeout: float, offset: int) -> None:
     ended.register(handle, select.POLLIN)
     if not ended.poll(timeout * 1000):
         end("suite.stop.incomplete", f"process {pid} got SIGTERM and still runs after {timeout:g} s", TIMED_OUT)
-    click.echo("stopped")
+    done("stopped", "stopped", pid=pid)

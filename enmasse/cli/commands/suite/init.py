@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.common import end, say
+from enmasse.cli.common import done, end
 
 ADDRESSES = """\
 {
@@ -129,7 +129,8 @@ def command(folder: Path) -> None:
             f"{folder}: {error.strerror}. Choose a directory this user may write to.",
         )
     config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
-    say(f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}")
+    line = f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}"
+    done(line, "written", folder=str(folder), files=list(FILES))
 
 
 def existing(folder: Path) -> list[str]:

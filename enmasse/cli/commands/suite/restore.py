@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from enmasse.cli.backups.manifest import Damaged, checked, copy_folder, facts_of, files_below, sync_folders
-from enmasse.cli.common import end, port_offset, say
+from enmasse.cli.common import done, end, port_offset, tell
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.text import counted, offset_option
 
@@ -55,10 +55,12 @@ def command(folder: Path, config: Path | None, data: Path | None, space: str | N
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         end("backup.restore.failed", f"{where}{error.strerror}; the data folder was not made.")
-    say(f"restored {counted(len(manifest['files']), 'file')} of {manifest['started']} to {config} and {data}")
+    files = len(manifest["files"])
+    tell(f"restored {counted(files, 'file')} of {manifest['started']} to {config} and {data}")
     usual = config == config_folder(offset) and data == data_folder(offset)
     options = "" if usual else f" --config {config} --data {data}"
-    say(f"start it: enmasse up{options}{offset_option(offset)}")
+    tell(f"start it: enmasse up{options}{offset_option(offset)}")
+    done("", "restored", config=str(config), data=str(data), files=files, made=manifest["started"])
 
 
 def _restore_space(folder: Path, space: str, config: Path | None, data: Path | None, offset: int) -> None:
@@ -85,7 +87,8 @@ def _restore_space(folder: Path, space: str, config: Path | None, data: Path | N
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         end("backup.restore.failed", f"{where}{error.strerror}. Repeat the command.")
-    say(f"restored {counted(count, 'message')} of {manifest['space']}, {manifest['started']}, to the space {space}")
+    line = f"restored {counted(count, 'message')} of {manifest['space']}, {manifest['started']}, to the space {space}"
+    done(line, "restored", space=space, messages=count, made=manifest["started"])
 
 
 def _holds(folder: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, end, port_offset, say
+from enmasse.cli.common import UNREACHABLE, done, end, port_offset, tell
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.process import process_bounds
 from enmasse.process.service_table import SERVICES
@@ -49,8 +49,9 @@ def command(service: str, count: str | None, offset: int) -> None:
     accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})
     if not accepted:
         end("suite.scale.refused", f"{service}={count}: {message}")
-    say(f"{service}={count}: {message}")
+    tell(f"{service}={count}: {message}")
     _wait(offset, kind, bounds.least)
+    done("", "scaled", service=service, count=count, message=message)
 
 
 def _wait(offset: int, kind: str, count: int) -> None:
@@ -65,7 +66,7 @@ def _wait(offset: int, kind: str, count: int) -> None:
             return
         line = "; ".join(f"{each['name']} {_stage(each)}" for each in waits)
         if line and line != shown and time.monotonic() >= says:
-            say(printable(line))
+            tell(printable(line))
             shown, says = line, time.monotonic() + SAY
         if time.monotonic() >= ends:
             end("suite.scale.unfinished", f"{ready} of {count} processes of {kind} are ready: {line or 'others start'}")
