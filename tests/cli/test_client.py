@@ -481,6 +481,33 @@ def test_a_measurement_begins_with_the_first_credit() -> None:
     assert told["sent"] == told["accepted"] == told["received"] > 0 and told["latency_ms"]
 
 
+def test_a_measurement_at_a_rate_by_several_at_both_ends() -> None:
+    receivers: list[ControlSender] = []
+
+    def attached(link: ControlLink) -> None:
+        link.accept()
+        if isinstance(link, ControlSender):
+            receivers.append(link)
+            return
+        assert isinstance(link, ControlReceiver)
+        link.on_message = passes_on
+        link.window = 10
+        link.grant(10)
+
+    def passes_on(delivery: Delivery) -> None:
+        receivers.append(receivers.pop(0))  # in turn
+        receivers[0].send(delivery.message)
+        delivery.accept()
+
+    ends = ("--rate", "50", "--producers", "2", "--consumers", "2")
+    with peer(attached) as port:
+        done = enmasse("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", "0.4", "--json", *ends)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert len(receivers) == 2 and told["latency_rate"] == 50 and told["latency_ms"]
+    assert 2 <= told["sent"] == told["accepted"] == told["received"] <= 22
+
+
 @pytest.mark.parametrize(
     ("text", "remote"),
     [

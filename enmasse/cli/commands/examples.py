@@ -122,7 +122,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse restore /backups/monday --config ./config --data ./data", ""),
     ],
     "deploy": [("enmasse deploy --namespace messaging --set image.repository=registry.example.com/team", "")],
-    "bench": [("enmasse bench orders --seconds 5", "the address must be empty")],
+    "bench": [
+        ("enmasse bench orders --seconds 5", "the address must be empty"),
+        ("enmasse bench orders --rate 500 --producers 4 --consumers 2", "does it keep up, and how fast"),
+    ],
     "version": [("enmasse version", "")],
     "help": [("enmasse help address add", "")],
 }

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ PATIENCE = 10.0
 PROGRESS_SECONDS = 0.2
 LATENCY_SHARE, LATENCY_MOST = 0.1, 1000.0
 """Latency is measured at this share of the rate, at most at LATENCY_MOST messages a second."""
+MOST = 64
+"""Senders, and receivers."""
 PERCENTILES = (50, 90, 99, 99.9)
 
 
@@ -37,6 +39,12 @@ PERCENTILES = (50, 90, 99, 99.9)
 @click.option("--non-durable", is_flag=True, help="Send messages that need not be stored on disk.")
 @click.option("--protocol", type=click.Choice(["amqp", "mqtt", "http", "stomp", "coap"]), default="amqp",
               show_default=True, help="Protocol of the sender; the receiver's is AMQP.")  # fmt: skip
+@click.option("--rate", type=click.FloatRange(0.1, 10_000_000), metavar="N",
+              help="Send N messages a second, once, instead of the two measurements.")  # fmt: skip
+@click.option("--producers", type=click.IntRange(1, MOST), default=1, show_default=True, metavar="N",
+              help="Senders, each a process.")  # fmt: skip
+@click.option("--consumers", type=click.IntRange(1, MOST), default=1, show_default=True, metavar="N",
+              help="Receivers, all in one process.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @tls_options
 @port_offset
@@ -47,6 +55,9 @@ def command(
     size: int,
     non_durable: bool,
     protocol: str,
+    rate: float | None,
+    producers: int,
+    consumers: int,
     as_json: bool,
     tls: TlsFiles,
     offset: int,
@@ -54,7 +65,8 @@ def command(
     """Measure rate and latency of an ADDRESS: first at full speed, then at a tenth of that rate, but at most 1,000
     messages a second.
 
-    Sender and receiver are separate processes; every message is acknowledged. The address must be empty.
+    Senders and receivers are separate processes; every message is acknowledged. The address must be empty. Each of
+    several receivers of a topic (multicast) receives, and counts, each message.
     """
     from enmasse.cli.commands.messaging.load import DATAGRAM, LoadError, at_door
     from enmasse.cli.contexts.remote import choose
@@ -66,7 +78,9 @@ def command(
     remote = choose(address, url, offset, tls)
     try:
         source = remote if protocol == "amqp" else at_door(remote, protocol)
-        result = _measure(remote, source, seconds, size, not non_durable)
+        result = _measure(
+            remote, source, seconds, size, durable=not non_durable, rate=rate, producers=producers, consumers=consumers
+        )
     except LoadError as error:
         end("bench.address.failed", str(error), FAILED if error.foreign else UNREACHABLE)
     if as_json:
@@ -77,8 +91,68 @@ def command(
         end("bench.messages.missing", f"{remote}: no message came through within {PATIENCE:g} s", TIMED_OUT)
 
 
-def _measure(remote: RemoteAddress, source: RemoteAddress, seconds: float, size: int, durable: bool) -> dict[str, Any]:
-    """`source`: the address as the sender uses it. Raises LoadError."""
+class _Receivers:
+    """All receivers, as one: those after the first are in threads."""
+
+    def __init__(self, ends: Sequence[ReceivingEnd]) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.ends = ends
+        self._threads = ThreadPoolExecutor(len(ends))
+
+    @property
+    def received(self) -> int:
+        """Return how many messages have come since `restart`."""
+        return sum(each.received for each in self.ends)
+
+    @property
+    def last(self) -> int:
+        """Return when the last message came, in nanoseconds."""
+        return max(each.last for each in self.ends)
+
+    @property
+    def span(self) -> float:
+        """Return the seconds from the first message to the last."""
+        return max(self.last - min((each.first for each in self.ends if each.first), default=0), 1) / 1e9
+
+    @property
+    def waits(self) -> list[int]:
+        """Return the nanoseconds from sending to receiving."""
+        return [wait for each in self.ends for wait in each.waits]
+
+    def restart(self, *, timing: bool) -> None:
+        """Count from zero."""
+        for each in self.ends:
+            each.restart(timing=timing)
+
+    def take(self, seconds: float) -> bool:
+        """Process what comes within `seconds`, or with one receiver what comes first; return whether there was a
+        message. Raises AmqpError and Foreign."""
+        if len(self.ends) == 1:
+            return self.ends[0].take(seconds)
+        until = time.monotonic() + seconds
+
+        def taken(end: ReceivingEnd) -> bool:
+            found = False
+            while (left := until - time.monotonic()) > 0:
+                found |= end.take(left)
+            return found
+
+        return any(list(self._threads.map(taken, self.ends)))
+
+    def close(self) -> None:
+        """End all connections."""
+        self._threads.shutdown()
+        for each in self.ends:
+            each.close()
+
+
+def _measure(
+    remote: RemoteAddress, source: RemoteAddress, seconds: float, size: int, *, durable: bool, rate: float | None,
+    producers: int, consumers: int,
+) -> dict[str, Any]:  # fmt: skip
+    """`source`: the address as the senders use it; `rate`: messages a second, None: as many as come through, then a
+    share of that. Raises LoadError."""
     import secrets
 
     from enmasse.cli.commands.messaging.load import connected
@@ -87,60 +161,80 @@ def _measure(remote: RemoteAddress, source: RemoteAddress, seconds: float, size:
     work = Work(
         address=remote.address, size=size, mark=secrets.token_bytes(MARK_SIZE), durable=durable, patience=PATIENCE
     )
-    receiver = connected(ReceivingEnd, remote, work, "enmasse-bench-receiver")
-    assert isinstance(receiver, ReceivingEnd)
-    receiver.grant()
-    sent = _phase(receiver, source, work, seconds, "rate")
-    span = max(receiver.last - receiver.first, 1) / 1e9
-    rate = receiver.received / span if receiver.received > 1 else 0.0
+    ends = [connected(ReceivingEnd, remote, work, f"enmasse-bench-receiver-{n}") for n in range(consumers)]
+    receivers = _Receivers([each for each in ends if isinstance(each, ReceivingEnd)])
+    receivers.restart(timing=rate is not None)
+    for each in receivers.ends:
+        each.grant()
+    sent = _phase(receivers, source, replace(work, rate=(rate or 0.0) / producers), seconds, "rate", producers)
+    received = receivers.received
+    reached = received / receivers.span if received > 1 else 0.0
     result = {
         "address": remote.address, "protocol": source.scheme.removesuffix("s"), "size": size, "durable": durable,
-        "sent": sent["sent"], "accepted": sent["accepted"], "received": receiver.received,
-        "rate": round(rate, 1), "latency_rate": 0.0, "latency_ms": {},
+        "producers": producers, "consumers": consumers, "sent": sent["sent"], "accepted": sent["accepted"],
+        "received": received, "rate": round(reached, 1), "latency_rate": rate or 0.0,
+        "latency_ms": percentiles(receivers.waits),
     }  # fmt: skip
-    if rate:
-        receiver.restart(timing=True)
-        paced = max(1.0, min(rate * LATENCY_SHARE, LATENCY_MOST))
-        _phase(receiver, source, replace(work, rate=paced), seconds, "latency")
-        result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receiver.waits)}
-    receiver.close()
+    if reached and rate is None:
+        receivers.restart(timing=True)
+        paced = max(1.0, min(reached * LATENCY_SHARE, LATENCY_MOST))
+        _phase(receivers, source, replace(work, rate=paced / producers), seconds, "latency", producers)
+        result |= {"latency_rate": round(paced, 1), "latency_ms": percentiles(receivers.waits)}
+    receivers.close()
     return result
 
 
-def _phase(receiver: ReceivingEnd, remote: RemoteAddress, work: Work, seconds: float, title: str) -> dict[str, Any]:
-    """Run one sender; return its result when all accepted messages have arrived. Raises LoadError."""
+def _phase(
+    receivers: _Receivers, remote: RemoteAddress, work: Work, seconds: float, title: str, producers: int
+) -> dict[str, Any]:
+    """Run the senders; return the sum of their results when all accepted messages have arrived. Raises LoadError."""
     from enmasse.amqp.codec.errors import AmqpError
     from enmasse.cli.commands.messaging.load import LoadError, load_error
     from enmasse.load.amqp import Foreign
 
     options = {"remote": asdict(remote), "work": asdict(work) | {"mark": work.mark.hex()}, "seconds": seconds}
     command = (sys.executable, "-P", "-m", "enmasse.cli.commands.messaging.load")
-    sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert sender.stdin is not None and sender.stdout is not None
+    senders: list[subprocess.Popen[bytes]] = []
     try:
-        sender.stdin.write(json.dumps(options).encode())
-        sender.stdin.close()
+        for _ in range(producers):
+            sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            senders.append(sender)
+            assert sender.stdin is not None
+            sender.stdin.write(json.dumps(options).encode())
+            sender.stdin.close()
         with _progress(title, seconds) as show:
-            while sender.poll() is None:
-                receiver.take(PROGRESS_SECONDS)
-                show(receiver.received)
-        output = sender.stdout.read()
-        outcome: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
-        if "error" in outcome:
-            raise LoadError(outcome["error"])
+            while any(sender.poll() is None for sender in senders):
+                receivers.take(PROGRESS_SECONDS)
+                show(receivers.received)
+        outcomes = [_outcome(sender) for sender in senders]
+        for outcome in outcomes:
+            if "error" in outcome:
+                raise LoadError(outcome["error"])
+        total = {key: sum(outcome[key] for outcome in outcomes) for key in ("sent", "accepted")}
         ended = time.monotonic()
-        while receiver.received < outcome["accepted"] and time.monotonic() < max(ended, receiver.last / 1e9) + PATIENCE:
-            receiver.take(PROGRESS_SECONDS)
-        return outcome
+        while receivers.received < total["accepted"] and time.monotonic() < max(ended, receivers.last / 1e9) + PATIENCE:
+            receivers.take(PROGRESS_SECONDS)
+        while len(receivers.ends) > 1 and receivers.take(PROGRESS_SECONDS):
+            pass  # of a topic each receives all
+        return total
     except Foreign:
         reason = "holds other messages, which were left there; use an empty address"
         raise LoadError(f"{remote.address} {reason}", foreign=True) from None
     except (AmqpError, OSError) as error:
         raise load_error(error, remote) from None
     finally:
-        if sender.poll() is None:
-            sender.kill()
-        sender.wait()
+        for sender in senders:
+            if sender.poll() is None:
+                sender.kill()
+            sender.wait()
+
+
+def _outcome(sender: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Return the result of a sender that has ended."""
+    assert sender.stdout is not None
+    output = sender.stdout.read()
+    found: dict[str, Any] = json.loads(output) if output.strip() else {"error": "the sending process failed"}
+    return found
 
 
 @contextlib.contextmanager
@@ -176,10 +270,13 @@ def percentiles(nanoseconds: list[int]) -> dict[str, float]:
 
 
 def _print(result: dict[str, Any]) -> None:
+    from enmasse.text import counted
+
     kind = "durable" if result["durable"] else "non-durable"
     shares = ", ".join(f"{name} {value:.3g} ms" for name, value in result["latency_ms"].items())
+    ends = f"{counted(result['producers'], 'producer')}, {counted(result['consumers'], 'consumer')}"
     counts = f"{result['sent']:,} sent, {result['accepted']:,} accepted, {result['received']:,} received"
     rate = f"{result['rate']:,.0f} messages a second"
     say(f"rate     {rate} ({result['protocol']}, {result['size']} bytes, {kind}, acknowledged)")
     say(f"latency  {shares or 'not measured'} (at {result['latency_rate']:,.0f} a second)")
-    say(f"counts   {counts}")
+    say(f"counts   {counts} ({ends})")
