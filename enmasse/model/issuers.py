@@ -41,7 +41,7 @@ _SEQUENCE = b"\x30"
 
 class Ldap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """`ldap` of an entry of issuers.json. `url`: the server; `starttls`: TLS begins on its plain port. `bind_dn`,
-    `bind_password`: who searches; None: anybody may. `users`: the entry below which users are; `user_attribute`: has
+    `bind_password`: who searches; None: anonymously. `users`: the entry below which users are; `user_attribute`: has
     the name; `user_filter`: what a user has to match, too. `groups`: the entry below which groups are, None: users have
     none; `group_attribute`: has the name of a group; `member_attribute`: its members. `session`: seconds until a user
     has to prove its password again. The repr has no secret."""
@@ -74,7 +74,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     the system. `skew`: seconds that clocks may differ. `user_claim`, `groups_claim`: claims with the names.
     `client_id`, `client_secret`: of the client by which passwords are proved; None: they are not proved here, or the
     client has no secret. `space`: address space of its users; `space_claim`: claim with its name; neither: the space
-    that has the file. `ldap`: it is a directory, which may have `ca` and `space` besides. The repr has no secret."""
+    that has the file. `ldap`: it is a directory, which may have `ca` and `space`, too. The repr has no secret."""
 
     issuer: str = ""
     audience: str = ""
@@ -224,7 +224,7 @@ def _ldap(value: Any) -> Ldap:
         raise Wrong(reason, "url")
     for key, other in (("bind_password", "bind_dn"), ("bind_dn", "bind_password")):
         if key in found and other not in found:
-            raise Wrong(f"needs {other}; add it, or remove both if anybody may search", key)
+            raise Wrong(f"needs {other}; add it, or remove both for an anonymous search", key)
     return made
 
 

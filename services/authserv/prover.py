@@ -46,5 +46,5 @@ class Prover:
         return None
 
     async def run(self) -> None:
-        """Keep what is known of it up to date until cancelled."""
+        """Keep its keys or state up to date until cancelled."""
         raise NotImplementedError

@@ -1,5 +1,5 @@
-"""A server of LDAP, asked by threads: who has this name, whether this is the password, which groups it is in. The
-server away, or an answer that is none: LdapError."""
+"""A server of LDAP, asked by threads: whether a user of this name has this password, and its groups. The server
+away, or an invalid answer: LdapError."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _REFUSED = frozenset({19, 32, 48, 49, 53})
 """Results of a bind by which the user is refused (RFC 4511, A.2): constraintViolation and unwillingToPerform are those
 of locked and inactive accounts in some servers, inappropriateAuthentication that of one without a password."""
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What ldap3 raises, beside its own, for an answer that is none."""
+"""Exceptions that ldap3 raises, beside its own, for an invalid answer."""
 
 T = TypeVar("T")
 
 
 class LdapError(Exception):
     """There is no decision; the message has the reason, and neither name nor password. `away`: the server does not
-    answer, so that nobody else needs to ask."""
+    answer, so that no other login needs to ask."""
 
     def __init__(self, reason: str, *, away: bool = False) -> None:
         super().__init__(reason)
@@ -85,7 +85,7 @@ class LdapServer:
                     sock.close()
 
     def _dn(self, connection: Any, user: str) -> str:
-        """Return the name of the entry of a user; empty: there is none, or it has this name in other letters only."""
+        """Return the name of the entry of a user; empty if no user has exactly this name."""
         ldap = self._ldap
         named = f"({ldap.user_attribute}={escape_filter_chars(user)})"
         wanted = named if ldap.user_filter is None else f"(&{named}{ldap.user_filter})"
@@ -109,7 +109,7 @@ class LdapServer:
 
     def _binds(self, dn: str, password: str) -> bool:
         """Return whether an entry has this password, by a connection of its own."""
-        with _told():
+        with _translated():
             connection = self._connection(dn, password.encode("utf-8", "surrogatepass"))
             try:
                 self._begin(connection)
@@ -131,13 +131,13 @@ class LdapServer:
             except LdapError as error:
                 if not error.away:
                     raise
-        with _told():
+        with _translated():
             ldap = self._ldap
             connection = self._connection(ldap.bind_dn, ldap.bind_password)
             try:
                 self._begin(connection)
                 connection.bind(read_server_info=False)
-                _check(connection, f"the bind of {ldap.bind_dn or 'nobody'}")
+                _check(connection, f"the bind of {ldap.bind_dn or 'an anonymous search'}")
             except BaseException:
                 self._end(connection)
                 raise
@@ -147,7 +147,7 @@ class LdapServer:
     def _tried(self, connection: Any, search: Callable[[Any], T]) -> T:
         """Return what is found by a connection, which is open still, or ended if it does not work."""
         try:
-            with _told():
+            with _translated():
                 return search(connection)
         except LdapError as error:
             if error.away:
@@ -221,7 +221,7 @@ def _check(connection: Any, what: str) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translated() -> Iterator[None]:
     """Let errors of ldap3 be LdapError."""
     try:
         yield

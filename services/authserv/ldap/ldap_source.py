@@ -26,7 +26,7 @@ from services.authserv.token_endpoint import AT_ONCE, MAX_WAITING, TIMEOUT
 RETRY, REFRESH = 2.0, 30.0
 """Seconds between two looks at a directory that does not answer, and at one that does."""
 SPREAD = 0.1
-"""Share of a session by which some end earlier: users that log in together do not all come back together."""
+"""Share of a session by which some end earlier: users that log in together do not all reconnect together."""
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class LdapSource(Prover):
         self._waiting = 0
         self._remembered: Remembered[Proof] = Remembered(self._loop.time, MAX_REMEMBERED)
         self._away = False
-        """It does not answer: nobody asks it until `run` has found that it does."""
+        """The directory does not answer: no login asks it until `run` has found that it does."""
         self._failing = asyncio.Event()
         self._problem = "it has not been reached yet"
 
@@ -132,7 +132,7 @@ class LdapSource(Prover):
     def _ended(self, asked: asyncio.Future[T]) -> None:
         self._slots.release()
         if not asked.cancelled():
-            asked.exception()  # it was looked at, also if nobody waits any more
+            asked.exception()  # it was looked at, also if no login waits for it
 
     def _failed(self, error: LdapError) -> None:
         self._away = self._away or error.away
