@@ -3,6 +3,7 @@ away, or an invalid answer: LdapError."""
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ class LdapServer:
             sock = connection.socket
             if sock is not None:
                 with _quiet():
-                    sock.close()
+                    sock.shutdown(socket.SHUT_RDWR)  # close would leave a thread waiting
 
     def _dn(self, connection: Any, user: str) -> str:
         """Return the name of the entry of a user; empty if no user has exactly this name."""
@@ -171,12 +172,12 @@ class LdapServer:
         )  # fmt: skip
 
     def _begin(self, connection: Any) -> None:
+        if self._closed:
+            raise LdapError("the directory was removed")
         self._open.add(connection)
         connection.open(read_server_info=False)
         if self._ldap.starttls:
             connection.start_tls(read_server_info=False)
-        if self._closed:
-            raise LdapError("the directory was removed")
 
     def _end(self, connection: Any) -> None:
         self._open.discard(connection)
