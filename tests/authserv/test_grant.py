@@ -133,8 +133,9 @@ def test_a_success_is_remembered_until_its_token_expires(
     assert len(published.logins) == 3  # failures are not remembered
     published.passwords["dora"] = "dora's"
     published.claims = {"exp": int(time.time()) - 29}  # counts for the skew of 30 s only
-    source = running.service.logins.issuers._sources["default"]["issuer-0"].passwords
-    assert source is not None
+    issuer_0 = running.service.logins.issuers._sources["default"]["issuer-0"]
+    assert isinstance(issuer_0, issuer.TokenSource) and issuer_0.passwords is not None
+    source = issuer_0.passwords
     monkeypatch.setattr(source, "_now", lambda: time.time() + 40)
     for count in (4, 5):
         ask(running.port, "dora", "dora's")

@@ -96,7 +96,7 @@ def test_a_directory_has_defaults_and_its_repr_has_no_secret(ca: str) -> None:
     assert good == {"corp": Issuer(ldap=Ldap(**DIRECTORY), ca=ca, space="one")}
     assert "hunter2" not in repr(Issuer(ldap=Ldap(**DIRECTORY, bind_dn="cn=a", bind_password="hunter2")))
     for url, server in (("ldap://localhost", ("localhost", 389)), ("ldaps://[::1]:7/", ("::1", 7))):
-        entry = {**DIRECTORY, "url": url}
+        entry: dict[str, Any] = {**DIRECTORY, "url": url}
         assert parsed({"corp": {"ldap": entry}})[1] == []
         assert Ldap(**entry).server == server
 
