@@ -138,7 +138,8 @@ def test_a_wrong_field_of_a_directory_is_named_and_no_secret(change: dict[str, A
 
 
 def test_a_directory_is_no_issuer_of_tokens() -> None:
-    for entry in ({"ldap": DIRECTORY, "audience": "a"}, {"ldap": DIRECTORY, "spaceClaim": "a"}, {"ldap": []}):
+    both: list[dict[str, Any]] = [{"ldap": DIRECTORY, "audience": "a"}, {"ldap": DIRECTORY, "spaceClaim": "a"}]
+    for entry in [*both, {"ldap": []}]:
         good, (problem,) = parsed({"corp": entry})
         assert good == {} and "corp." in problem
 
