@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from enmasse.cli.common import FAILED, UNREACHABLE, end, port_offset, report, say
+from enmasse.cli.common import FAILED, UNREACHABLE, done, end, port_offset, report
 from enmasse.errors import marked
 
 NEEDS_RESTART: Final = 3
@@ -37,7 +37,9 @@ def command(offset: int) -> None:
         end("suite.http.unexpected", "unexpected answer to the order", UNREACHABLE)
     if not answer.get("accepted"):
         end("suite.reload.refused", f"nothing was changed: {answer.get('message')}")
-    say(str(answer["message"]))
+    done(
+        str(answer["message"]), "reloaded", message=answer["message"], waiting=answer["waiting"], later=answer["later"]
+    )
     if answer["waiting"]:
         report(marked("suite.reload.unfinished", "; ".join(answer["waiting"])))
         sys.exit(FAILED)
