@@ -29,7 +29,7 @@ class Broker(Foreign):
     """Notes what each attach desires."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, None)
+        super().__init__(world, None, gateway=False)
         self.desired: list[tuple[str, ...]] = []
         self.termini: list[tuple[str, ...]] = []
 
