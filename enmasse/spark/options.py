@@ -83,7 +83,7 @@ def meant(name: str, end: str) -> str:
     near = difflib.get_close_matches(name, lower(KNOWN[end]), 1)
     if near:
         return f'; did you mean "{lower(KNOWN[end])[near[0]]}"?'
-    known = ", ".join(KNOWN[end])
+    known = ", ".join(sorted(KNOWN[end], key=str.lower))
     for other in ("source", "sink", "reader"):
         if name in lower(KNOWN[other]) or name in OF_SPARK.get(other, ()):
             return f", it belongs to the {other}; the {end} knows {known}"

@@ -50,7 +50,7 @@ def sink(**options: str) -> Any:
         ("sinkId", "belongs to the sink"),
         ("checkpointLocation", "belongs to the sink"),
         ("path", r"\.load\(\) without a path"),
-        ("qqqq", "it knows url, user, .*, address, spool"),
+        ("qqqq", "it knows address, bodyFormat, caFile, .*, url, user"),
     ],
 )
 def test_the_source_refuses_an_option_it_does_not_know(wrong: str, said: str) -> None:
