@@ -191,8 +191,8 @@ def main() -> None:
             for (case, pairs), peers in zip(own.items(), cases(c, d).values(), strict=True):
                 side_by_side(
                     case, ROUNDS,
-                    lambda pairs=pairs: load_pairs(pairs, ["--size", "100"], COUNT),  # type: ignore[misc]
-                    lambda pairs=peers: load_pairs(pairs, ["--size", "100"], COUNT),  # type: ignore[misc]
+                    lambda pairs=pairs: load_pairs(pairs, ["--size", "100"], COUNT),  # type: ignore[misc]  # its default has no type
+                    lambda pairs=peers: load_pairs(pairs, ["--size", "100"], COUNT),  # type: ignore[misc]  # its default has no type
                     "rate", AIM, ("embedded", "qdrouterd"),
                 )  # fmt: skip
             print(f"memory of an address, qdrouterd: {memory((c, d))}", flush=True)

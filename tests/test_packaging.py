@@ -28,7 +28,7 @@ STAGE = (ROOT / "images" / "Containerfile").read_text().partition(" AS suite\n")
 
 def unit() -> configparser.ConfigParser:
     found = configparser.ConfigParser(interpolation=None)
-    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
     found.read_string(UNIT.read_text())
     return found
 

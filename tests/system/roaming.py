@@ -225,6 +225,7 @@ class Slow(Consumer):
 
     def take(self, body: Any) -> None:
         super().take(body)
+        # pause: of a slow client
         time.sleep(0.01)
 
 
