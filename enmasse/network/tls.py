@@ -115,6 +115,12 @@ def protection(connection: ssl.SSLObject | None) -> tuple[str, str, int] | None:
     return connection.version() or "", cipher[0], cipher[2]
 
 
+def shown(connection: ssl.SSLObject | None) -> dict[str, str] | None:
+    """Return what rows of live state have of a TLS connection; None without TLS."""
+    found = protection(connection)
+    return None if found is None else {"protocol": found[0], "cipher": found[1]}
+
+
 def expiries() -> Iterator[tuple[str, float]]:
     """Yield the files with certificates that this process uses, and when the first of each expires (seconds since
     1970). Files that have none, such as those of keys, are left out."""

@@ -43,10 +43,11 @@ connection is closed, so that it sends the message again."""
 
 class Asked(NamedTuple):
     """The address space that a connection asks for. `space`: of the listener, None: it is for all; `host`: named by TLS
-    (SNI), empty: none."""
+    (SNI), empty: none; `tls`: what its row has of TLS, None: without."""
 
     space: str | None = None
     host: str = ""
+    tls: dict[str, str] | None = None
 
 
 NOT_ASKED: Final = Asked()

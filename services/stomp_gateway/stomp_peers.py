@@ -15,7 +15,7 @@ STUCK: Final = 60.0
 class StompPeer(Struct, frozen=True, kw_only=True):
     """Facts of the connection of a client. `name`: host:port; `number`: different for each connection of the process;
     `host`: named by TLS, empty: none; `space`: of its listener; `any_site`: it may be a web page of any site; `web`: it
-    came by WebSocket."""
+    came by WebSocket; `tls`: what its row has of TLS, None: without."""
 
     name: str
     number: int
@@ -24,6 +24,7 @@ class StompPeer(Struct, frozen=True, kw_only=True):
     certificate: Certified | None = None
     any_site: bool = False
     web: bool = False
+    tls: dict[str, str] | None = None
 
 
 class StompWire(Protocol):

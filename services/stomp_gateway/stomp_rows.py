@@ -55,6 +55,7 @@ class StompRows:
             "client": client.client_id or client.name,
             "user": client.user,
             "peer": client.peer.name,
+            "tls": client.peer.tls,
             "opened": round(self.rows.wall() - (self._clients.now() - client.opened), 1),
             "subscriptions": len(client.subscriptions),
             "inFlightIn": client.in_flight,

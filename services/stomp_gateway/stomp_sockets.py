@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from enmasse.identity.proofs.certificates import certified
 from enmasse.network.small_reads import ClientSocket
-from enmasse.network.tls import server_name
+from enmasse.network.tls import server_name, shown
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
 from services.stomp_gateway.stomp_peers import STUCK, StompPeer
@@ -64,6 +64,7 @@ class StompSocket(ClientSocket):
             name=f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?"),
             number=self.number,
             host=server_name(ssl),
+            tls=shown(ssl),
             space=self._space,
             certificate=certified(ssl),
         )

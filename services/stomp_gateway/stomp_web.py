@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse.identity.proofs.certificates import certified
-from enmasse.network.tls import server_name
+from enmasse.network.tls import server_name, shown
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from enmasse.websocket.websocket_stream import HttpProtocol, WebSocketStream
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
@@ -145,6 +145,7 @@ class StompWebServer:
             name=f"{name[0]}:{name[1]}",
             number=peer.number,
             host=server_name(ssl),
+            tls=shown(ssl),
             space=peer.space,
             certificate=certified(ssl),
             any_site=any_site,

@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
-from enmasse.network.tls import server_name
+from enmasse.network.tls import server_name, shown
 from enmasse.network.tls_transport import read_much
 from enmasse.network.turns import Tenant
 from services.mqtt_gateway.interfaces import NOT_ASKED, Asked
@@ -218,7 +218,9 @@ def certificate_of(transport: asyncio.BaseTransport) -> Certified | None:
 def asked_of(transport: asyncio.BaseTransport, space: str | None) -> Asked:
     """Return what a connection says about the address space that its client means. `space`: of the listener."""
     ssl_object = transport.get_extra_info("ssl_object")
-    return NOT_ASKED if space is None and ssl_object is None else Asked(space, server_name(ssl_object))
+    if space is None and ssl_object is None:
+        return NOT_ASKED
+    return Asked(space, server_name(ssl_object), shown(ssl_object))
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

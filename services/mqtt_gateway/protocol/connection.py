@@ -460,6 +460,7 @@ class Connection:
             "client": self.owner.client,
             "user": self.owner.principal.full_name,
             "peer": self.peer,
+            "tls": self._asked.tls,
             "opened": round(wall - (self._front.times.now - self._since), 1),
             "keepAlive": 0 if terms is None else terms.keep_alive,
             "sessionExpiry": 0 if terms is None else terms.request.expiry,
