@@ -39,7 +39,8 @@ def command() -> None:
 @list_options(CLIENTS, key="clients")
 @port_offset
 def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
-    """List the clients that are connected: gateway, address, protocol, subscriptions, messages in flight."""
+    """List the clients that are connected: gateway, address, protocol, subscriptions, exchanges of QoS 2 in flight.
+    `connection show` counts QoS 1 too."""
     from enmasse.cli.commands.live.subscribers import sessions
 
     found = [row for row in sessions(offset) if all_ or row.connected]
