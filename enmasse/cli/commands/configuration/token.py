@@ -51,11 +51,11 @@ def add(name: str, of_user: str | None, days: int | None, read_only: bool, outpu
     until = "until it is removed" if found["expires"] is None else f"until {found['expires']}"
     report(f"added token {name} of {found['user']}, which counts {until}")
     if output is None:
-        done(found["secret"], "added", name=name, **found)
+        done(found["secret"], "added", **found)
     else:
         secret_file.write(output, found["secret"])
         facts = {key: value for key, value in found.items() if key != "secret"}
-        done("", "added", name=name, output=str(output), **facts)
+        done("", "added", output=str(output), **facts)
         report(f"it is in {output}")
 
 
