@@ -84,6 +84,18 @@ def test_a_suite_on_the_restored_folders_has_everything(up: Up, made: Path, tmp_
         assert again.end() == 0
 
 
+def test_the_folders_that_are_named_may_be_those_of_the_running_suite(up: Up, tmp_path: Path) -> None:
+    """As where ENMASSE_CONFIG and ENMASSE_DATA are set for all commands."""
+    run(up, "backup", tmp_path / "made", "--config", up.config, "--data", up.data)
+    assert json.loads((tmp_path / "made" / "manifest.json").read_text())["running"]
+    (tmp_path / "config").mkdir()
+    refused = run(up, "backup", tmp_path / "two", "--config", tmp_path / "config", "--data", up.data, status=1)
+    assert "start.data.in-use" in refused
+    variables = {"ENMASSE_CONFIG": str(up.config), "ENMASSE_DATA": str(up.data)}
+    done = enmasse("restore", tmp_path / "made", "--space", "one", "--port-offset", up.offset, env=variables)
+    assert done.returncode == 1 and "is the backup of a whole suite" in done.stderr
+
+
 @contextmanager
 def stuck(up: Up) -> Iterator[Path]:
     """The folder of a broker whose process never answers, so that a backup waits there in its middle."""

@@ -47,6 +47,14 @@ IN_SDIST = (
     *("packaging/enmasse.service", "packaging/compose.yaml", "images/Containerfile", "images/requirements.lock"),
 )
 
+A_SPACE_IS_COPIED = (
+    ".venv/bin/enmasse space add one",
+    ".venv/bin/enmasse address add jobs --type queue --flavor small-persisted-queue --space one",
+    ".venv/bin/enmasse send jobs hello --space one",
+    ".venv/bin/enmasse backup copy --space one",  # by programs of `services`
+    ".venv/bin/enmasse restore copy --space two",
+)
+
 LIMIT = 600
 """Seconds of a build, which may have to fetch what it is built with."""
 
@@ -144,4 +152,7 @@ def test_the_quick_start_of_the_readme(venv: Path, tmp_path: Path) -> None:
         assert "Examples:" in shown[5]
         assert shown[8] == "21.5\n" and "mytopic/kitchen" in shown[9]
         assert up.http("/metrics")[0] == 200
+        for line in A_SPACE_IS_COPIED:
+            run(f"cd {tmp_path} && {line}", venv, environment)
+        assert run(".venv/bin/enmasse receive jobs --space two --browse", venv, environment) == "hello\n"
         assert up.end() == 0

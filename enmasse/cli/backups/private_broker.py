@@ -17,6 +17,7 @@ from enmasse.cli.contexts.target_server import LOCAL
 from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.processes.roles import Role
 from enmasse.identity.processes.scram import verifier
+from enmasse.process.installed import import_path
 from enmasse.storage.files import write_text
 
 START_SECONDS = 300.0
@@ -36,7 +37,8 @@ def broker_on(data: Path) -> Iterator[tuple[int, Credential]]:
     write_text(settings, json.dumps({"name": "backup", "data_dir": str(data), "peers": str(peers), **listening}))
     process = subprocess.Popen(
         (sys.executable, "-P", "-m", "services.broker", "--config", str(settings)),
-        env={**os.environ, "ENMASSE_PARENT": str(os.getpid())},  # it ends with this command, also if that is killed
+        # It ends with this command, also if that is killed.
+        env={**os.environ, **import_path(), "ENMASSE_PARENT": str(os.getpid())},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ import msgspec
 from enmasse.cli.backups.copies import CopyFailed, copy_made
 from enmasse.cli.common import report
 from enmasse.model.sessions import Kept
+from enmasse.process.installed import import_path
 
 KEPT = "kept"
 """In a backup: a line for each of them."""
@@ -45,7 +46,10 @@ def copy_kept(space: str, data: Path, to: Path, scratch: Path, offset: int) -> I
             copy = scratch / service
             copy_made(data / service, "store.db", copy, offset)
             command = (sys.executable, "-P", "-m", program, str(copy / "store.db"), space)
-            done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+            done = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False,
+                env={**os.environ, **import_path()},
+            )  # fmt: skip
             if done.returncode != 0:
                 errors = done.stderr.decode("utf-8", "replace")[-_LAST:]
                 raise CopyFailed(f"{service}: the copy of its store cannot be read: {errors}")

@@ -52,7 +52,7 @@ def command(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         end("backup.folder.in-use", f"{folder}: is not empty; nothing was written. Name a new folder.")
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    running = _running(offset) if config is None and data is None else None
+    running = _running(offset, config, data)
     config, data = running or (config or config_folder(offset), data or data_folder(offset))
     if not config.is_dir():
         end("backup.data.failed", f"{config}: no such configuration folder; name it with --config DIR.")
@@ -91,15 +91,18 @@ def command(
         say(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, to {folder}")
 
 
-def _running(offset: int) -> tuple[Path, Path] | None:
-    """Return the configuration and the data folder of the running suite; None if none runs."""
+def _running(offset: int, config: Path | None, data: Path | None) -> tuple[Path, Path] | None:
+    """Return the configuration and the data folder of the running suite; None if none runs, or if those that are named,
+    perhaps by variables, are others."""
     from enmasse.cli.contexts.http import NotRunning, suite_info
 
     try:
         info = suite_info(offset)
     except NotRunning:
         return None
-    return Path(info["config_dir"]), Path(info["data_dir"])
+    used = Path(info["config_dir"]), Path(info["data_dir"])
+    named = zip((config, data), used, strict=True)
+    return used if all(each is None or each.resolve() == its.resolve() for each, its in named) else None
 
 
 def _copy_running(data: Path, target: Path, offset: int) -> None:

@@ -35,7 +35,7 @@ def command(folder: Path, config: Path | None, data: Path | None, space: str | N
     Exit status 0: restored. 1: not, with the reason on stderr.
     """
     if space is not None:
-        _restore_space(folder, space, config, data, offset)
+        _restore_space(folder, space, offset)
         return
     config, data = config or config_folder(offset), data or data_folder(offset)
     try:
@@ -63,13 +63,14 @@ def command(folder: Path, config: Path | None, data: Path | None, space: str | N
     done("", "restored", config=str(config), data=str(data), files=files, made=manifest["started"])
 
 
-def _restore_space(folder: Path, space: str, config: Path | None, data: Path | None, offset: int) -> None:
+def _restore_space(folder: Path, space: str, offset: int) -> None:
     from enmasse.cli.backups.copies import CopyFailed
     from enmasse.cli.backups.space_restore import RestoreFailed, SpaceInUse, restore
     from enmasse.cli.contexts.http import NotRunning, suite_info
     from enmasse.model.names import space_error
 
-    if config is not None or data is not None:
+    given = map(click.get_current_context().get_parameter_source, ("config", "data"))
+    if click.core.ParameterSource.COMMANDLINE in given:  # variables are those of other commands too
         raise click.UsageError("--space is for the running suite: leave --config and --data out")
     if fault := space_error(space):
         raise click.BadParameter(f"{space!r}: {fault}", param_hint="--space")
