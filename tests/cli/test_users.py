@@ -56,6 +56,14 @@ def test_a_slash_in_the_name_of_a_user_is_warned_of(folder: Path, name: str) -> 
     assert ("${user} over MQTT" in done.stderr) is (name == "a/b")
 
 
+@pytest.mark.parametrize("name", ["a@b", "a.b", "@b"])
+def test_an_at_sign_in_the_name_of_a_user_is_warned_of(folder: Path, name: str) -> None:
+    user(folder, "add", "first", "--no-password")
+    done = user(folder, "add", name, *(() if name.startswith("@") else ("--no-password",)))
+    assert done.returncode == 0
+    assert ("warning: with @ in its name" in done.stderr) is (name == "a@b")
+
+
 def test_a_user_is_added_with_hashes_in_a_file_of_the_owner(folder: Path) -> None:
     done = user(folder, "add", "alice", "--password-file", "-", stdin="correct horse\r\nanother line\n")
     assert (done.returncode, done.stdout) == (0, f"added alice to {folder / 'users.json'}\n")

@@ -100,6 +100,10 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *,
         report("It is the first entry: clients without a user are refused from now on.")
     if "/" in name and not name.startswith(GROUP):
         report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
+    if "@" in name and not name.startswith(GROUP):
+        report(
+            "warning: with @ in its name the user cannot log in while there is an address space of the end behind it."
+        )
     if not groups:
         report(f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission.")
 
