@@ -59,10 +59,11 @@ def parsed(
     )
     number = f.col("value")
     finite = number.isNotNull() & ~f.isnan(number) & (f.abs(number) != f.lit(math.inf))
+    alone = f.concat(f.lit('{"":'), "text", f.lit("}"))  # Spark's parser stops at the end of the first object
     error = (
         f.when(f.col("broken").isNotNull(), f.concat(f.lit("not a message: "), "broken"))
         .when(f.col("binary"), "not text in UTF-8")
-        .when(~f.ltrim("text").startswith("{") | f.try_parse_json("text").isNull(), "not a JSON object")
+        .when(~f.ltrim("text").startswith("{") | f.try_parse_json(alone).isNull(), "not a JSON object")
         .when(f.coalesce(f.length("device"), f.lit(0)) == 0, f"field {device}: missing or empty")
         .when(f.col("time").isNull(), f"field {time}: missing, or not a time in ISO 8601")
         .when(f.col("time") < f.lit("1970-01-01T00:00:00Z").cast("timestamp"), f"field {time}: before 1970")

@@ -76,6 +76,7 @@ WRONG: dict[str | bytes, str] = {
     "no json": "not a JSON object",
     "[1]": "not a JSON object",
     "": "not a JSON object",
+    "\n".join([reading("sf", "2010-01-01T00:00:00Z", 1)] * 2): "not a JSON object",
     '{"a":' * 3000: "not a JSON object",
     b"\xff\xfe": "not text in UTF-8",
     reading("", "2010-01-01T00:00:00Z", 1): "field device",
