@@ -101,9 +101,8 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *,
     if "/" in name and not name.startswith(GROUP):
         report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
     if "@" in name and not name.startswith(GROUP):
-        report(
-            "warning: with @ in its name the user cannot log in while there is an address space of the end behind it."
-        )
+        user, _, space = name.rpartition("@")
+        report(f"warning: with @ in its name: clients that state it mean {user} of the space {space}, if it exists.")
     if not groups:
         report(f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission.")
 
