@@ -28,7 +28,7 @@ class ClientShares:
             await asyncio.sleep(EVERY if await self.round() else AGAIN)
 
     async def round(self) -> bool:
-        """Tell all routers the sums of the round before, and ask for their numbers. Return True if there are routers,
+        """Tell all routers the sums of the round before, and ask for their numbers. Return True if the routers are
         those of the round before."""
         before, self._clients = self._clients, {}
         asked = [router for router in self._routers() if router.serving and router.extended]
@@ -42,4 +42,4 @@ class ClientShares:
             clients, leaves = answer
             if not leaves:
                 self._clients[router.id] = clients
-        return bool(before) and before.keys() == self._clients.keys()
+        return before.keys() == self._clients.keys()

@@ -152,7 +152,7 @@ def test_bench_shows_no_process_the_password(variables: dict[str, str]) -> None:
         arguments = ("bench", "-a", f"127.0.0.1:{port}/q", "--seconds", "0.2")
         status, errors = told(*arguments, env=variables)
     assert (status, errors) == (0, "")
-    assert seen == {"enmasse-bench-receiver": [], "enmasse-bench-sender": []}
+    assert seen == {"enmasse-bench-receiver-0": [], "enmasse-bench-sender": []}
 
 
 REFUSALS = [

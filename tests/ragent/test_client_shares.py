@@ -32,10 +32,8 @@ class Older(Told):
 @asyncio_test
 async def test_each_router_is_told_the_sums_of_those_that_stay() -> None:
     first, second, older = Told("a", 30), Told("b", 4), Older("c", 7)
-    routers: list[Any] = []
+    routers: list[Any] = [first, older]
     shares = ClientShares(lambda: cast("list[ManagedRouter]", routers))
-    assert not await shares.round()  # none yet: soon again
-    routers += [first, older]
     assert not await shares.round()
     assert await shares.round()
     routers.append(second)
