@@ -49,7 +49,7 @@ class Rig:
         self.shared = SimpleNamespace(
             receiving=self.pair.c.begin(), reader=MessageReader(TOPICS), wall=lambda: 0.0, delivered=0, unmatched=0
         )
-        source = SessionSource(
+        self.source = source = SessionSource(
             cast(Any, self.shared), self.exchanges, interest, "q", window=300, v5=False, failed=_raise, final=False
         )
         source.attach()
@@ -88,3 +88,19 @@ def test_messages_that_come_together_come_in_order_and_once(takes: bool, split: 
     assert sorted(rig.pair.server.outcomes) == [(number, ACCEPTED, True) for number in range(len(MESSAGES))]
     assert (rig.shared.delivered, rig.shared.unmatched) == (len(expected), 1)
     assert (rig.together > len(expected) // 2) is takes
+
+
+@pytest.mark.parametrize("run", [1, 2, 30])
+def test_the_bytes_of_a_link_are_those_of_its_messages(run: int) -> None:
+    """However many come together."""
+    rig = Rig(True)
+    route = TopicRoute.find("t", TOPICS)
+    assert route is not None
+    payload = route.full(MESSAGES[0], TOPICS, 0.0)
+    for number in range(60):
+        rig.sender.send(payload, number)
+        if number % run == run - 1:
+            rig.pair.run()
+    link = rig.source.link
+    assert link is not None
+    assert link.bytes == rig.sender.bytes == 60 * len(payload)

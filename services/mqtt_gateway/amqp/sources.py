@@ -348,12 +348,9 @@ class SessionSource(LinkUser):
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Take deliveries with consecutive ids. Those up to the first that does not go with QoS 0 go together; for one
         alone that costs more than it saves."""
-        if len(payloads) == 1:
-            tags = link.tags_of_run() if link.keeps_tags else [b""]
-            link.on_delivery(link, first, settled, payloads[0], tags[0], 0)
-            return
         link.bytes += sum(map(len, payloads))
-        done = self._deliver_together(link, first, payloads, settled) if link is self.link else 0
+        together = len(payloads) > 1 and link is self.link
+        done = self._deliver_together(link, first, payloads, settled) if together else 0
         if done == len(payloads):
             return
         link.on_run = None  # until the next message of QoS 0
