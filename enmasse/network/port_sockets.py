@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 DATAGRAMS: Final = 4 << 20
 """Bytes of datagrams that wait to be read, as far as the machine allows."""
@@ -42,18 +42,7 @@ async def _bound(
             except OSError:
                 continue  # the name has an address of a family that this machine does not have
             sockets.append(sock)
-            if backlog is None:
-                with suppress(OSError):
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAMS)
-            else:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
-            if backlog is not None:
-                sock.listen(backlog)
+            bind(sock, address, shared=shared, backlog=backlog)
             sock.setblocking(False)
         if not sockets:
             raise OSError(errno.EADDRNOTAVAIL, "the name has no address of this machine")
@@ -62,3 +51,19 @@ async def _bound(
             sock.close()
         raise
     return sockets
+
+
+def bind(sock: socket.socket, address: tuple[Any, ...], *, shared: bool, backlog: int | None) -> None:
+    """Bind a socket, of IPv6 to that alone. `backlog`: with it the socket listens; None: of UDP. Raises OSError."""
+    if backlog is None:
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAMS)
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sock.bind(address)
+    if backlog is not None:
+        sock.listen(backlog)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from enmasse.network.port_sockets import bind
 from enmasse.storage.files import NO_ROOM, read_json, write_json
 from enmasse.supervisor.errors import StartError
 
@@ -51,13 +52,7 @@ def _bound(family: int, address: tuple[Any, ...], what: str, remedy: str, *, sha
     where = f"port {port}" if host == LOOPBACK else f"port {port} of {host}"
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(address)
-        listening.listen(128)
+        bind(listening, address, shared=shared, backlog=128)
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
