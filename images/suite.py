@@ -20,7 +20,7 @@ PASSWORD = CONFIG / f"{USER}.password"
 
 
 def is_first_start() -> bool:
-    """Return True if nothing says yet who may connect: no file of users or issuers, no option for other clients."""
+    """Return True if nothing says yet which clients may connect: no file of users or issuers, no option."""
     if os.environ.get("ENMASSE_ALLOW_ANONYMOUS") == "1" or {"--allow-anonymous", "--help", "-h"} & set(sys.argv):
         return False
     return not any((CONFIG / name).exists() for name in ("users.json", "issuers.json"))
