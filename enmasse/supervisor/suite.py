@@ -252,11 +252,15 @@ class Supervisor:
     async def _renew(self) -> list[str]:
         """Have the processes take the options. Return what they have not done in time, as sentences. Raises OSError."""
         self._brokers.take(self.options)
-        wanted = [(child, renewed(child.spec, spec)) for child, spec in self._wanted_specs()]
-        for child, spec in wanted:
+        changes = [(child, child.spec, renewed(child.spec, spec)) for child, spec in self._wanted_specs()]
+        for child, _, spec in changes:
             child.renew(spec)
         done = await asyncio.gather(
-            *(child.renewed(spec.wanted_endpoints, RENEWED_WITHIN) for child, spec in wanted if child.pid is not None)
+            *(
+                child.renewed(spec.wanted_endpoints, old.wanted_endpoints - spec.wanted_endpoints, RENEWED_WITHIN)
+                for child, old, spec in changes
+                if child.pid is not None
+            )
         )
         return [each for each in done if each]
 

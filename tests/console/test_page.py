@@ -118,7 +118,8 @@ def marked(suite: Suite) -> Iterator[str]:
         finally:
             for queue in ("plain", "failed"):
                 assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
-    amqp.close()
+        amqp.close()
+        wait_for(lambda: not client.items(f"connections?container={of(MARKUP)}&protocol=amqp"), "its end")
 
 
 @pytest.mark.parametrize(
@@ -479,7 +480,9 @@ def test_what_is_wrong_with_an_entry_is_at_its_field_and_json_is_a_second_tab(su
 def test_rows_that_are_selected_are_deleted_and_the_order_is_in_the_address_of_the_page(
     suite: Suite, console: Console
 ) -> None:
-    suite.edit("addresses.json", {f"chosen/{number}": QUEUE for number in range(4)})
+    chosen = {f"chosen/{number}" for number in range(4)}
+    suite.edit("addresses.json", dict.fromkeys(chosen, QUEUE))
+    wait_for(lambda: chosen <= {row["name"] for row in suite.status()["addresses"] if row["ready"]})
     send(suite, "chosen/2", "kept")
     page = console.open("addresses?name=chosen/*&sort=-messages", "Addresses")
     rows = page.get_by_role("region", name="Addresses").locator("tbody tr")
@@ -576,13 +579,15 @@ def test_purge_asks_for_the_name_and_removes_everything(suite: Suite, console: C
 def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_the_range_of_the_url(
     suite: Suite, browser: Browser
 ) -> None:
+    suite.edit("addresses.json", {"charted": QUEUE})
     with Client(suite) as client:
+        wait_for(lambda: any(row["ready"] for row in suite.status()["addresses"] if row["name"] == "charted"))
         for number in range(5):
-            assert client("POST", "addresses/plain/messages", {"body": str(number)}).status == 204
-        deep = "addresses/plain/stats"
+            assert client("POST", "addresses/charted/messages", {"body": str(number)}).status == 204
+        deep = "addresses/charted/stats"
         wait_for(lambda: any(it["messages"] == 5 for it in client("GET", deep).body["samples"]), "a sample")
         wait_for(lambda: any((it["messages"] or 0) >= 5 for it in client("GET", "stats").body["samples"]), "a sum")
-        assert client("POST", "addresses/plain/purge", {}).body["state"] == "done"
+        assert client("POST", "addresses/charted/purge", {}).body["state"] == "done"
         wait_for(lambda: client("GET", deep).body["stats"]["messages"] == 0)
         (row,) = client.items("components?name=console")
     os.kill(row["pid"], signal.SIGTERM)
@@ -597,7 +602,7 @@ def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_t
 
     wait_for(restarted, "another console")
     console = Console(browser, 8080 + suite.offset)
-    page = console.open("addresses/plain", "plain")
+    page = console.open("addresses/charted", "charted")
     stored = page.get_by_role("img", name=re.compile("Messages stored: .* between 0 and 5"))
     expect(stored).to_have_count(1)
     page.get_by_role("group", name="Time range").get_by_role("button", name="1 day").click()

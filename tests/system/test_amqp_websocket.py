@@ -3,6 +3,7 @@ see of a client, and peers that break the rules."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import ssl
@@ -17,6 +18,8 @@ import pytest
 from proton import ConnectionException, Message, ProtonException
 from proton.utils import BlockingConnection, LinkDetached
 
+from enmasse.aio.client import connect
+from enmasse.amqp.codec.errors import LoginError
 from enmasse.amqp.codec.frames import HEADER
 from enmasse.amqp.codec.performatives import Open, SaslInit, encode_performative
 from enmasse.amqp.codec.types import Symbol
@@ -208,14 +211,22 @@ def test_connections_of_a_space_are_limited_by_its_plan(suite: Suite) -> None:
 
 
 def test_a_certificate_proves_who_a_client_is(suite: Suite, authority: Authority) -> None:
-    context = trusting(suite, authority.issue("device-1"))
-    with tunnel(url(suite, tls=True), tls=context) as through:
-        connection = login(through, None, allowed_mechs="EXTERNAL", container_id="certified")
-        (row,) = wait_for("the connection", lambda: [r for r in connections(suite) if r["container"] == "certified"])
-        assert row["user"] == "device-1"
-        connection.close()
-    with tunnel(url(suite, tls=True), tls=trusting(suite)) as through, pytest.raises(ConnectionException):
-        login(through, None, allowed_mechs="EXTERNAL")
+    asyncio.run(_certificates(suite, authority))
+
+
+async def _certificates(suite: Suite, authority: Authority) -> None:
+    """By the client of the house: Proton with Cyrus SASL asks for EXTERNAL only on a connection of its own TLS."""
+    certified = trusting(suite, authority.issue("device-1"))
+    with tunnel(url(suite, tls=True), tls=certified) as through:
+        async with connect(
+            host="127.0.0.1", port=through.port, container_id="certified", external=True, timeout=DEADLINE
+        ):
+            (row,) = await asyncio.to_thread(
+                wait_for, "the row", lambda: [r for r in connections(suite) if r["container"] == "certified"]
+            )
+            assert row["user"] == "device-1"
+    with tunnel(url(suite, tls=True), tls=trusting(suite)) as through, pytest.raises(LoginError):
+        await connect(host="127.0.0.1", port=through.port, external=True, timeout=DEADLINE).open()
 
 
 def test_a_client_that_asks_to_relay_states_nothing(suite: Suite) -> None:

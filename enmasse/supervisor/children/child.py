@@ -195,15 +195,22 @@ class Child:
         if spec.engine == EMBEDDED:
             self._signal(signal.SIGHUP)
 
-    async def renewed(self, wanted: frozenset[str], seconds: float) -> str:
-        """Wait until it listens on all of `wanted`. Return what it does not listen on after `seconds`, as a
-        sentence; empty: nothing. From then on it counts as not ready without them."""
-        ends = asyncio.get_running_loop().time() + seconds
-        while (missing := wanted.difference(self.endpoints.values())) and asyncio.get_running_loop().time() < ends:
+    async def renewed(self, wanted: frozenset[str], former: frozenset[str], seconds: float) -> str:
+        """Wait until it listens on all of `wanted`, and no longer on any of `former`. Return what is not so after
+        `seconds`, as a sentence; empty: nothing. From then on it counts as not ready without `wanted`."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while True:
+            at = self.endpoints.values()
+            missing, open_still = wanted.difference(at), former.intersection(at)
+            if not (missing or open_still) or loop.time() >= ends:
+                break
             self._ask_now.set()
             await asyncio.sleep(POLL_STARTING)
         self.spec = replace(self.spec, wanted_endpoints=wanted)
-        return f"{self.spec.name} does not listen on {', '.join(sorted(missing))} yet" if missing else ""
+        said = [("does not listen on", missing, " yet"), ("still listens on", open_still, "")]
+        parts = [f"{verb} {', '.join(sorted(places))}{end}" for verb, places, end in said if places]
+        return f"{self.spec.name} {' and '.join(parts)}" if parts else ""
 
     async def refresh(self) -> None:
         """Wait until its health is known as of FRESH seconds ago at most, if the process was ready."""
