@@ -47,7 +47,7 @@ class LiveHttpGateway(MarkedRows):
 def _connection(client: HttpClient) -> Row:
     return {
         "protocol": "http", "client": "", "user": client.login.principal.full_name, "peer": client.peer,
-        "opened": round(client.opened, 1), "in": client.messages_in, "out": client.messages_out,
+        "tls": client.tls, "opened": round(client.opened, 1), "in": client.messages_in, "out": client.messages_out,
         "bytesIn": client.bytes_in, "bytesOut": client.bytes_out,
     }  # fmt: skip
 

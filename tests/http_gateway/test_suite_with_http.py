@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import ssl
 import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
 import pytest
@@ -119,6 +120,28 @@ def test_curl_over_tls(suite: Suite, version: str) -> None:
     ]
     done = subprocess.run([*command, url], capture_output=True, text=True)
     assert done.stdout == '{"outcome":"accepted"}' + version.removeprefix("--http"), done.stderr
+
+
+def test_the_list_of_connections_shows_tls(suite: Suite) -> None:
+    context = ssl.create_default_context(cafile=suite.data / "tls" / "ca.crt")
+    kinds = {
+        None: HTTPConnection("127.0.0.1", 8088 + suite.offset, timeout=DEADLINE),
+        "TLSv1.3": HTTPSConnection("localhost", 8448 + suite.offset, timeout=DEADLINE, context=context),
+    }
+    for connection in kinds.values():
+        connection.request("POST", "/v1/events/a/messages", b"x", ALICE)
+        assert connection.getresponse().read()
+    ports = {connection.sock.getsockname()[1]: [kind] if kind else [] for kind, connection in kinds.items()}
+
+    def shown() -> bool:
+        done = suite.command("connection", "list", "--json", "--port-offset", str(suite.offset))
+        rows = json.loads(done.stdout or "{}").get("items", [])
+        tls = {int(each["peer"].rpartition(":")[2]): each["tls"] for each in rows if each["protocol"] == "http"}
+        return {port: (tls[port] or "").split()[:1] for port in ports.keys() & tls.keys()} == ports
+
+    wait_for(shown, "both are shown, one with TLS")
+    for connection in kinds.values():
+        connection.close()
 
 
 def test_a_key_is_stored_once_for_its_user(suite: Suite) -> None:

@@ -38,14 +38,14 @@ _BROWSER: Final = ("origin", "referer", "sec-fetch-mode", "sec-fetch-site")
 class HttpClient(Publisher):
     """A user at a connection. `key` of its messages is a Future of outcome, condition and text."""
 
-    def __init__(self, name: str, login: Login, lanes: HttpSpace, rights: Rights | None) -> None:
+    def __init__(self, name: str, login: Login, lanes: HttpSpace, rights: Rights | None, facts: PeerFacts) -> None:
         super().__init__()
         self.name = name
         self.login = login
         self.lanes = lanes
         self.rights = rights
         self.space = login.principal.space
-        self.peer = name.rpartition("#")[0]
+        self.peer, self.tls = facts.name, facts.tls
         self.opened = time.time()
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.ended = ""
@@ -214,7 +214,7 @@ class HttpClients:
             bridge.access.hold(login, name)
             try:
                 lanes = await bridge.in_space(login.principal.space)
-                client = HttpClient(name, login, lanes, bridge.access.rights(login))
+                client = HttpClient(name, login, lanes, bridge.access.rights(login), facts)
                 self.clients[name] = client
                 bridge.access.enforcer.enter(name, login, SKEW)
             finally:
@@ -261,7 +261,7 @@ class HttpClients:
         named = meant_host(named)
         host = facts.host if facts.host in hosts or named not in hosts else named
         any_site = False
-        if not facts.secure and any(name in head.headers for name in _BROWSER):
+        if facts.tls is None and any(name in head.headers for name in _BROWSER):
             origin = head.headers.get("origin", "")
             any_site = may_be_any_site(origin, head.authority, self.allowed_origins)
         return LoginAttempt(

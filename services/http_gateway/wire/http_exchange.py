@@ -42,7 +42,8 @@ class UnsafeHeader(ValueError):
 
 class PeerFacts(Struct, frozen=True, kw_only=True):
     """Facts of the connection of a client. `name`: host:port; `number`: different for each connection of the process;
-    `local`: address at which it arrived; `host`: named by TLS, empty: none; `space`: of its listener."""
+    `local`: address at which it arrived; `host`: named by TLS, empty: none; `space`: of its listener; `tls`: as rows of
+    live state have it, None: without."""
 
     name: str
     number: int
@@ -50,7 +51,7 @@ class PeerFacts(Struct, frozen=True, kw_only=True):
     host: str = ""
     space: str | None = None
     certificate: Certified | None = None
-    secure: bool = False
+    tls: Mapping[str, str] | None = None
 
 
 class RequestHead(Struct, frozen=True, kw_only=True):

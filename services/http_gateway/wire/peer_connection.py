@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from enmasse.network.small_reads import ClientSocket
-from enmasse.network.tls import server_name
+from enmasse.network.tls import server_name, shown
 from services.http_gateway.wire.frame_budget import PREFACE
 from services.http_gateway.wire.http1 import Http1
 from services.http_gateway.wire.http2 import Http2
@@ -91,7 +91,7 @@ class PeerConnection(ClientSocket):
             host=server_name(ssl),
             space=self.facts.space,
             certificate=certified(ssl),
-            secure=ssl is not None,
+            tls=shown(ssl),
         )
         self.state = self._make(self.facts)
         self._await(HEAD_SECONDS)
@@ -130,7 +130,7 @@ class PeerConnection(ClientSocket):
         """As asyncio.Protocol."""
         if self._http is not None and not self._closing:
             self._http.eof()
-            return not self._closing and self.facts.secure is False
+            return not self._closing and self.facts.tls is None
         return False
 
     def pause_writing(self) -> None:
