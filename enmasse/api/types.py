@@ -275,9 +275,11 @@ class MadeToken(Token, frozen=True, kw_only=True):
 
 class Decision(Resource, frozen=True, kw_only=True):
     """Answer to `users/NAME/may`: whether the user may do this on the address, and the permission that decides; None:
-    no permission covers it, or everything is allowed."""
+    no permission covers it, or everything is allowed. `address`: the name on AMQP that it is about, another one than
+    was asked for if that is a topic of the address with `mqttDefault`."""
 
     allowed: bool
+    address: str
     permission: Permission | None = None
 
 

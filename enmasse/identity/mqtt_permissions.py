@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from enmasse.identity.permissions import Rights
+from enmasse.identity.permissions import Decision, Rights
+from enmasse.model.operations import Operation
 from enmasse.model.topic_map import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt.topics import parse_share
 
@@ -51,3 +52,29 @@ def may_keep(rights: Rights, topics: TopicMap, filter: str) -> bool:
     except FilterRefused:
         return True
     return may_subscribe(rights, topics, filter)
+
+
+def decided(rights: Rights, topics: TopicMap, operation: Operation, name: str) -> tuple[Decision, str]:
+    """Return the decision about a name that clients of any protocol use, or about a filter; and the name on AMQP that
+    it is about, of several the one that decides. What is no address on AMQP may be a topic of the default one."""
+    found, about = Decision(False), name
+    for about in _meant(topics, name):
+        found = rights.covers(operation, about)
+        if not found.allowed:
+            break
+    return found, about
+
+
+def _meant(topics: TopicMap, name: str) -> list[str]:
+    """Return the names on AMQP that a name means, which is one of AMQP or a topic, or a filter."""
+    share = parse_share(name)
+    plain = name if share is None else share.filter
+    if plain.startswith("$") or topics.owner_of_wire(plain) is not None:
+        return [plain]
+    if not {"+", "#"}.isdisjoint(plain.split("/")):
+        try:
+            return topics.wire_filters(plain)
+        except FilterRefused:
+            return [plain]
+    owner = None if {"+", "#"} & set(plain) else topics.owner(plain)
+    return [plain if owner is None else owner.to]

@@ -155,9 +155,24 @@ def test_permissions_are_extended_and_decide(folder: Path) -> None:
     done = user(folder, "check", "bob", "manage", "news")
     assert "bob may not manage news: no permission of bob, nor of @devices allows it" in done.stderr
     done = user(folder, "check", "bob", "recv", "devices/bob/#", "--json")
-    assert json.loads(done.stdout) == {"allowed": True, "rule": "@devices.permissions.0"}
+    assert json.loads(done.stdout) == {"allowed": True, "rule": "@devices.permissions.0", "address": "devices/bob/#"}
     done = user(folder, "check", "bob", "recv", "devices/#", "--json")
-    assert (done.returncode, json.loads(done.stdout)) == (1, {"allowed": False, "rule": None})
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"allowed": False, "rule": None, "address": "devices/#"})
+
+
+def test_a_topic_that_no_address_takes_is_one_of_the_default(folder: Path) -> None:
+    flavor = {"f": {"type": "topic", "templateName": "topic-persisted"}}
+    addresses = {"mqtt": {"type": "topic", "flavor": "f", "mqttDefault": True}, "news": {"type": "anycast"}}
+    (folder / "flavors.json").write_text(json.dumps(flavor))
+    (folder / "addresses.json").write_text(json.dumps(addresses))
+    (folder / "users.json").write_text('{"bob": {"permissions": [{"allow": ["send", "recv"], "addresses": ["a/#"]}]}}')
+    done = user(folder, "check", "bob", "send", "a/b")
+    assert done.returncode == 1 and "bob may not send a/b (on AMQP mqtt/a/b): no permission" in done.stderr
+    assert user(folder, "check", "bob", "recv", "a/#").returncode == 1
+    assert user(folder, "allow", "bob", "send,recv", "mqtt/a/#", "news").returncode == 0
+    done = user(folder, "check", "bob", "send", "a/b", "--json")
+    assert json.loads(done.stdout) == {"allowed": True, "rule": "bob.permissions.0", "address": "mqtt/a/b"}
+    assert [user(folder, "check", "bob", "recv", each).returncode for each in ("a/#", "news", "#")] == [0, 0, 1]
 
 
 def test_users_are_listed_and_shown_without_hashes(folder: Path) -> None:

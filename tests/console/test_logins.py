@@ -282,7 +282,7 @@ def test_users_are_shown_without_hashes_and_changed_with_passwords(suite: Suite,
         "@ops.permissions.1",
     ]
     may = root("GET", "users/ann/may?operation=view&address=b/secret").body
-    assert may == {"allowed": False, "permission": None}
+    assert may == {"allowed": False, "address": "b/secret", "permission": None}
     made = root("PUT", "users/zoe", {"password": "another long password", "permissions": [allow("view", on="open")]})
     assert made.status == 201 and "another" not in json.dumps(made.body)
     kept = json.loads((suite.config / "users.json").read_text())["zoe"]

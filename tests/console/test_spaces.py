@@ -119,6 +119,7 @@ def test_users_of_a_space_log_in_there_and_are_shown_there(client: Client, suite
         assert (
             may["allowed"] and not client("GET", f"{at}users/alice/may?operation=view&address=orders").body["allowed"]
         )
+        assert may["address"] == "orders"
     assert names(client, "users") == ["root"] and names(client, "spaces/two/users") == ["alice"]
 
     async def connected() -> None:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from enmasse.model import address_types
 
 if TYPE_CHECKING:
+    from enmasse.model.addresses import Address
     from enmasse.model.jsonfile import Problem
+    from enmasse.model.names import AddressName
     from enmasse.model.users import User
 
 ADDRESSES, FLAVORS, USERS = "addresses.json", "flavors.json", "users.json"
@@ -36,6 +38,20 @@ def in_memory(folder: Path) -> set[str]:
     except (OSError, Unparsable):
         return set()
     return {name for name, flavor in flavors.items() if flavor.in_memory}
+
+
+def addresses(folder: Path) -> dict[AddressName, Address]:
+    """Return the valid addresses of addresses.json; none if the file cannot be used."""
+    from enmasse.model.addresses import parse_addresses
+    from enmasse.model.flavors import parse_flavors
+    from enmasse.model.jsonfile import Unparsable, parse
+    from enmasse.storage.files import read_file
+
+    try:
+        flavors, _ = parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))
+        return parse_addresses(parse(ADDRESSES, read_file(folder / ADDRESSES)), flavors)[0]
+    except (OSError, Unparsable):
+        return {}
 
 
 def new_problems(folder: Path, file: str, before: str, after: str) -> list[Problem]:

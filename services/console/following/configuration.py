@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
@@ -139,6 +139,11 @@ class Configuration:
     def status(self) -> list[feeds.AddressStatus]:
         """The status of each address, by name."""
         return [self._status[name] for name in sorted(self._status)]
+
+    @property
+    def entries(self) -> Mapping[AddressName, AddressEntry]:
+        """The addresses of all spaces."""
+        return self._entries
 
     @property
     def phases(self) -> dict[str, int]:

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import msgspec
 
 from enmasse.api.types import Change, Decision, Entry, MadeToken, NewToken, Page, Token, User
+from enmasse.identity.mqtt_permissions import decided
 from enmasse.identity.principal import Principal
 from enmasse.identity.proofs import api_tokens
 from enmasse.logs import log
 from enmasse.model.operations import Operation as Right
+from enmasse.model.topic_map import TopicMap
 from enmasse.model.users import GROUP, token_name_error
 from services.console.door.access import Caller
 from services.console.door.token_uses import key_of
@@ -56,11 +58,11 @@ def operations(parts: Components) -> list[Operation]:
         row = seen(call.caller, call.name())
         if row.name.startswith(GROUP):
             raise unknown(f"user {row.name!r}")
-        permissions = configuration.users.permissions_of(parts.space)
-        found = permissions.decide(Principal(row.name, space=parts.space), given["operation"], given["address"])
-        return Answer(
-            Decision(allowed=found.allowed, permission=None if found.rule is None else permission(found.rule))
-        )
+        rights = configuration.users.permissions_of(parts.space).rights(Principal(row.name, space=parts.space))
+        topics = TopicMap(configuration.entries, space=parts.space)
+        found, about = decided(rights, topics, given["operation"], given["address"])
+        rule = None if found.rule is None else permission(found.rule)
+        return Answer(Decision(allowed=found.allowed, address=about, permission=rule))
 
     async def put(call: Call) -> Answer:
         call.parameters()
@@ -182,8 +184,8 @@ def operations(parts: Components) -> list[Operation]:
             handler=may, answer=Decision,
             parameters=(
                 Parameter("operation", "send, recv, view or manage", Right, required=True),
-                Parameter("address", "the address", Annotated[str, msgspec.Meta(min_length=1, max_length=512)],
-                          required=True),
+                Parameter("address", "an address, an MQTT topic, or a filter with + and #",
+                          Annotated[str, msgspec.Meta(min_length=1, max_length=512)], required=True),
             ),
         ),
     ]  # fmt: skip

@@ -213,13 +213,15 @@ def deny(name: str, operations: str, patterns: tuple[str, ...], config: Path | N
 def check(name: str, operation: Any, address: str, as_json: bool, config: Path | None, offset: int) -> None:
     """Show whether a user may do an operation on an address, and which rule decides.
 
-    An ADDRESS with the words + or # is a filter of a subscription. Exit status 0: allowed. 1: not allowed.
+    ADDRESS is an address, an MQTT topic, or with the words + or # a filter of a subscription. A topic that no address
+    takes is one of the address with `mqttDefault`. Exit status 0: allowed. 1: not allowed.
     """
     from enmasse.cli.configuration import entries, validate
+    from enmasse.identity.mqtt_permissions import decided
     from enmasse.identity.permissions import Permissions
     from enmasse.identity.principal import Principal
     from enmasse.model.jsonfile import Unparsable
-    from enmasse.text import printable
+    from enmasse.model.topic_map import TopicMap
 
     if at_console(USERS, offset) is not None:
         _check_by_console(offset, name, operation, address, as_json=as_json)
@@ -235,12 +237,9 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     if name not in good:
         end("configuration.entry.invalid", "\n".join(wrong))
     granted = {name: user.granted for name, user in good.items()}
-    decision = Permissions(granted).covers(Principal(name), operation, address)
+    topics = TopicMap(validate.addresses(folder))
+    decision, about = decided(Permissions(granted).rights(Principal(name)), topics, operation, address)
     rule = decision.rule
-    if as_json:
-        where = None if rule is None else rule.where
-        click.echo(json.dumps({"allowed": decision.allowed, "rule": where}))
-        sys.exit(0 if decision.allowed else FAILED)
     if rule is None:
         groups = "".join(f", nor of @{group}" for group in good[name].groups)
         reason = f"no permission of {name}{groups} allows it"
@@ -248,31 +247,50 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
         of = rule.permission
         shown = {of.effect: list(of.operations), "addresses": list(of.addresses)}
         reason = f"{rule.where}: {_permission_text(shown)}"
-    if not decision.allowed:
-        end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
-    say(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
+    where = None if rule is None else rule.where
+    _answer(name, operation, address, about, reason, where, allowed=decision.allowed, as_json=as_json)
+
+
+def _answer(
+    name: str,
+    operation: str,
+    address: str,
+    about: str,
+    reason: str,
+    rule: str | None,
+    *,
+    allowed: bool,
+    as_json: bool,
+) -> NoReturn:
+    """Print the answer of `check`, and end. `about`: the name on AMQP that it is about."""
+    from enmasse.text import printable
+
+    if as_json:
+        click.echo(json.dumps({"allowed": allowed, "rule": rule, "address": about}))
+        sys.exit(0 if allowed else FAILED)
+    what = address if about == address else f"{address} (on AMQP {about})"
+    text = printable(f"{name} {'may' if allowed else 'may not'} {operation} {what}: {reason}")
+    if not allowed:
+        end("user.operation.denied", text)
+    say(text)
+    sys.exit(0)
 
 
 def _check_by_console(offset: int, name: str, operation: str, address: str, *, as_json: bool) -> NoReturn:
     from urllib.parse import urlencode
 
     from enmasse.cli.contexts.console import ask, path
-    from enmasse.text import printable
 
     query = urlencode({"operation": operation, "address": address})
     decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
     allowed, of = decision["allowed"], decision["permission"]
-    if as_json:
-        click.echo(json.dumps({"allowed": allowed, "rule": None if of is None else of["source"]}))
-        sys.exit(0 if allowed else FAILED)
+    about = decision.get("address", address)  # an older console does not say it
     reason = f"no permission of {name} allows it"
     if of is not None:
         shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
         reason = f"{of['source']}: {_permission_text(shown)}"
-    if not allowed:
-        end("user.operation.denied", f"{printable(name)} may not {operation} {printable(address)}: {printable(reason)}")
-    say(f"{printable(name)} may {operation} {printable(address)}: {printable(reason)}")
-    sys.exit(0)
+    rule = None if of is None else of["source"]
+    _answer(name, operation, address, about, reason, rule, allowed=allowed, as_json=as_json)
 
 
 def _grant(
