@@ -98,7 +98,9 @@ def test_why_there_is_no_credit_is_told_by_the_suite(suite: Up) -> None:
     assert cli(suite, "address", "add", "leaving", *added).returncode == 0
     ready(suite)
     assert cli(suite, "send", "leaving", "x", "--count", "2").returncode == 0
-    assert cli(suite, "address", "remove", "leaving").returncode == 0
+    removed = cli(suite, "address", "remove", "leaving")
+    assert removed.returncode == 0 and "leaving holds 2 messages: it stays (Terminating)" in removed.stderr
+    assert f"`enmasse address remove leaving --force --port-offset {suite.offset}` deletes them" in removed.stderr
     wait_for(lambda: [a for a in suite.status()["addresses"] if a["name"] == "leaving" and a["phase"] == "Terminating"])
     left = cli(suite, "send", "leaving", "too late", "--timeout", "1")
     assert left.returncode == 3 and "The address is Terminating: was removed: still holds 2 messages" in left.stderr

@@ -298,6 +298,10 @@ class ClusterEntries:
         phase = "not shown" if status.get("omitted") else "not running"
         return {entry["name"]: entry for entry in status["addresses"]}, phase
 
+    def rest(self, name: str) -> dict[str, Any] | None:
+        """Return the row of a removed address; None once it is gone, or if the status does not show it."""
+        return self.rows()[0].get(name)
+
     def add(self, name: str, entry: dict[str, Any]) -> str:
         """Add an entry; return the name of the ConfigMap and its key."""
         from enmasse.model import edits

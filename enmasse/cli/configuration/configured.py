@@ -3,21 +3,24 @@ console of a running suite, in a context, in the ConfigMaps of a cluster, or in 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from enmasse.cli.common import UNREACHABLE, done, end, tell
+from enmasse.cli.common import UNREACHABLE, done, end, report, tell
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.kinds import CONFLICTS, SPACES, UNCHANGED, USERS, Kind
+from enmasse.cli.configuration.kinds import ADDRESSES, CONFLICTS, SPACES, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.api_problems import refused
 from enmasse.cli.contexts.console import Console, LocalConsole, api, console, items, path
 from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.cli.contexts.folders import edited_folder
-from enmasse.text import offset_option
+from enmasse.text import counted, offset_option
 
 EMPTY = "{}\n"
+KEPT_SECONDS, LOOK = 3.0, 0.05
+"""In which a removed address is gone unless it holds messages; between two looks."""
 Changed = Callable[[Any, str], dict[str, Any]]
 """The present entry and its place → the new one; ends the command if that is not possible."""
 
@@ -48,6 +51,11 @@ class Entries(Protocol):
         """Have the messages of a removed address deleted."""
         ...
 
+    def rest(self, name: str) -> dict[str, Any] | None:
+        """Return the row of a removed address, in the shape of the status JSON, None once it is gone; and if it is not
+        known."""
+        ...
+
 
 def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | None) -> Entries:
     """Return the entries that a command works on. `config`: the folder that the user named."""
@@ -67,7 +75,22 @@ def removed(there: Entries, name: str, *, force: bool) -> None:
     if force:
         there.force(name)
         tell(f"what {name} holds is thrown away")
+    elif held := _held(there, name):
+        report(
+            f"{name} holds {counted(held, 'message')}: it stays (Terminating) until they are received. "
+            f"`enmasse address remove {name} --force` deletes them."
+        )
     done("", "removed", name=name, place=where or None, forced=force)
+
+
+def _held(there: Entries, name: str) -> int:
+    """Return the number of messages for which a removed address stays."""
+    until = time.monotonic() + KEPT_SECONDS
+    while (row := there.rest(name)) is not None and time.monotonic() < until:
+        if row["phase"] == "Terminating" and row["messages"]:
+            return int(row["messages"])
+        time.sleep(LOOK)
+    return 0
 
 
 def at_console(kind: Kind, offset: int) -> ContextEntries | None:
@@ -191,6 +214,10 @@ class FileEntries:
         if not answer.get("accepted"):
             end("address.messages.not-deleted", f"the messages of {name} were not deleted: {answer.get('message')}")
 
+    def rest(self, name: str) -> dict[str, Any] | None:
+        """Return the row of a removed address; None once it is gone, or if no suite runs on the folder."""
+        return running_on(self._folder, self._offset).get(name) if self._kind is ADDRESSES else None
+
     def _running(self, name: str) -> _Resource | None:
         """Return the resource of an entry at the console; None if none answers."""
         from enmasse.cli.contexts.http import NotRunning
@@ -252,6 +279,13 @@ class ContextEntries:
         status, found = console(self._offset).request("DELETE", where, headers={"If-Match": "*"})
         if status >= 400 and status != 404:  # 404: it was empty, and is gone
             refused(status, found)
+
+    def rest(self, name: str) -> dict[str, Any] | None:
+        """Return the row of a removed address; None once it is gone."""
+        if self._kind is not ADDRESSES:
+            return None
+        status, row = console(self._offset).request("GET", api(path(self._kind.plural, name)))
+        return None if status >= 400 else {"phase": row["phase"], "messages": row["stats"]["messages"]}
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Return the addresses in the shape of the status JSON, by name."""
