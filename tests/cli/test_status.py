@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.cli.commands.suite import status
 from enmasse.cli.commands.suite.status import file_hashes
 from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
@@ -189,6 +190,25 @@ def test_wait_says_that_nobody_makes_brokers(empty_config: Path, tmp_path: Path)
         late = enmasse("status", "--wait", "0.5", "--port-offset", up.offset)
         assert late.returncode == 1
         assert "(its removal)\nbrokers.json was there when the suite started" in late.stderr
+
+
+def test_wait_gives_up_where_no_suite_runs_or_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "BEGIN_SECONDS", 0.1)
+    looks: list[bool] = []
+
+    def is_starting() -> bool:
+        looks.append(len(looks) < 2)
+        return looks[-1]
+
+    monkeypatch.setattr(status, "_is_starting", is_starting)
+    found, problem = status.fetch(free_offset(), 10 * DEADLINE)
+    assert found is None and "`enmasse up" in problem[0] and "nothing listens" in problem[0]
+    assert looks == [True, True, False], "it has waited as long as one was starting"
+
+
+def test_a_suite_that_starts_is_a_process(empty_config: Path, tmp_path: Path) -> None:
+    with Up(empty_config, tmp_path / "data", fake=True):
+        wait_for(status._is_starting)
 
 
 def test_wait_begins_before_the_suite_runs(empty_config: Path, tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ class NotRunning(Exception):
     """No suite answers at this port offset; the text has the reason."""
 
 
+class NothingListens(NotRunning):
+    """The suite is not there: nothing listens on its port."""
+
+
 class SecretUnreadable(NotRunning):
     """A suite runs, but this user cannot read the operator's secret."""
 
@@ -92,7 +96,7 @@ def _exchange(
         )
         return answer.status, json.loads(answer.body) if answer.body else None
     except ConnectionRefusedError:
-        raise NotRunning(
+        raise NothingListens(
             f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
             f"`enmasse up{offset_option(offset)}` starts it; --port-offset selects another suite."
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,9 @@ WATCH_SECONDS = 1.0
 """Between two looks of --watch."""
 BROKERS = "brokers.json"
 FILES = ("addresses.json", "flavors.json", BROKERS, "users.json", "issuers.json")
+BEGIN_SECONDS = 5.0
+"""In which --wait expects an `enmasse up` that was begun just now, and is no process yet."""
+_UP = re.compile(rb"(?:^|[ /])enmasse up(?: |$)")
 MOST = 20
 """Lines about what is missing."""
 NOBODY_MAKES_BROKERS = (
@@ -43,6 +47,8 @@ EMPTY: dict[str, Any] = {
 @cluster.options
 def command(as_json: bool, wait: float | None, watch: bool, offset: int, place: cluster.Place | None) -> None:
     """Show whether the running suite is ready; with --namespace, an installation in a Kubernetes cluster.
+
+    --wait waits for a suite that is starting too, and gives up after 5 s in which none runs or starts.
 
     Exit status 0: ready. 1: not ready. 4: no suite is running.
     """
@@ -98,7 +104,7 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
 
     With `wait`: of the moment when it is ready with its current files, at the latest after `wait` seconds.
     """
-    from enmasse.cli.contexts.http import ANSWER_SECONDS, NotRunning, get_status, suite_info
+    from enmasse.cli.contexts.http import ANSWER_SECONDS, NothingListens, NotRunning, get_status, suite_info
 
     if in_force() is not None:
         return _fetch_console(offset, wait)
@@ -108,6 +114,7 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
         except NotRunning as error:
             return None, [str(error)]
     deadline = time.monotonic() + wait
+    seen = time.monotonic()
     hashes: Hashes | None = None
     while True:
         left = deadline - time.monotonic()
@@ -124,9 +131,25 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
                 if left <= 0:
                     return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]
         except NotRunning as error:
-            if left <= 0:
+            if not isinstance(error, NothingListens) or (time.monotonic() - seen > BEGIN_SECONDS and _is_starting()):
+                seen = time.monotonic()
+            if left <= 0 or time.monotonic() - seen > BEGIN_SECONDS:
                 return None, [str(error)]
+        else:
+            seen = time.monotonic()
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _is_starting() -> bool:
+    """Return whether an `enmasse up` is a process of this machine: it may be about to listen."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes()
+        except OSError:  # it has ended
+            continue
+        if _UP.search(words.replace(b"\0", b" ")):
+            return True
+    return False
 
 
 def _settled(status: dict[str, Any], *, late: bool = False) -> bool:
