@@ -56,6 +56,7 @@ ERRORS = (
     Error("address.messages.stopped", "Work on the messages of an address ended before it had done all of them.", "Correct the reason, and repeat the command for the others."),
     Error("address.name.in-use", "There is an address of this name already.", "Choose another name, or remove the address first."),
     Error("address.name.unknown", "There is no address of this name.", "`enmasse address list` shows the addresses; `enmasse address add` adds one."),
+    Error("address.request.refused", "The address is there, and refuses what the command asks of it: it has no selectors, cannot be browsed, has no durable subscriptions, or another receiver has it alone.", "Do what the message says, or use an address of another type: `enmasse address show NAME`."),
     Error("backup.data.failed", "A part of the data cannot be copied; the backup is incomplete.", "Correct the reason, delete the incomplete backup, and repeat the command."),
     Error("backup.files.damaged", "A file of the backup is missing or has changed, or the backup was interrupted; nothing was restored.", "Use another backup."),
     Error("backup.folder.in-use", "The folder that the command would write to is not empty, or part of what is copied; nothing was written.", "Move its content away, or name another folder."),

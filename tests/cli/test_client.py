@@ -438,6 +438,15 @@ def test_durable_where_nothing_is() -> None:
     with peer(attached) as port:
         done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--durable", "sub", "--timeout", "60")
     assert done.returncode == 4 and "only a topic has durable subscriptions" in done.stderr
+    assert done.stderr.endswith(" [address.request.refused]\n")
+
+
+@pytest.mark.parametrize("command", [("send", "x"), ("receive", "--selector", "a = 1")], ids=lambda c: c[0])
+def test_what_an_address_refuses_is_no_failure_of_the_connection(command: tuple[str, ...]) -> None:
+    with peer(lambda link: link.refuse("amqp:not-implemented", "selectors need a queue or a topic")) as port:
+        done = enmasse(command[0], "-a", f"127.0.0.1:{port}/a", *command[1:])
+    assert done.returncode == 4
+    assert done.stderr.endswith("selectors need a queue or a topic [address.request.refused]\n")
 
 
 def test_durable_subscriptions_as_proton_sees_them() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from enmasse.aio.client import Client, connect
+from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
@@ -22,6 +23,15 @@ from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0
 """Longer than the 10 s after which the server answers a login that cannot be checked."""
+_REFUSALS = (
+    errors.ILLEGAL_STATE, errors.INVALID_FIELD, errors.NOT_ALLOWED, errors.NOT_IMPLEMENTED,
+    errors.PRECONDITION_FAILED, errors.RESOURCE_LIMIT_EXCEEDED, errors.RESOURCE_LOCKED, errors.STOLEN,
+)  # fmt: skip
+"""Conditions with which an address refuses what a link asks of it."""
+
+
+class NotOpened(AmqpError):
+    """The server did not open the connection: no address has refused anything."""
 
 
 @asynccontextmanager
@@ -45,7 +55,12 @@ async def connected(
         space=remote.space,
         timeout=CONNECT_SECONDS,
     )
-    await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
+    try:
+        await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
+    except LoginError:
+        raise
+    except AmqpError as error:
+        raise NotOpened(error.condition, error.description, error.info) from None
     try:
         yield client
     finally:
@@ -76,6 +91,8 @@ def failure(error: AmqpError | OSError, remote: RemoteAddress) -> str:
     text = explain(error, remote)
     if isinstance(error, AmqpError) and error.condition == NOT_FOUND:
         return marked("address.name.unknown", text)
+    if isinstance(error, AmqpError) and error.condition in _REFUSALS and not isinstance(error, NotOpened):
+        return marked("address.request.refused", text)
     return marked("server.connection.failed", refusal(error, remote) or text)
 
 
