@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -195,8 +196,8 @@ def test_wrong_header_is_answered_with_the_right_one(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("header", "named"),
     [
-        (b"\x10\x10\x00\x04MQTT\x04\x02", "MQTT, whose port is 1883"),
-        (b"\x10\x80\x01\x00\x04MQTT\x05", "MQTT, whose port is 1883"),
+        (b"\x10\x10\x00\x04MQTT\x04\x02", "MQTT, which has a port of its own"),
+        (b"\x10\x80\x01\x00\x04MQTT\x05", "MQTT, which has a port of its own"),
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"CONNECT\nhost:", "STOMP"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS"),
@@ -208,6 +209,8 @@ def test_what_a_peer_speaks_is_named(header: bytes, named: str) -> None:
     connection = Connection(Recorder(), container_id="s", is_client=False)
     connection.receive(header)
     assert connection.own_error is not None and named in connection.own_error.description
+    text = connection.own_error.description.partition(": its header")[0]
+    assert not re.search(r"\d{4}", text), "a suite has its ports plus an offset, which is not known here"
 
 
 def test_header_without_sasl_where_sasl_is_required() -> None:

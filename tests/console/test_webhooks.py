@@ -23,6 +23,7 @@ from aiohttp import web
 
 from enmasse.http import webhooks as entries
 from enmasse.http.webhooks import Webhook
+from enmasse.live_state import Row
 from enmasse.network.backoff import Backoff, Waits
 from enmasse.testing import Suite, free_port, running
 from services.console.following.process_events import NewEvent, new_event
@@ -329,7 +330,13 @@ def test_alerts() -> None:
     from enmasse.api.types import Component
 
     found: list[tuple[str, str]] = []
-    alerts = Alerts(lambda name, row: found.append((name, row["id"])))
+    reasons: list[str] = []
+
+    def tell(name: str, row: Row) -> None:
+        found.append((name, row["id"]))
+        reasons.append(row["reason"])
+
+    alerts = Alerts(tell)
     alerts.look([Component(name="router", kind="router", ready=False)])
     alerts.look([Component(name="router", kind="router", ready=True)])
     alerts.look([Component(name="router", kind="router", ready=True)])
@@ -338,6 +345,7 @@ def test_alerts() -> None:
         ("router", "component.readiness.gained"), ("router", "component.process.ended"),
         ("router", "component.readiness.lost"),
     ]  # fmt: skip
+    assert reasons[1] == "it was started again, 1 time in all"
 
 
 @pytest.mark.parametrize(

@@ -144,16 +144,16 @@ class Handshake:
 
 
 def _spoken(header: bytes) -> str:
-    """Return the protocol that begins with a header, and where a suite serves it (docs/operations.md: its ports without
-    an offset)."""
+    """Return the protocol that begins with a header, and what tells where a suite serves it: its ports are not known
+    here."""
     if header.startswith(b"\x10") and b"MQ" in header:
-        return "another protocol, MQTT, whose port is 1883, with TLS 8883"
+        return "another protocol, MQTT, which has a port of its own (`enmasse status` shows it)"
     if header.startswith((b"HTTP/", b"GET ", b"PUT ", b"POST ", b"HEAD ", b"OPTIONS ")):
-        return "another protocol, HTTP; a suite has its console at port 8080"
+        return "another protocol, HTTP; the console has a port of its own (`enmasse status` shows it)"
     if header.startswith((b"CONNECT\n", b"CONNECT\r", b"STOMP\n", b"STOMP\r")):
         return "another protocol, STOMP"
     if header.startswith(b"\x16\x03"):
-        return "TLS, and this port is without; that of AMQP with TLS is 5671"
+        return "TLS, and this port is without: AMQP with TLS has a port of its own (`enmasse status` shows it)"
     if header.startswith(b"AMQP\x00\x00\t\x01"):
         return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
     return "another protocol"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from enmasse.api.types import Component
 from enmasse.live_state import Row
+from enmasse.text import counted
 from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 
@@ -37,7 +38,8 @@ class Alerts:
             if was is None:
                 continue
             if now.restarts > was.restarts:
-                self._tell(name, "component.process.ended", f"it was started again, {now.restarts} times in all")
+                times = counted(now.restarts, "time")
+                self._tell(name, "component.process.ended", f"it was started again, {times} in all")
             if now.ready != was.ready:
                 gained = now.ready
                 self._tell(name, f"component.readiness.{'gained' if gained else 'lost'}", now.detail)

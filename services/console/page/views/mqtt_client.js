@@ -1,7 +1,7 @@
 // A client of MQTT in the page, to try topics, users and permissions. It stays connected while other places are shown.
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { SPACE } from "../api.js";
-import { bytes, count, matcher } from "../format.js";
+import { bytes, count, matcher, time } from "../format.js";
 import { Dialog, notice } from "../parts/dialog.js";
 import { MqttClient, reasonText } from "../parts/mqtt.js";
 import { Facts, State } from "../parts/state.js";
@@ -256,7 +256,7 @@ function Log() {
         scope="col" class="grow">Payload</th></tr></thead>
       <tbody>${rows.map(
         (it) => html`<tr key=${it.id} class="opens" onClick=${() => setOpen(it)}>
-        <td><time>${it.at.toLocaleTimeString()}</time></td>
+        <td><time>${time(it.at)}</time></td>
         <td>${it.direction === "in" ? html`<span class="good">received</span>` : html`<span class="soft">sent</span>`}
         </td><td><button type="button" class="link" onClick=${() => setOpen(it)}>${it.topic}</button>
         ${it.retain && html` <span class="tag">retained</span>`}</td>

@@ -1,7 +1,7 @@
 // The suite at a glance: what is not well comes first.
 import { html } from "../lib.js";
 import { SPACE, usePoll, useWatch } from "../api.js";
-import { ago, bytes, count, rate, time } from "../format.js";
+import { ago, bytes, count, counted, rate, time } from "../format.js";
 import { Past } from "../parts/past.js";
 import { Link } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
@@ -42,7 +42,7 @@ export function Overview({ me }) {
       <strong>${it.name}</strong> <${State} text=${it.ready ? "ready" : "not ready"} detail=${it.detail} />
       <span class="soft">${[
         it.since && `up ${ago(it.since)}`,
-        it.restarts && `restarted ${it.restarts} times`,
+        it.restarts && `restarted ${counted(it.restarts, "time")}`,
         ...Object.entries(it.counts || {}).map(([name, value]) => `${count(value)} ${name}`),
       ]
         .filter(Boolean)
