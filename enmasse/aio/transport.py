@@ -641,17 +641,25 @@ async def dial(
     OSError or TimeoutError. Reconnecting is the caller's business, with a new Connection."""
     if not connection.is_client:
         raise ValueError("dial needs a Connection with is_client=True")
-    tls = ssl is not None
-    async with asyncio.timeout(timeout):
-        _, wire = await hub.loop.create_connection(
-            lambda: Wire(hub, connection),
-            host,
-            port,
-            ssl=ssl,
-            server_hostname=(server_hostname or host) if tls else None,
-            ssl_handshake_timeout=_TLS_HANDSHAKE if tls else None,
-            ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
-        )
+    tls, wire = ssl is not None, Wire(hub, connection)
+    try:
+        async with asyncio.timeout(timeout):
+            await hub.loop.create_connection(
+                lambda: wire,
+                host,
+                port,
+                ssl=ssl,
+                server_hostname=(server_hostname or host) if tls else None,
+                ssl_handshake_timeout=_TLS_HANDSHAKE if tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN if tls else None,
+            )
+    except BaseException:
+        if wire.transport is None:
+            connection.let_go()
+        else:  # cancelled in the turn in which it was connected: uvloop does not call connection_lost
+            wire.transport.abort()
+            wire.connection_lost(None)
+        raise
     return wire
 
 

@@ -23,6 +23,7 @@ from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
 from tests.amqp.server_kit import LOOPS, Store, run, start
 from tests.kit.waiting import until
+from tests.router.test_logins import USERS, front
 
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))
 BEGIN = frame(0, Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100))
@@ -108,7 +109,20 @@ async def broker() -> AsyncIterator[tuple[Hub, int]]:
     await server.close()
 
 
-SERVERS: dict[str, Callable[[], Any]] = {"engine": engine, "router": router, "broker": broker}
+@asynccontextmanager
+async def logins() -> AsyncIterator[tuple[Hub, int]]:
+    """A router whose clients log in by a service, which lets them wait."""
+
+    async def wait(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    service = await asyncio.start_server(wait, "127.0.0.1", 0)
+    async with service, front(service.sockets[0].getsockname()[1]) as there:
+        there.feed(USERS)
+        yield there.logins.hub, there.port
+
+
+SERVERS: dict[str, Callable[[], Any]] = {"engine": engine, "router": router, "logins": logins, "broker": broker}
 
 
 def living() -> Counter[str]:

@@ -101,6 +101,27 @@ def test_nobody_listens(loop: str) -> None:
 
 
 @BOTH
+def test_nothing_is_left_of_a_connection_that_is_cancelled_as_it_is_made(loop: str) -> None:
+    """The socket is connected, and whoever waits for that is cancelled before it knows."""
+
+    async def main() -> None:
+        class Unwanted(Connection):
+            def open(self) -> None:
+                dialling.cancel()
+
+        hub, server = Hub(), await start(Store())
+        connection = Unwanted(Recorder(), container_id="c", is_client=True)
+        dialling = asyncio.create_task(dial(hub, "127.0.0.1", server.port, connection))
+        with pytest.raises(asyncio.CancelledError):
+            await dialling
+        await until(lambda: not hub.wires and not server.hub.wires, "both ends to let go")
+        assert connection.finished and hub.deadlines <= 1
+        server.close()
+
+    run(loop, main)
+
+
+@BOTH
 def test_tls_and_external(loop: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
 

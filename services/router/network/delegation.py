@@ -251,7 +251,7 @@ class RelayedLogin(SaslServer):
         super().let_go()
         self._over = True
         self._asked = False
-        self._go_on = _nothing
+        self._go_on = self._meant = _nothing  # they refer to the connection, which refers to this
         self._release()
 
     def _release(self) -> None:
