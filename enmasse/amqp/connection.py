@@ -205,12 +205,12 @@ class Connection:
 
         There is no close, the socket is closed once the output has left: clients of Proton connect again at once. After
         a close they do not read any longer, and notice the end of the socket when a write fails, after up to 16 s. A
-        client that sends no heartbeats because it does not look after its connection, as a blocking one, has a close,
-        which it finds later.
+        client that owes heartbeats and sends none because it does not look after its connection, as a blocking one, has
+        a close, which it finds later.
         """
         if self._close_sent or self._over:
             return
-        if self._silence.is_silent(now_ms, self.idle_timeout_ms * 3 // 8):
+        if self.idle_timeout_ms and self._silence.is_silent(now_ms, self.idle_timeout_ms * 3 // 8):
             self.close(error)
             return
         for session in self.sessions():

@@ -55,7 +55,7 @@ class LeavingConnections(Generic[C]):
                 begun += 1
         return begun
 
-    def look(self, now: float) -> None:
+    def look(self, now: float) -> bool:
         """As trickle.ClosesSome."""
         for connection, until in list(self._asked.items()):
             if connection not in self._door.connections:
@@ -65,6 +65,7 @@ class LeavingConnections(Generic[C]):
                 self._ending.add(connection)
                 self.moved += 1
                 connection.leave()
+        return bool(self._asked)
 
 
 async def hand_on(door: ClientDoor[C], health: Health, within: float, hurry: asyncio.Event) -> None:

@@ -46,6 +46,10 @@ class Trickle:
         self._saved -= found
         return found
 
+    def give_back(self, number: int) -> None:
+        """Take back what was due and not closed."""
+        self._saved += number
+
 
 class ClosesSome(Protocol):
     """Holds the connections of a process."""
@@ -57,8 +61,8 @@ class ClosesSome(Protocol):
     def begin(self, most: int) -> int:
         """Ask at most this many further connections to end what they have begun. Return their number."""
 
-    def look(self, now: float) -> None:
-        """Close those that were asked and have ended it, or whose time has passed."""
+    def look(self, now: float) -> bool:
+        """Close those that were asked and have ended it, or whose time has passed. Return whether some are left."""
 
 
 async def empty(holder: ClosesSome, within: float, hurry: asyncio.Event, now: Callable[[], float]) -> int:
@@ -85,11 +89,8 @@ async def close_surplus(holder: ClosesSome, surplus: int, now: Callable[[], floa
             surplus -= begun
         holder.look(now())
         await asyncio.sleep(TICK)
-    ends = now() + SETTLING
-    while now() <= ends:
-        holder.look(now())
+    while holder.look(now()):
         await asyncio.sleep(TICK)
-    holder.look(now())
 
 
 async def _tick(hurry: asyncio.Event) -> None:

@@ -58,7 +58,7 @@ class MovingClients:
                 begun += 1
         return begun
 
-    def look(self, now: float) -> None:
+    def look(self, now: float) -> bool:
         """As trickle.ClosesSome."""
         for client, until in list(self._asked.items()):
             if client not in self._front.clients:
@@ -70,3 +70,4 @@ class MovingClients:
                     client.disconnect(reasons.SERVER_MOVED, CONNECT_AGAIN)
                 except Exception as error:
                     client.failed(error)
+        return bool(self._asked)

@@ -15,7 +15,7 @@ from typing import Any
 
 from paho.mqtt.client import MQTTMessage
 from proton import Message
-from proton.handlers import MessagingHandler
+from proton.handlers import IOHandler, MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
 from enmasse.testing import Suite, wait_for
@@ -40,15 +40,13 @@ PAUSE = 0.05
 """Seconds between two messages of a client: little work, so that processes may go by load meanwhile."""
 
 
-def run_container(container: Container) -> None:
-    """Run Proton's container to its end. Where the end of a stream meets a heartbeat that is due, it raises an
-    AttributeError (Proton 0.40), after which it can go on."""
-    container.start()
-    while True:
+class Resilient(IOHandler):
+    """Proton's input and output. Where the end of a stream meets a heartbeat that is due, Proton 0.40 raises an
+    AttributeError, for ever at the same event."""
+
+    def on_selectable_expired(self, event: Any) -> None:
         with contextlib.suppress(AttributeError):
-            while container.process():
-                pass
-            return  # not after an error
+            super().on_selectable_expired(event)
 
 
 class Longest:
@@ -117,9 +115,9 @@ class Steady(MessagingHandler):
         self.accepted: set[int] = set()
         self.came: Counter[int] = Counter()
         self.longest = 0.0
-        self._container, self._commands = Container(self), EventInjector()
+        self._container, self._commands = Container(self, global_handler=Resilient()), EventInjector()
         self._container.selectable(self._commands)
-        self._thread = threading.Thread(target=run_container, args=(self._container,), daemon=True)
+        self._thread = threading.Thread(target=self._container.run, daemon=True)
         self._thread.start()
 
     def on_start(self, event: Any) -> None:
@@ -179,9 +177,9 @@ class Idle(MessagingHandler):
         self.opened = 0
         self._url, self._count = url, count
         self._lost: dict[Any, float] = {}
-        self._container, self._commands = Container(self), EventInjector()
+        self._container, self._commands = Container(self, global_handler=Resilient()), EventInjector()
         self._container.selectable(self._commands)
-        self._thread = threading.Thread(target=run_container, args=(self._container,), daemon=True)
+        self._thread = threading.Thread(target=self._container.run, daemon=True)
         self._thread.start()
 
     def on_start(self, event: Any) -> None:
