@@ -27,8 +27,8 @@ DEFAULTS = {
 
 
 @contextlib.contextmanager
-def artemis() -> Iterator[Server]:
-    """A fresh broker on a free port; its data goes with it."""
+def artemis(protocols: str = "AMQP") -> Iterator[Server]:
+    """A fresh broker on a free port, which takes these protocols there; its data goes with it."""
     home, port = str(distribution.home()), free_port()
     scratch = Path(tempfile.mkdtemp())
     etc, data, tmp = (scratch / name for name in ("etc", "data", "tmp"))
@@ -39,7 +39,7 @@ def artemis() -> Iterator[Server]:
         memory=512 * MIB, defaults=DEFAULTS, aio=ctypes.util.find_library("aio") is not None,
     )  # fmt: skip
     for name, text in instance.files(bench).items():
-        (etc / name).write_text(text)
+        (etc / name).write_text(text.replace("protocols=AMQP", f"protocols={protocols}"))
     ours = ("-Xm", "-XX:+UseSerialGC")
     java, *rest = (word for word in instance.command(bench, home, distribution.java()) if not word.startswith(ours))
     command = [java, "-Xms1g", "-Xmx1g", *rest]

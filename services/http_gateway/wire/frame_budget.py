@@ -33,9 +33,11 @@ class FrameBudget:
         self._skip = len(PREFACE)
         self._head = b""
         self._block = 0
+        self._latest = 0
 
-    def feed(self, data: bytes, now: float) -> None:
-        """Count the frames in these bytes, which follow those of the call before. Raises Flood."""
+    def feed(self, data: bytes, now: float, streams: int | None = None) -> int:
+        """Count the frames in these bytes, which follow those that were counted before. Return how many bytes that
+        are: all, or those before the HEADERS of one stream more than `streams`. Raises Flood."""
         if self._since:
             self._left = min(BUDGET, self._left + (now - self._since) * REFILL)
         self._since = now
@@ -49,10 +51,20 @@ class FrameBudget:
             step = min(9 - len(self._head), size - at)
             self._head += data[at : at + step]
             at += step
-            if len(self._head) == 9:
-                self._frame(self._head)
-                self._skip = int.from_bytes(self._head[:3])
-                self._head = b""
+            if len(self._head) < 9:
+                break
+            stream = int.from_bytes(self._head[5:]) & 0x7FFFFFFF
+            if self._head[3] == _HEADERS and stream > self._latest:
+                if streams is not None:
+                    if not streams:
+                        self._head = self._head[: 9 - step]
+                        return at - step
+                    streams -= 1
+                self._latest = stream
+            self._frame(self._head)
+            self._skip = int.from_bytes(self._head[:3])
+            self._head = b""
+        return size
 
     def _frame(self, head: bytes) -> None:
         length, kind, flags = int.from_bytes(head[:3]), head[3], head[4]

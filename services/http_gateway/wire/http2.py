@@ -1,7 +1,8 @@
 """HTTP/2 of one connection (RFC 9113): h2 parses, windows follow what the API reads.
 
-A client that has not logged in may have few requests at once, with small windows; then more. What it does not let the
-gateway send waits with its request only.
+A client that has not logged in may have few requests at once, with small windows; then more. Requests beyond these that
+it sends before it knows of the limit (RFC 9113, 5.1.2) wait in its socket. What it does not let the gateway send waits
+with its request only.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ _GOAWAY: Final = b"\0\0\x08\x07\0" + bytes(4)
 """Head of a GOAWAY (RFC 9113, 6.8), which the last stream and the error code follow."""
 
 
+def _settings(streams: int) -> h2.settings.Settings:
+    values = {_Code.MAX_CONCURRENT_STREAMS: streams, _Code.MAX_HEADER_LIST_SIZE: HEADER_LIST, _Code.ENABLE_PUSH: 0}
+    return h2.settings.Settings(client=False, initial_values=values)
+
+
 class Http2:
     """`wire`: the connection; `serve` answers a request."""
 
@@ -54,40 +60,52 @@ class Http2:
         self._budget = FrameBudget()
         self._trusted = False
         self._ended = self._leaving = False
+        self._informed = False  # the client has acknowledged the settings
+        self._held = b""
         self._latest = 0
         self.exchanges: dict[int, Exchange2] = {}
         self.parser = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         )
-        self.parser.local_settings = h2.settings.Settings(
-            client=False,
-            initial_values={
-                _Code.MAX_CONCURRENT_STREAMS: STREAMS,
-                _Code.MAX_HEADER_LIST_SIZE: HEADER_LIST,
-                _Code.ENABLE_PUSH: 0,
-            },
-        )
+        self.parser.local_settings = _settings(STREAMS)
         self.parser.decoder.max_header_list_size = HEADER_LIST
         self.parser.initiate_connection()
+        # h2 would end the connection at once; `_held` and `_begin` hold the client to the limit that was sent
+        self.parser.local_settings = _settings(STREAMS_TRUSTED)
         self.flush()
 
     def data(self, data: bytes) -> None:
         """Take bytes of the client."""
-        if self._ended:
+        if self._held:
+            self._held += data
             return
-        try:
-            self._budget.feed(data, self._wire.loop.time())
-            events = self.parser.receive_data(data)
-        except Flood as flood:
-            self._fail(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, str(flood))
-            return
-        except h2.exceptions.ProtocolError:
-            self.flush()  # h2 has made the GOAWAY
-            self._end()
-            return
-        for event in events:
-            self._take(event)
-        self.flush()
+        while data and not self._ended:
+            streams = None if self._trusted or self._informed else max(0, STREAMS - len(self.exchanges))
+            try:
+                size = self._budget.feed(data, self._wire.loop.time(), streams)
+                events = self.parser.receive_data(data[:size])
+            except Flood as flood:
+                self._fail(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM, str(flood))
+                return
+            except h2.exceptions.ProtocolError:
+                self.flush()  # h2 has made the GOAWAY
+                self._end()
+                return
+            for event in events:
+                self._take(event)
+            self.flush()
+            data = data[size:]
+            if data and not size:
+                self._held = data
+                self._wire.reading(False)
+                return
+
+    def _go_on(self) -> None:
+        """Take requests that have waited."""
+        if self._held:
+            data, self._held = self._held, b""
+            self._wire.reading(True)
+            self.data(data)
 
     def eof(self) -> None:
         """The client sends nothing more."""
@@ -97,6 +115,7 @@ class Http2:
     def lost(self) -> None:
         """The connection has ended."""
         self._ended = True
+        self._held = b""
         for exchange in list(self.exchanges.values()):
             exchange.leave()
 
@@ -142,6 +161,7 @@ class Http2:
         self.parser.update_settings({_Code.MAX_CONCURRENT_STREAMS: STREAMS_TRUSTED})
         self.parser.increment_flow_control_window(WINDOW_TRUSTED)
         self.flush()
+        self._go_on()
 
     def _take(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -161,6 +181,8 @@ class Http2:
         elif isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
             for exchange in list(self.exchanges.values()):
                 exchange.room.set()
+        elif isinstance(event, h2.events.SettingsAcknowledged):
+            self._informed = True
         elif isinstance(event, h2.events.ConnectionTerminated):
             self._end()
 
@@ -169,7 +191,8 @@ class Http2:
         pseudo = {name: value for name, value in pairs if name.startswith(":")}
         found = joined((name, value) for name, value in pairs if not name.startswith(":"))
         stream = event.stream_id
-        if self._leaving:  # which the client may not have read yet; it sends the request again
+        # The client may not know yet that the gateway leaves; it sends the request again.
+        if self._leaving or (not self._trusted and len(self.exchanges) >= STREAMS):
             with contextlib.suppress(h2.exceptions.ProtocolError):
                 self.parser.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)
             return
@@ -204,6 +227,7 @@ class Http2:
                     self._end()
                 elif not self.exchanges:
                     self._wire.idle()
+                self._go_on()
 
     def acknowledge(self, size: int, stream: int) -> None:
         """Let the client send as many bytes more."""
