@@ -317,8 +317,8 @@ def test_a_client_is_answered_in_the_order_of_its_requests(tmp_path: Path) -> No
     broker.stop()
 
 
-def test_killed_in_the_middle_of_a_removal_the_others_are_all_there(tmp_path: Path) -> None:
-    count = 15_000
+@pytest.mark.parametrize("count", [4000, pytest.param(15_000, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_a_removal_the_others_are_all_there(tmp_path: Path, count: int) -> None:
     broker = filled(tmp_path, ["answered", "killed"], count).start()
     m, other = (Management(BlockingConnection(broker.url, timeout=DEADLINE)) for _ in range(2))
     assert m("removeMessages", ODD, resource="queue.answered") == count // 2

@@ -49,6 +49,18 @@ class Console:
         self._context.close()
         assert self.errors == []
 
+    def forget(self) -> None:
+        """Be as new: an empty page, nothing stored. Asserts what `close` asserts."""
+        for page in self._context.pages:
+            if page is not self.page:
+                page.close()
+        if self.page.url.startswith(self.base):
+            self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        self.page.goto("about:blank")
+        self._context.clear_cookies()
+        errors, self.errors = self.errors, []
+        assert errors == []
+
     def open(self, place: str = "", heading: str | None = None) -> Page:
         """Go to `#/PLACE` and wait for its heading."""
         self.page.goto(f"{self.base}/#/{place}")

@@ -64,11 +64,18 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def console(suite: Suite, browser: Browser) -> Iterator[Console]:
+@pytest.fixture(scope="module")
+def shared_console(suite: Suite, browser: Browser) -> Iterator[Console]:
+    """One context for all tests that do not log in: a new one costs two seconds of processor time."""
     console = Console(browser, 8080 + suite.offset)
     yield console
     console.close()
+
+
+@pytest.fixture
+def console(shared_console: Console) -> Iterator[Console]:
+    yield shared_console
+    shared_console.forget()
 
 
 def send(suite: Suite, address: str, *bodies: str, options: tuple[str, ...] = ()) -> None:
@@ -314,6 +321,7 @@ def _same_decisions(page: Page) -> None:
         }, case
 
 
+@pytest.mark.slow  # test_no_text_of_a_client_is_taken_for_html has such an event
 def test_a_client_that_was_refused_is_an_event_with_the_reason(suite: Suite, console: Console) -> None:
     assert suite.command("send", "not/there", "x", "--port-offset", str(suite.offset)).returncode != 0
     page = console.open("events", "Events")

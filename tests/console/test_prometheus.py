@@ -226,6 +226,7 @@ def test_a_console_of_which_only_metrics_are_scraped_follows_no_live_state(suite
     wait_for("it follows for the first who looks", follows, PATIENCE)
 
 
+@pytest.mark.slow  # promtool (tests/test_metrics.py) has the alerts, the tests above what they are made from
 def test_alerts_become_pending_and_fire(suite: Suite, used: BlockingConnection, prometheus: Prometheus) -> None:
     queue = QUEUES[-1]
     with kept(used):

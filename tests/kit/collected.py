@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis.internal import charmap
 
 from enmasse.process import startup
 
@@ -56,6 +57,8 @@ def serve(listening: socket.socket, arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *arguments])  # the workers show what is wrong
+    charmap.charmap()
+    charmap.intervals_from_codec("utf-8")  # two seconds in a fresh clone, in each process that has texts as examples
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets what has ended

@@ -28,7 +28,6 @@ from tests.system.exchange import exchange
 from tests.system.operating import managed, talk
 from tests.system.seeing import carrier, component, find, status, wait_address, wait_gone, wait_message
 
-ROUNDS = 10
 STAGES = ("written", "read", "applied")
 
 
@@ -113,10 +112,13 @@ def changing(suite: Suite) -> Iterator[dict[str, dict[str, Any]]]:
         wait_gone(suite, name)
 
 
-def test_a_changed_property_is_applied_on_the_broker(suite: Suite, changing: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_changed_property_is_applied_on_the_broker(
+    suite: Suite, changing: dict[str, dict[str, Any]], rounds: int
+) -> None:
     async def change(connection: ControlConnection, name: str, address: str) -> None:
         broker = await managed(connection)
-        for number in range(ROUNDS):
+        for number in range(rounds):
             ttl, attempts = 60_000 + number, 2 + number
             more = {"messageTtl": {"maximum": ttl}, "messageRedelivery": {"maximumDeliveryAttempts": attempts}}
             suite.edit("addresses.json", {name: {**changing[name], **more}})
@@ -234,7 +236,9 @@ def test_a_change_is_not_ready_while_a_process_is_stopped(
     assert talk(suite, where, read) == 80_000
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "stage", ["applied", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("written", "read"))]
+)
 def test_a_change_is_ready_only_after_a_killed_controller_has_applied_it(
     suite: Suite, changing: dict[str, dict[str, Any]], stage: str
 ) -> None:

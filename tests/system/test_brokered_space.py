@@ -233,6 +233,7 @@ def moved(suite: Suite, count: int) -> bool:
     return int(row["messages"] or 0) >= count
 
 
+@pytest.mark.slow  # tests/broker/test_transactions_killed.py, and tests of routed transactions
 def test_no_transaction_is_half_done_when_processes_are_killed(suite: Suite, engine: str) -> None:
     if engine == "artemis":
         return

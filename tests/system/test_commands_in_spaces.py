@@ -83,6 +83,7 @@ def test_requests_are_answered_in_the_space(suite: Suite) -> None:
     assert replying == ["a question\n"]
 
 
+@pytest.mark.parametrize("caller", [OPERATOR, NAMED, pytest.param(USER, marks=pytest.mark.slow)], indirect=True)
 def test_a_benchmark_runs_in_the_space(suite: Suite, caller: str) -> None:
     found = json.loads(done(suite, "bench", "jobs", "--seconds", "0.1", "--json", "--space", "one"))
     assert found["received"] == found["accepted"] > 0 and found["address"] == "jobs"

@@ -57,12 +57,12 @@ def turns_not_ready_and_is_healed(suite: Suite, name: str) -> Iterator[None]:
     ("kind", "name", "which"),
     [
         (AUTO_LINK, "orders", 0),
-        (AUTO_LINK, "orders", 1),
+        pytest.param(AUTO_LINK, "orders", 1, marks=pytest.mark.slow),
         (LINK_ROUTE, "news", 0),
-        (LINK_ROUTE, "news", 1),
+        pytest.param(LINK_ROUTE, "news", 1, marks=pytest.mark.slow),
         (ADDRESS, "orders", 0),
-        (ADDRESS, "direct", 0),
-        (ADDRESS, "all", 0),
+        pytest.param(ADDRESS, "direct", 0, marks=pytest.mark.slow),
+        pytest.param(ADDRESS, "all", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_deleted_entity_of_the_router_is_made_again(suite: Suite, kind: str, name: str, which: int) -> None:

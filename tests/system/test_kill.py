@@ -12,7 +12,7 @@ from tests.system.seeing import carrier, component, kill, wait_address, wait_aga
 SOME = 100
 """Messages accepted before the kill, and after the recovery; in between there are as many as there are."""
 CONTROL = ["configserv", "storage_controller", "ragent"]
-DATA = ["the broker of orders", "the broker of news", "router-0"]
+DATA = ["the broker of orders", pytest.param("the broker of news", marks=pytest.mark.slow), "router-0"]
 
 
 class Flow:

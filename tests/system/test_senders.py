@@ -82,8 +82,14 @@ async def bodies(receiver: ClientReceiver, last: str = "last") -> list[Any]:
     return found[:-1]
 
 
-@pytest.mark.parametrize("relayed", [False, True], ids=["link", "relay"])
-@pytest.mark.parametrize("address", STORING)
+@pytest.mark.parametrize(
+    ("address", "relayed"),
+    [
+        *((address, False) for address in STORING),
+        (STORING[0], True),
+        *(pytest.param(address, True, marks=pytest.mark.slow) for address in STORING[1:]),
+    ],
+)
 @asyncio_test
 async def test_an_id_that_another_user_has_used_up_is_free(suite: Suite, address: str, relayed: bool) -> None:
     """One by one, and many at a time of both."""
