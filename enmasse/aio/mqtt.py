@@ -26,7 +26,6 @@ from enmasse.mqtt.packets import (
     Disconnect,
     Packet,
     PingReq,
-    PingResp,
     Properties,
     PubAck,
     PubComp,
@@ -89,7 +88,6 @@ class Client:
         self._received: set[int] = set()  # packet ids of QoS 2 messages that were acknowledged and not released
         self._said: Disconnect | None = None
         self._ping: asyncio.TimerHandle | None = None
-        self._pinged = False
         self._loop: asyncio.AbstractEventLoop
 
     @property
@@ -337,8 +335,6 @@ class Client:
         elif isinstance(packet, Disconnect):
             self._said = packet
             wire.close()
-        elif isinstance(packet, PingResp):
-            self._pinged = False
         elif isinstance(packet, Auth):
             wire.fail(Disconnected("the server wants an authentication that this client does not know"))
 
@@ -356,7 +352,6 @@ class Client:
         self._sent.window = values.receive_maximum or 65535
         keep_alive = self.packet.keep_alive if values.server_keep_alive is None else values.server_keep_alive
         if keep_alive:
-            self._pinged = False
             self._plan_ping(keep_alive)
         if not packet.session_present:
             self._received.clear()
@@ -366,13 +361,17 @@ class Client:
             self._opened.set_result(None)
 
     def _plan_ping(self, keep_alive: int) -> None:
+        """Send PINGREQ, again and again. The answer to one that is behind much that was published may take long: the
+        connection is lost only if nothing has come since, and nothing that waited has left."""
+
         def ping() -> None:
             if not self.connected:
                 return
-            if self._pinged:
+            if not self.wire.moves:
                 self.wire.fail(Disconnected(f"the server did not answer PINGREQ within {keep_alive} s"))
+                self.wire.abort()  # it may never take what waits
                 return
-            self._pinged = True
+            self.wire.moves = False
             self.wire.write(encode.encode(PingReq(), self.version))
             self._plan_ping(keep_alive)
 

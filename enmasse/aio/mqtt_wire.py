@@ -48,6 +48,8 @@ class Wire(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.writable = asyncio.Event()
         self.writable.set()
+        self.moves = False
+        """Set once something comes, or the server has taken what waited to be written."""
         self._reader = Reader(server=False, version=version, max_packet=max_packet)
         self._on_packets = on_packets
         self._on_lost = on_lost
@@ -65,6 +67,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
+        self.moves = True
         try:
             packets = self._reader.feed(data)
         except MqttError as error:
@@ -89,6 +92,7 @@ class Wire(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """As asyncio.Protocol."""
+        self.moves = True
         self.writable.set()
 
     def write(self, data: bytes) -> None:

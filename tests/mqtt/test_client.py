@@ -19,6 +19,9 @@ from enmasse.mqtt.packets import (
 )
 from tests.kit.running import run
 
+LARGE = bytes(9 << 20)
+"""More than sockets keep."""
+
 versions = pytest.mark.parametrize("version", [V311, V5])
 
 
@@ -172,6 +175,38 @@ def test_keep_alive_pings_and_notices_a_silent_server() -> None:
             await asked.wait()
             await c.lost()
             assert "PINGREQ" in str(c.error)
+
+    run(work())
+
+
+def test_a_server_that_reads_what_was_published_is_not_taken_for_a_silent_one() -> None:
+    """It has not come to the PINGREQ behind that; once it takes nothing it is."""
+
+    async def work() -> None:
+        pings = 0
+
+        async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal pings
+            await reader.read(100)
+            writer.write(b"\x20\2\0\0")
+            await opened.wait()
+            for _ in range(2):
+                c.publish_nowait("t", LARGE)
+                await reader.readuntil(b"t\0")
+                await reader.readexactly(len(LARGE) - 1)
+                assert await reader.readexactly(2) == b"\xc0\0"
+                pings += 1
+            c.publish_nowait("t", LARGE)
+            await c.lost()
+            writer.transport.abort()
+
+        opened = asyncio.Event()
+        async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            c = await connect(port=port, version=V311, keep_alive=2).open()
+            opened.set()
+            await c.lost()
+            assert pings == 2 and "PINGREQ" in str(c.error)
 
     run(work())
 
