@@ -9,6 +9,11 @@ from pathlib import Path
 from tests.kit.collected import FORKED_WORKER, Collected
 from tests.kit.waiting import DEADLINE
 
+FORKS = """
+from tests.kit import processes
+done = processes.run(processes.COMMAND, "version", "--help")
+print(done.returncode, [hasattr(server, "_process") for server in processes._servers.values()])
+"""
 SHOWN = "import sys; print('tests.test_words' in sys.modules, sys.argv)"
 
 
@@ -28,6 +33,14 @@ def test_a_process_has_the_tests_imported() -> None:
     finally:
         server.close()
     assert process(server.python, SHOWN) == "False ['-c']\n", "the server has ended"
+
+
+def test_its_processes_share_the_server_of_a_program() -> None:
+    server = Collected(["tests/test_words.py"])
+    try:
+        assert [process(server.python, FORKS) for _ in range(2)] == ["0 [False]\n"] * 2
+    finally:
+        server.close()
 
 
 def test_without_a_server_it_is_executed(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis.internal import charmap
 
 from enmasse.process import startup
+from tests.kit import processes
 
 FORKED_WORKER = Path(__file__).with_name("forked_worker.py")
 
@@ -57,6 +57,8 @@ def serve(listening: socket.socket, arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *arguments])  # the workers show what is wrong
+    from hypothesis.internal import charmap
+
     charmap.charmap()
     charmap.intervals_from_codec("utf-8")  # two seconds in a fresh clone, in each process that has texts as examples
     gc.collect()
@@ -65,13 +67,25 @@ def serve(listening: socket.socket, arguments: list[str]) -> None:
     waiting = selectors.DefaultSelector()
     waiting.register(listening, selectors.EVENT_READ)
     waiting.register(0, selectors.EVENT_READ)
-    while all(key.fileobj is listening for key, _ in waiting.select()):
+    servers = processes.listen_for_servers(Path(listening.getsockname()).parent)
+    for one in servers:
+        waiting.register(one, selectors.EVENT_READ)
+    while True:
+        ready = [key.fileobj for key, _ in waiting.select()]
+        if 0 in ready:
+            return
+        for one in [one for one in servers if one in ready]:  # the first process wants it
+            waiting.unregister(one)
+            processes.share_server(one, servers.pop(one))
+        if listening not in ready:
+            continue
         client, _ = listening.accept()
         with client:
             _, streams, _, _ = socket.recv_fds(client, 1, 3)
             if len(streams) == 3 and not os.fork():
                 waiting.close()
-                listening.close()
+                for one in (listening, *servers):
+                    one.close()
                 _run(client, streams)
             for each in streams:
                 os.close(each)

@@ -2,7 +2,8 @@
 
     python -m tests.kit.forkserver FD MODULE…
 
-`FD`: a SEQPACKET socket to the client (`processes.py`). A request is the JSON list [ARGUMENTS, FOLDER, ENVIRONMENT]
+`FD`: a SEQPACKET socket to the client (`processes.py`); or one that listens, then each client has a server of its own,
+which is forked from this one and has all imported. A request is the JSON list [ARGUMENTS, FOLDER, ENVIRONMENT]
 with four file descriptors: standard input, output and error of the program, and a pipe for its exit status. ARGUMENTS
 are those of the interpreter: `-m MODULE ARGUMENT…` or `FILE ARGUMENT…`. The answer is the process id. The status has
 the values of subprocess.Popen.returncode, in decimal. The server ends with its client, and its programs with the server
@@ -28,8 +29,8 @@ LONGEST = 200_000
 """Bytes of a request at most."""
 
 
-def serve(client: socket.socket, modules: list[str]) -> None:
-    """Import the modules, then fork a program for each request until the client ends."""
+def prepare(modules: list[str]) -> None:
+    """Import the modules."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the client
     os.umask(mask := os.umask(0o077))  # services change it when they are imported
     for module in modules:
@@ -37,6 +38,23 @@ def serve(client: socket.socket, modules: list[str]) -> None:
     os.umask(mask)
     gc.collect()
     gc.freeze()
+
+
+def share(listening: socket.socket) -> None:
+    """Fork a server for each client that connects."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets what has ended
+    while True:
+        client, _ = listening.accept()
+        with client:
+            if not os.fork():
+                listening.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                serve(client)
+                os._exit(0)
+
+
+def serve(client: socket.socket) -> None:
+    """Fork a program for each request until the client ends."""
     waiting = selectors.DefaultSelector()
     waiting.register(client, selectors.EVENT_READ)
     while True:
@@ -102,4 +120,6 @@ def _run(request: bytes, streams: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    given = socket.socket(fileno=int(sys.argv[1]))
+    prepare(sys.argv[2:])
+    (share if given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else serve)(given)

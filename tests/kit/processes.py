@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -118,17 +119,29 @@ class Forked:
 Process = Forked | subprocess.Popen[bytes]
 
 
+def _start_server(
+    given: socket.socket, imports: tuple[str, ...], before: Callable[[], None] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a server of programs. `given`: a socket to its client, or one to which clients will connect."""
+    command = [sys.executable, "-m", "tests.kit.forkserver", str(given.fileno()), *imports]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(given.fileno(),),
+        preexec_fn=before,
+    )  # fmt: skip
+
+
 class Server:
     """A server process that has imported the modules of a program. It ends with this process."""
 
     def __init__(self, imports: tuple[str, ...]) -> None:
         self._asking = threading.Lock()
+        if imports in _shared:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket.connect(_shared[imports])
+            return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "tests.kit.forkserver", str(theirs.fileno()), *imports]
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),)
-            )
+            self._process = _start_server(theirs, imports)
 
     def fork(self, arguments: list[str], streams: list[int], folder: str, environment: dict[str, str]) -> Forked:
         """Start a program."""
@@ -142,7 +155,29 @@ class Server:
 
 
 _servers: dict[tuple[str, ...], Server] = {}
+_shared: dict[tuple[str, ...], str] = {}
+"""Sockets of servers for several processes, by what they have imported."""
 _starting = threading.Lock()
+
+
+def listen_for_servers(folder: Path) -> dict[socket.socket, tuple[str, ...]]:
+    """Make sockets to which processes that are forked from this one will connect for a server of the suite's programs:
+    with what it imports. `folder`: of the sockets."""
+    found = {}
+    for number, program in enumerate((UP, COMMAND)):
+        path = str(folder / f"programs-{number}")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind(path)
+        listening.listen()
+        found[listening] = program.imports
+        _shared[program.imports] = path
+    return found
+
+
+def share_server(listening: socket.socket, imports: tuple[str, ...]) -> None:
+    """Start the server from which those of all who connect to this socket are forked. It ends with this process."""
+    with listening:
+        _start_server(listening, imports, end_with_parent)
 
 
 def _interpreter(environment: dict[str, str]) -> dict[str, str]:

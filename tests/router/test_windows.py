@@ -67,8 +67,12 @@ def test_a_receiver_that_settles_in_a_second_step_is_sent_what_it_asks_for_up_to
 
 
 @pytest.mark.parametrize(
-    "stuck", [(FIRST,), (SECOND,), (SECOND, FIRST), (SECOND,) * 6, (FIRST,) * 17, (FIRST,) * 30, (FIRST, SECOND) * 10]
-)
+    "stuck",
+    [
+        (FIRST,), (SECOND, FIRST), (FIRST,) * 17, (FIRST, SECOND) * 10,
+        *(pytest.param(stuck, marks=pytest.mark.slow) for stuck in ((SECOND,), (SECOND,) * 6, (FIRST,) * 30)),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("last", "mode"),
     [
