@@ -275,7 +275,7 @@ def _entries(
         try:
             address = parse_address(entry, flavors) if parse is None else parse(entry)
         except Wrong as wrong:
-            problems.append(document.problem(str(wrong), name, *wrong.path))
+            problems += document.faults(wrong, name)
             continue
         good[name] = address = shared.setdefault(address, address)
         if key is not None:
@@ -316,24 +316,37 @@ def parse_address(entry: Any, flavors: Mapping[str, Flavor], of_space: str | Non
         raise Wrong(f'must be an object such as {{"type": "queue", "flavor": "…"}}, not {values.kind(entry)}')
     kind = _type(entry)
     found: dict[str, Any] = {}
+    faults: list[Wrong] = []
     for key, value in entry.items():
-        if key in _BASIC:
-            continue
-        if key not in _STORED_ONLY:
-            raise values.unknown_key(key, KEYS)
-        if not TYPES[kind].stored:
-            what = " or ".join(name for name, traits in TYPES.items() if traits.stored)
-            raise Wrong(f"does not apply to {kind}, which stores nothing; remove it, or make the address a {what}", key)
-        attribute, check = _STORED_ONLY[key]
         try:
-            found[attribute] = check(value)
+            if key == "mqttDefault" and value is not None:
+                found["mqtt_default"] = _mqtt_default(value, kind)
+            elif key not in _BASIC:
+                attribute, checked = _stored_only(key, value, kind)
+                found[attribute] = checked
         except Wrong as wrong:
-            raise Wrong(str(wrong), key, *wrong.path) from None
-    if entry.get("mqttDefault") is not None:
-        found["mqtt_default"] = _mqtt_default(entry["mqttDefault"], kind)
-    if of_space is not None:
-        return Address(type=kind, flavor=_given(entry.get("flavor"), kind, of_space), brokered=True, **found)
-    return Address(type=kind, flavor=_flavor(entry.get("flavor"), kind, flavors), **found)
+            faults += wrong.within(key)
+    try:
+        if of_space is not None:
+            found |= {"flavor": _given(entry.get("flavor"), kind, of_space), "brokered": True}
+        else:
+            found["flavor"] = _flavor(entry.get("flavor"), kind, flavors)
+    except Wrong as wrong:
+        faults.append(wrong)
+    if faults:
+        raise values.all_of(faults)
+    return Address(type=kind, **found)
+
+
+def _stored_only(key: str, value: Any, kind: AddressType) -> tuple[str, Any]:
+    """Return attribute and value of a key for what a broker stores. Raises Wrong."""
+    if key not in _STORED_ONLY:
+        raise Wrong(str(values.unknown_key(key, KEYS)))
+    if not TYPES[kind].stored:
+        what = " or ".join(name for name, traits in TYPES.items() if traits.stored)
+        raise Wrong(f"does not apply to {kind}, which stores nothing; remove it, or make the address a {what}")
+    attribute, check = _STORED_ONLY[key]
+    return attribute, check(value)
 
 
 def _type(entry: dict[str, Any]) -> AddressType:
@@ -397,12 +410,9 @@ def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str 
 
 
 def _mqtt_default(value: Any, kind: AddressType) -> bool:
-    try:
-        found = values.boolean(value)
-    except Wrong as wrong:
-        raise Wrong(str(wrong), "mqttDefault") from None
+    found = values.boolean(value)
     if found and not TYPES[kind].levels:
-        raise Wrong(f"applies to a topic, not to {kind}; remove it", "mqttDefault")
+        raise Wrong(f"applies to a topic, not to {kind}; remove it")
     return found
 
 

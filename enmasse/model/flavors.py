@@ -190,6 +190,7 @@ def _parameters(given: Any, template: str) -> Parameters:
         raise Wrong(f"must be an object, not {values.kind(given)}", "templateParameters")
     allowed = _allowed(template)
     found: dict[str, Any] = {}
+    faults: list[Wrong] = []
     for key, value in given.items():
         if key not in allowed:
             known = ", ".join(allowed) or "none"
@@ -198,13 +199,16 @@ def _parameters(given: Any, template: str) -> Parameters:
                 if key in _PARAMETERS
                 else f"unknown parameter; {template} takes {known}"
             )
-            raise Wrong(reason, "templateParameters", key)
+            faults.append(Wrong(reason, "templateParameters", key))
+            continue
         try:
             found[key.lower()] = _PARAMETERS[key](value)
         except Wrong as wrong:
-            raise Wrong(str(wrong), "templateParameters", key) from None
-    if "HOST" in allowed and "host" not in found:
-        raise Wrong("is missing: write where the broker is that you manage", "templateParameters", "HOST")
+            faults += wrong.within("templateParameters", key)
+    if "HOST" in allowed and "HOST" not in given:
+        faults.append(Wrong("is missing: write where the broker is that you manage", "templateParameters", "HOST"))
+    if faults:
+        raise values.all_of(faults)
     return Parameters(**found)
 
 

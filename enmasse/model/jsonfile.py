@@ -113,6 +113,10 @@ class Document:
             reason=reason,
         )
 
+    def faults(self, wrong: Wrong, name: str) -> list[Problem]:
+        """Return the problems of an entry with which this is wrong."""
+        return [self.problem(str(each), name, *each.path) for each in (wrong, *wrong.others)]
+
     def repeated(self, *path: str) -> Problem:
         """Return the problem with a key that occurs twice (one of `duplicates`)."""
         return self.problem("occurs twice; remove one of the two", *path)
@@ -131,7 +135,7 @@ class Document:
                     raise Wrong(entry.reason)
                 good[name] = parse(name, entry)
             except Wrong as wrong:
-                problems.append(self.problem(str(wrong), name, *wrong.path))
+                problems += self.faults(wrong, name)
         return good, problems
 
 

@@ -36,12 +36,29 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     types: tuple[str, ...] = ()
 
 
+MOST_FAULTS = 20
+"""Reported of one entry."""
+
+
 class Wrong(ValueError):
-    """A value that cannot be; the text has the reason and the remedy. `path` leads to it inside the entry."""
+    """A value that cannot be; the text has the reason and the remedy. `path` leads to it inside the entry; `others`:
+    what else is wrong with the entry."""
 
     def __init__(self, reason: str, *path: str) -> None:
         super().__init__(reason)
         self.path = path
+        self.others: tuple[Wrong, ...] = ()
+
+    def within(self, *path: str) -> list[Wrong]:
+        """Return this and the others, as what is wrong with the value at a path."""
+        return [Wrong(str(each), *path, *each.path) for each in (self, *self.others)]
+
+
+def all_of(faults: list[Wrong]) -> Wrong:
+    """Return the first of these, with the others in it."""
+    first = faults[0]
+    first.others = tuple(faults[1:MOST_FAULTS])
+    return first
 
 
 def unknown_key(key: str, known: Iterable[str], of: str = "known are") -> Wrong:
@@ -79,17 +96,20 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def members(value: Any, checks: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    """Return what `checks` make of the members of an object, each that of its key. Raises Wrong, with the key."""
+    """Return what `checks` make of the members of an object, each that of its key. Raises Wrong, with the keys."""
     if not isinstance(value, dict):
         raise Wrong(f"must be an object with {', '.join(checks)}, not {kind(value)}")
-    found = {}
+    found, faults = {}, []
     for key, given in value.items():
-        if key not in checks:
-            raise unknown_key(key, checks)
         try:
-            found[key] = checks[key](given)
+            if key not in checks:
+                faults.append(unknown_key(key, checks))
+            else:
+                found[key] = checks[key](given)
         except Wrong as wrong:
-            raise Wrong(str(wrong), key, *wrong.path) from None
+            faults += wrong.within(key)
+    if faults:
+        raise all_of(faults)
     return found
 
 

@@ -14,7 +14,7 @@ from enmasse.model import edits, feeds
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.brokers import place
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied, AppliedState, apply, sha256
-from enmasse.model.flavors import Flavor, Parameters
+from enmasse.model.flavors import Flavor, Parameters, parse_flavors
 from enmasse.model.jsonfile import locate, parse
 from enmasse.model.merged import Unreadable
 from enmasse.model.names import AddressName, address_error, router_form
@@ -88,6 +88,22 @@ def test_routers_have_no_flavors_and_what_earlier_versions_have_stored_stays() -
     contents = {"flavors.json": b"{}", "addresses.json": json.dumps({"direct": {"type": "anycast"}}).encode()}
     after = apply(contents, found)
     assert not after.problems and after.state.addresses == {"direct": Address(type="anycast")}
+
+
+def test_all_that_is_wrong_with_an_entry_is_reported_at_once() -> None:
+    entry = {
+        "type": "queue", "maxSize": "much", "messageTtl": {"minimum": 0, "maximum": "1 h"}, "color": "red",
+        "mqttDefault": True, "fullPolicy": "MAYBE",
+    }  # fmt: skip
+    found = applied({"a": entry})
+    fields = ["maxSize", "messageTtl.minimum", "messageTtl.maximum", "color", "mqttDefault", "fullPolicy", "flavor"]
+    assert [(each.entry, each.field) for each in found.problems] == [("a", field) for field in fields]
+    assert found.failed[AddressName("a")].reason.startswith("maxSize: ")
+    flavor = {"type": "queue", "templateName": "queue-inmemory", "templateParameters": {"PORT": 1, "MEMORY": "x"}}
+    good, problems = parse_flavors(parse("flavors.json", json.dumps({"f": flavor}).encode()))
+    assert not good and [each.field for each in problems] == ["templateParameters.PORT", "templateParameters.MEMORY"]
+    many = {"type": "anycast", **{f"key{number}": 1 for number in range(100)}}
+    assert len(applied({"a": many}).problems) == 20
 
 
 def test_further_properties_have_one_canonical_form() -> None:

@@ -57,6 +57,8 @@ def test_what_is_invalid_changes_nothing_and_names_the_field(suite: Suite, clien
     assert {**refused.body["errors"][0], "line": 0, "reason": ""} == {
         "file": "addresses.json", "entry": "new", "field": "maxSize", "line": 0, "reason": "", "since": None,
     }  # fmt: skip
+    refused = client("PUT", "addresses/new", {**QUEUE, "maxSize": "much", "fullPolicy": "some"})
+    assert [each["field"] for each in refused.body["errors"]] == ["maxSize", "fullPolicy"], "a form marks all of them"
     refused = client("PUT", f"addresses/{of(ODD)}", {"type": "nonsense"})
     assert refused.body["errors"][0]["entry"] == ODD
     assert problem(client("PUT", "addresses/new", b"[1]")) == (400, "console.request.invalid")
