@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
@@ -38,13 +38,14 @@ from spark.last_values import LastValues
 from spark.progress import ProgressFile
 from spark.recent_windows import RecentWindows
 
-READING = "device string, time timestamp, temperature double"
 
-
-def readings(messages: DataFrame) -> DataFrame:
-    """Return the readings in the text of messages; text that is not a reading is left out."""
-    parsed = messages.select(f.from_json("text", READING).alias("r")).select("r.*")
-    return parsed.where("device is not null and time is not null and temperature is not null")
+def readings(messages: DataFrame, counts: str | Observation = "pipeline") -> DataFrame:
+    """Return the readings in the text of messages. What is no reading (`stages.parsed`) is left out, and counted as
+    `bad` beside `reading` in the progress of the query (`observedMetrics`)."""
+    parsed = stages.parsed(messages)
+    is_good = f.col("error").isNull()
+    counted = parsed.observe(counts, f.count_if(is_good).alias("reading"), f.count_if(~is_good).alias("bad"))
+    return counted.where("error is null").select("device", "time", f.col("value").alias("temperature"))
 
 
 def windows(data: DataFrame, window: str, watermark: str) -> DataFrame:
@@ -84,7 +85,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
         .options(**flight(spark, args.flight_port))
     )
     results = windows(readings(source.load()), args.window, args.watermark)
-    return (
+    query = (
         results.writeStream.format("amqp")
         .options(**login)
         .option("address", args.results)
@@ -92,6 +93,8 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
         .outputMode("append")
         .start()
     )
+    spark.streams.addListener(ProgressFile(work, query.id, {}))
+    return query
 
 
 PLAN = "enmasse-plan.json"

@@ -59,11 +59,10 @@ def parsed(
     )
     number = f.col("value")
     finite = number.isNotNull() & ~f.isnan(number) & (f.abs(number) != f.lit(math.inf))
-    alone = f.concat(f.lit('{"":'), "text", f.lit("}"))  # Spark's parser stops at the end of the first object
     error = (
         f.when(f.col("broken").isNotNull(), f.concat(f.lit("not a message: "), "broken"))
         .when(f.col("binary"), "not text in UTF-8")
-        .when(~f.ltrim("text").startswith("{") | f.try_parse_json(alone).isNull(), "not a JSON object")
+        .when(~f.ltrim("text").startswith("{") | ~_alone("text"), "not a JSON object")
         .when(f.coalesce(f.length("device"), f.lit(0)) == 0, f"field {device}: missing or empty")
         .when(f.col("time").isNull(), f"field {time}: missing, or not a time in ISO 8601")
         .when(f.col("time") < f.lit("1970-01-01T00:00:00Z").cast("timestamp"), f"field {time}: before 1970")
@@ -75,6 +74,14 @@ def parsed(
         numbers = [f.col("r").getField(name).try_cast("double") for name in features]
         columns.append(f.array(*numbers).alias("features"))
     return read.select(*columns, error.alias("error"))
+
+
+def _alone(text: str) -> Column:
+    """Return whether a text is one JSON value and nothing more. Spark's parser stops at the end of the first value;
+    what may follow an element of an array may not follow a member of an object, and the other way round."""
+    member = f.try_parse_json(f.concat(f.lit('{"":'), text, f.lit("}")))
+    element = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]")))
+    return member.isNotNull() & element.isNotNull()
 
 
 def good(readings: DataFrame, watermark: str) -> DataFrame:

@@ -77,6 +77,9 @@ WRONG: dict[str | bytes, str] = {
     "[1]": "not a JSON object",
     "": "not a JSON object",
     "\n".join([reading("sf", "2010-01-01T00:00:00Z", 1)] * 2): "not a JSON object",
+    reading("sf", "2010-01-01T00:00:00Z", 1) + "}": "not a JSON object",
+    reading("sf", "2010-01-01T00:00:00Z", 1) + "]": "not a JSON object",
+    reading("sf", "2010-01-01T00:00:00Z", 1) + ', "more": 1': "not a JSON object",
     '{"a":' * 3000: "not a JSON object",
     b"\xff\xfe": "not text in UTF-8",
     reading("", "2010-01-01T00:00:00Z", 1): "field device",
@@ -89,6 +92,20 @@ WRONG: dict[str | bytes, str] = {
     reading("sf", "0100-01-01T00:00:00Z", 1): "field time: before 1970",
 }
 """Bodies that are no readings → how the reason begins."""
+
+
+@pytest.mark.slow
+def test_the_pipeline_without_a_file_leaves_out_and_counts_the_same_bodies(spark: Any) -> None:
+    from pyspark.sql import Observation
+
+    good = reading("sf", "2010-01-01T00:00:00Z", 20.5)
+    texts = [good, good + " \n", *(text for text in WRONG if isinstance(text, str))]
+    rows = [(number, text.encode(), text, None) for number, text in enumerate(texts)]
+    messages = spark.createDataFrame(rows, "offset bigint, body binary, text string, error string")
+    counts = Observation("readings")
+    found = pipeline.readings(messages, counts).collect()
+    assert [(row.device, row.temperature) for row in found] == [("sf", 20.5)] * 2
+    assert counts.get == {"reading": 2, "bad": len(texts) - 2}
 
 
 @pytest.mark.slow
