@@ -19,6 +19,9 @@ enmasse/identity/senders.py), or true: the last bytes of each delivery-tag say i
 SPACE = "x-opt-enmasse-space"
 """Property of a link to a broker, which routers set and never pass on: the address space of the client, if it is not
 the default one. Messages of such an anonymous link state names of that space, and a temporary queue belongs to it."""
+CLIENT = "enmasse.of-client"
+"""Property of a link to a broker, which routers set and never pass on for a client: user, container-id and host:port of
+the client, for events of refusals; an empty list for a process of the suite, which logs its own."""
 NAMED_TRANSACTIONS = "named-transactions"
 """Capability of a link to a broker's coordinator, which routers desire and the broker offers them: the global id of a
 declare is the id of the transaction."""
@@ -46,10 +49,11 @@ def passed_on_parts(name: str) -> tuple[str, str] | None:
     return link, container.replace("%40", "@").replace("%25", "%")
 
 
-def stated(properties: Mapping[Any, Any], sender: bytes, space: str) -> dict[Any, Any]:
+def stated(properties: Mapping[Any, Any], sender: bytes, space: str, client: list[str]) -> dict[Any, Any]:
     """Return the properties of a link to a broker: what a client states of the facts that routers set is replaced by
-    what is true. `sender` empty: none; `space` empty: the default one."""
-    found = {name: value for name, value in properties.items() if name not in (SENDER, SPACE, FOR_OWNER)}
+    what is true. `sender` empty: none; `space` empty: the default one; `client`: see CLIENT."""
+    found = {name: value for name, value in properties.items() if name not in (SENDER, SPACE, FOR_OWNER, CLIENT)}
+    found[Symbol(CLIENT)] = client
     if sender:
         found[Symbol(SENDER)] = sender
     if space:

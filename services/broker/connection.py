@@ -21,6 +21,7 @@ from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.amqp.termini import (
+    CLIENT,
     MESSAGE_IDENTITY,
     NAMED_TRANSACTIONS,
     SENDER,
@@ -225,7 +226,16 @@ class BrokerConnection(Handler):
         if self._admission is not None and not self.client.router:
             return
         terminus = None if link is None else link.remote_source if link.is_sender else link.remote_target
-        self.client.note_refused(self.broker.refusals, what, error, address_of(terminus))
+        self.client.note_refused(self.broker.refusals, what, error, address_of(terminus), self._behind(link))
+
+    def _behind(self, link: Link | None) -> Sequence[str] | None:
+        """Return the client behind a router whose link it is (`termini.CLIENT`), as the router states it."""
+        if not self.client.router or link is None or link.remote_attach is None:
+            return None
+        stated = (link.remote_attach.properties or {}).get(CLIENT)
+        if not isinstance(stated, list) or len(stated) not in (0, 3) or not all(isinstance(one, str) for one in stated):
+            return None
+        return stated
 
     def on_flow(self, link: Sender) -> None:
         if link.context is not None:
@@ -350,7 +360,7 @@ class BrokerConnection(Handler):
             producer = make(self.broker, link, address, kind, origin, info, sender)
         producer.temporary = temporary
         producer.believed = self._gives_copies(address)
-        producer.client = self.client
+        producer.client, producer.behind = self.client, self._behind(link)
         producer.transactions = None if moves else self._transactions
         link.context = producer
         self.client.producers[info.id] = info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, TransactionalState
@@ -62,6 +62,7 @@ class AddressProducer:
         self.route: Route | None = None
         self.transactions: OwnTransactions | None = None  # of the connection; None: refused on this link
         self.client: ConnectionInfo | None = None  # for the log of refusals
+        self.behind: Sequence[str] | None = None  # the client behind that router, see `ConnectionInfo.note_refused`
         self.temporary: str | None = None  # the address of a dynamic target, which goes with the link
         self.believed = False  # messages keep annotations that only brokers and the subscription service may state
 
@@ -128,7 +129,7 @@ class AddressProducer:
     def _note(self, error: errors.BrokerError | AmqpError) -> None:
         if self.client is not None:
             known = error if isinstance(error, AmqpError) else AmqpError(error.condition, str(error))
-            self.client.note_refused(self.broker.refusals, "message", known, self.name)
+            self.client.note_refused(self.broker.refusals, "message", known, self.name, self.behind)
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Publish messages that came together; the ids of their deliveries are consecutive."""

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enmasse.amqp.codec.performatives import Rejected, Source, Target
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.sections import Sections
+from enmasse.amqp.termini import CLIENT
 from enmasse.live_state import Merged
 from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections
@@ -34,14 +36,14 @@ class World(Core):
         self.peers: list[tuple[Connection, Connection]] = []
         self.merged = self.follow()
 
-    def client(self, container: str) -> Connection:
+    def client(self, container: str, **opened: Any) -> Connection:
         handler = BrokerConnection(
             self.broker, self.clients, "127.0.0.1:1", manage=lambda *_: None, followers=self.live.followers,
             later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
         )  # fmt: skip
         server = Connection(handler, container_id="b", is_client=False)
         handler.connection = server
-        client = Connection(Handler(), container_id=container, is_client=True)
+        client = Connection(Handler(), container_id=container, is_client=True, **opened)
         client.open()
         self.peers.append((server, client))
         self.pump()
@@ -277,3 +279,43 @@ def test_refused_links_and_messages_are_events() -> None:
         ("message", "full", "amqp:resource-limit-exceeded", "c1"),
     }
     assert world.broker.refusals.counts["message", "amqp:resource-limit-exceeded"] == 3
+
+
+def test_a_refusal_names_the_client_that_a_router_states_and_nobody_else() -> None:
+    world = World()
+    world.broker.catalogue.put_settings("full", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
+    world.broker.catalogue.put_settings("#", {"autoCreateAddresses": False})
+    world.queue("full")
+    product = {Symbol("product"): "qpid-dispatch-router"}
+    peers = {"router-0": world.client("router-0", properties=product), "liar": world.client("liar")}
+    alice: dict[str, Any] = {
+        "client": ["alice", "pump", "192.0.2.7:5"],
+        "process": [],
+        "odd": ["alice", 1],
+        "none": None,
+    }
+    for peer in peers.values():
+        session = peer.begin()
+        for name, stated in alice.items():
+            properties = {} if stated is None else {Symbol(CLIENT): stated}
+            session.attach_receiver(f"r-{name}", Source(address=f"no-{name}"), Target(), properties=properties)
+        sender = session.attach_sender(
+            "s", Source(), Target(address="full"), properties={Symbol(CLIENT): alice["client"]}
+        )
+        world.pump()
+        for _ in range(2):
+            sender.send(encoded("x" * 100), object())
+            world.pump()
+    world.second()
+    found = [
+        (each["what"], each["address"], each["user"], each["client"], each["peer"]) for each in world.merged.events
+    ]
+    of_alice = ("alice", "pump", "192.0.2.7")
+    router, liar = ("", "router-0", "127.0.0.1"), ("", "liar", "127.0.0.1")
+    assert sorted(found) == sorted(
+        [
+            ("receive", "no-client", *of_alice), ("receive", "no-odd", *router), ("receive", "no-none", *router),
+            ("message", "full", *of_alice), ("message", "full", *liar),
+            *(("receive", f"no-{name}", *liar) for name in alice),
+        ]
+    )  # fmt: skip

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from enmasse.amqp.codec.performatives import Accepted, Error, Rejected, Released
+from enmasse.amqp.codec.performatives import Accepted, Error, Rejected, Released, Source, Target
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.termini import SENDER, SPACE
+from enmasse.amqp.messages.source_filters import SELECTOR
+from enmasse.amqp.termini import CLIENT, SENDER, SPACE
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.feeds import ReachedSpace
@@ -248,6 +249,21 @@ def test_what_a_client_states_as_its_space_is_replaced(world: World, claimed: st
     temporary = [name for name in world.core.broker.catalogue.addresses if len(name.rpartition("/")[2]) == 36]
     assert sorted(name.partition("/")[0] for name in temporary if "/" in name) == ["!!one", "!!two"]
     assert len(temporary) == 3
+
+
+def test_the_broker_names_the_client_that_the_router_knows(world: World) -> None:
+    seen: list[dict[str, Any]] = []
+    world.core.broker.refusals.seen = seen.append
+    for space in ALL:
+        client = world.client(space, "pump")
+        lies = {Symbol(CLIENT): ["root", "liar", "192.0.2.1:1"]}
+        source = Source(address="queue", filter=SELECTOR.entry("a = ("))
+        link = client.session.attach_receiver("r", source, Target(), properties=lies)
+        world.run()
+        error = client.refused(link)
+        assert error is not None and error.condition == "amqp:invalid-field"
+    assert [(each["what"], each["client"], each["peer"]) for each in seen] == [("receive", "pump", "1")] * len(ALL)
+    assert [each.get("space", "default") for each in seen] == [space or "default" for space in ALL]
 
 
 def test_reasons_name_what_the_client_has_stated(world: World) -> None:

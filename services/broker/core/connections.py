@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -57,15 +57,21 @@ class ConnectionInfo:
     producers: dict[str, ProducerInfo] = field(default_factory=dict)
     consumers: dict[str, ConsumerInfo] = field(default_factory=dict)
 
-    def note_refused(self, refusals: Refusals, what: str, error: AmqpError, address: str = "") -> None:
-        """Note that this client was refused something."""
+    def note_refused(
+        self, refusals: Refusals, what: str, error: AmqpError, address: str = "", of: Sequence[str] | None = None
+    ) -> None:
+        """Note that this client was refused something. `of`: user, container-id and host:port of the client behind a
+        router; empty: a process, which logs it itself."""
+        if of is not None and not of:
+            return
+        user, container, remote = of or (self.user, self.container, self.remote)
         refusals.note(
             what,
             condition=str(error.condition),
             reason=error.description,
-            peer=self.remote,
-            user=self.user,
-            client=self.container,
+            peer=remote,
+            user=user,
+            client=container,
             address=address,
             names=[address.partition("::")[0]] if address else (),
             space=_space(address),

@@ -18,7 +18,7 @@ from enmasse.engines import EMBEDDED
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
-from enmasse.identity.refused import Refusals
+from enmasse.identity.refused import MAX_TEXT, Refusals
 from enmasse.model.names import DEFAULT_SPACE, HTTP_GATEWAYS, SPACE, space_error, space_prefix, states_space
 from services.router.routing.address_text import strip, tokens
 from services.router.routing.policy import Policy
@@ -378,6 +378,13 @@ class RouterConnection:
     def of_process(self) -> bool:
         """True if the peer is authenticated as a process of the suite."""
         return self.rights is not None and self.rights.of_process
+
+    @property
+    def shown_to_brokers(self) -> list[str]:
+        """Return who the client is, for brokers (`termini.CLIENT`)."""
+        if self.of_process:
+            return []
+        return [text[:MAX_TEXT] for text in (self.amqp.user or "", self.container, self.host)]
 
     @property
     def known_as(self) -> str:

@@ -240,7 +240,9 @@ class BrokerCoordinator(_CoordinatorLink):
             None,
             Coordinator(capabilities=CAPABILITIES),
             desired_capabilities=(Symbol(NAMED_TRANSACTIONS),),
-            properties=stated({}, client.connection.sender, client.connection.space),
+            properties=stated(
+                {}, client.connection.sender, client.connection.space, client.connection.shown_to_brokers
+            ),
         )
         container.amqp.wake()
         return cls(client, container, made)

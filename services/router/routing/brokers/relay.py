@@ -154,7 +154,8 @@ class Relays:
     def _attach(self, broker: RouterConnection, target: str | None) -> RelayOut:
         session = broker.session_for_links(receiving=False)
         name = passed_on_name(f"relay.{secrets.token_urlsafe(11)}", self._client.known_as)
-        states = stated({}, self._client.sender, self._space if target is None else "") or None
+        client = self._client
+        states = stated({}, client.sender, self._space if target is None else "", client.shown_to_brokers)
         sender: Any = session.attach_sender(name, Source(), Target(address=target), properties=states)
         address = self._addresses.new("R" + name, BALANCED)
         out = sender.context = RelayOut(self, broker, sender, address)

@@ -14,7 +14,7 @@ from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.termini import FOR_OWNER, MESSAGE_IDENTITY, SENDER, SPACE, stated
+from enmasse.amqp.termini import MESSAGE_IDENTITY, stated
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.link_routes import NO_ROUTE
 from services.router.routing.brokers.routed_link import RoutedHalf, RoutedLink
@@ -285,12 +285,8 @@ def _wanted(link: Link, client: RouterConnection, *, sends: bool = False) -> dic
     properties, sender = attach.properties, client.sender if sends else b""
     if client.is_neighbour:  # the client's own router has stated it
         properties = {**(properties or {}), HOPS: hops(link) + 1}
-    elif (
-        sender
-        or client.prefix
-        or (properties and (SENDER in properties or SPACE in properties or FOR_OWNER in properties))
-    ):
-        properties = stated(properties or {}, sender, client.space)
+    else:
+        properties = stated(properties or {}, sender, client.space, client.shown_to_brokers)
     return {
         "snd_settle_mode": attach.snd_settle_mode,
         "rcv_settle_mode": attach.rcv_settle_mode,
