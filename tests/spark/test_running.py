@@ -14,10 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import replace
 from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse import spark_jobs
+from enmasse.cli.commands import spark
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
@@ -204,6 +206,33 @@ def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped
     assert (stopped.returncode, stopped.stdout) == (0, "counting is stopped\n")
     wait_for("the end of the job", lambda: have_ended(processes), DEADLINE)
     assert enmasse("status").stderr == "no job runs\n"
+
+
+def test_a_terminal_is_told_how_far_a_job_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    pipe = process.stdin
+    assert pipe is not None
+    job = spark_jobs.Job("count", process.pid, "local[*]", "count.py", "2026-01-02T03:04:05Z")
+    waits = spark_jobs.Query.begun("counted")
+    reads = [None, replace(job, pid=1, queries=[waits]), job, replace(job, queries=[waits])]
+
+    def read(file: Path) -> spark_jobs.Job | None:
+        if reads:
+            return reads.pop(0)
+        pipe.write(b"\n")
+        pipe.close()
+        return replace(job, queries=[replace(waits, batch=0, rows=3)])
+
+    monkeypatch.setattr(spark_jobs, "read", read)
+    monkeypatch.setattr(spark, "LOOK", 0.01)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert spark._watched(tmp_path / "count.json", process) == 0
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == "count: starting Spark, which takes some seconds"
+    assert second == "count: Spark runs; counted waits for its first batch"
+    assert third.startswith("count: the first batch, of 3 rows, came after ")
 
 
 def test_ctrl_c_ends_a_job_in_one_line_and_leaves_nothing(tmp_path: Path, state: Path) -> None:

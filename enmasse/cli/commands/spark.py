@@ -106,7 +106,7 @@ def run(file: Path, words: tuple[str, ...], **options: Any) -> None:
                 process.terminate()
 
         before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
-        status = process.wait()
+        status = _watched(state, process)
         for number, handler in before.items():
             signal.signal(number, handler)
         _kill(process)
@@ -239,6 +239,31 @@ def _failed_of(module: str, *words: str) -> str:
     if not done.returncode:
         return ""
     return (done.stderr.strip().splitlines()[-1:] or [_how(done.returncode)])[0]
+
+
+def _watched(state: Path, process: subprocess.Popen[bytes]) -> int:
+    """Report on a terminal how far a job is until its first batch; return the exit status of its process."""
+    from enmasse import spark_jobs
+    from enmasse.text import counted
+
+    if not sys.stderr.isatty():
+        return process.wait()
+
+    began, waits = time.monotonic(), False
+    report(f"{state.stem}: starting Spark, which takes some seconds")
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(LOOK)
+        job = spark_jobs.read(state)
+        if job is None or job.pid != process.pid or not job.queries:
+            continue
+        if found := next((query for query in job.queries if query.batch >= 0), None):
+            after = time.monotonic() - began
+            report(f"{state.stem}: the first batch, of {counted(found.rows, 'row')}, came after {after:.0f} s")
+            return process.wait()
+        if not waits:
+            report(f"{state.stem}: Spark runs; {job.queries[0].name} waits for its first batch")
+        waits = True
 
 
 def _progress(query: Any) -> tuple[Any, ...]:
