@@ -1,4 +1,5 @@
-"""`enmasse mqtt disconnect` in an address space: a client is found before its gateway has shown its connection."""
+"""`enmasse mqtt` in an address space: a client is found before its gateway has shown its connection; what is in flight
+there."""
 
 from __future__ import annotations
 
@@ -33,3 +34,20 @@ def test_a_connection_that_is_not_shown_yet_is_waited_for(
     monkeypatch.setattr(subscribers, "ask", lambda offset, method, where: orders.append((method, where)))
     assert subscribers.disconnect(0, "~alice@one/device") == closed == len(orders)
     assert not list(looks)
+
+
+def test_messages_of_both_qualities_are_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = {
+        **SESSION, "connected": True, "peer": "a:1", "protocol": 5, "since": "", "expiry": 0, "subscriptions": 1,
+        "inFlight": 1,
+    }  # fmt: skip
+    away = {**session, "id": "~alice@one/away", "connected": False}
+    mqtt = {"inFlightIn": 2, "inFlightOut": 3}
+    lists = {
+        "sessions": [session, away],
+        "connections?protocol=mqtt*": [{**CONNECTION, "mqtt": mqtt}, {**CONNECTION, "component": "b", "mqtt": None}],
+    }
+    monkeypatch.setattr(subscribers, "items", lambda offset, what: lists[what])
+    monkeypatch.setattr(subscribers, "space", lambda: "one")
+    monkeypatch.setattr(subscribers, "_console_answers", lambda offset: True)
+    assert [row.in_flight for row in subscribers.clients(0)] == [5, 1]

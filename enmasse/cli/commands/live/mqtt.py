@@ -39,11 +39,11 @@ def command() -> None:
 @list_options(CLIENTS, key="clients")
 @port_offset
 def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
-    """List the clients that are connected: gateway, address, protocol, subscriptions, exchanges of QoS 2 in flight.
-    `connection show` counts QoS 1 too."""
-    from enmasse.cli.commands.live.subscribers import sessions
+    """List the clients that are connected: gateway, address, protocol, subscriptions, messages of QoS 1 and 2 in
+    flight."""
+    from enmasse.cli.commands.live import subscribers
 
-    found = [row for row in sessions(offset) if all_ or row.connected]
+    found = [row for row in subscribers.clients(offset) if all_ or row.connected]
     none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
     wanted.show("clients", found, CLIENTS, none)
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from enmasse.cli.common import end
 from enmasse.cli.contexts.api_problems import refused
-from enmasse.cli.contexts.console import api, ask, console, items, path
+from enmasse.cli.contexts.console import LocalConsole, api, ask, console, items, path
 from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.identity.owned import owned, owner, space_of_subscription
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -83,6 +85,39 @@ def sessions(offset: int) -> list[SessionRow]:
         )
         for row in items(offset, "sessions")
     ]  # fmt: skip
+
+
+def clients(offset: int) -> list[SessionRow]:
+    """Return the MQTT sessions of the address space. `in_flight` of those that are connected counts messages of QoS 1
+    too, which the gateway knows and the subscription service does not, if the console answers."""
+    found = sessions(offset)
+    if not any(row.connected for row in found) or not _console_answers(offset):
+        return found
+    under_way = {
+        (row["component"], row["user"] or ANONYMOUS, row["container"]): row["mqtt"]["inFlightIn"]
+        + row["mqtt"]["inFlightOut"]
+        for row in items(offset, "connections?protocol=mqtt*")
+        if row["mqtt"] is not None  # a broker may have MQTT clients of its own
+    }
+
+    def counted(row: SessionRow) -> SessionRow:
+        of = owner(row.client)
+        known = under_way.get((row.gateway, of.user, of.client)) if row.connected else None
+        return row if known is None else replace(row, in_flight=known)
+
+    return [counted(row) for row in found]
+
+
+def _console_answers(offset: int) -> bool:
+    from enmasse.cli.contexts.http import NotRunning
+
+    there = console(offset)
+    if not isinstance(there, LocalConsole):
+        return True
+    try:
+        return there.attempt("GET", api("me"))[0] < 400
+    except NotRunning:
+        return False
 
 
 def disconnect(offset: int, client: str) -> int:
