@@ -11,7 +11,7 @@ _WILDCARDS = ("+", "#")
 MOST, SHOWN = 10_000, 1000
 """Messages in a reply of the service, and shown without --limit."""
 RETAINED = (
-    Column("topic", "topic"), Column("bytes", "size"), Column("qos", "qos"), Column("for", "since", since),
+    Column("topic", "topic"), Column("size", "size"), Column("qos", "qos"), Column("for", "since", since),
     Column("expires", "expires"), Column("broker", "broker"),
     Column("user", "user", lambda row: row["user"] + " !" * bool(row["withheld"]), of_row=True),
 )  # fmt: skip

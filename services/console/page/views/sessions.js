@@ -29,7 +29,7 @@ export const Sessions = ({
     { key: "subscriptions", title: "Subscriptions", align: "right", render: (it) => count(it.subscriptions) },
     {
       key: "inFlight",
-      title: "In flight",
+      title: "In flight, QoS 2",
       align: "right",
       wide: true,
       extra: true,
