@@ -105,9 +105,9 @@ class Steady(MessagingHandler):
     """Proton's reconnecting handler, without heartbeats: it sends to a queue, the next message once the one before is
     accepted and after a pause, and receives from it. `longest`: seconds between two that were accepted."""
 
-    def __init__(self, url: str, queue: str) -> None:
+    def __init__(self, url: str, queue: str, pause: float = PAUSE) -> None:
         super().__init__()
-        self._url, self._queue = url, queue
+        self._url, self._queue, self._pause = url, queue, pause
         self._due = True
         self._last: float | None = None
         self.sent = 1
@@ -139,11 +139,11 @@ class Steady(MessagingHandler):
         self.accepted.add(self.sent)
         self.sent += 1
         self._due = True
-        event.container.schedule(PAUSE, self)
+        event.container.schedule(self._pause, self)
 
     def on_released(self, event: Any) -> None:
         self._due = True
-        event.container.schedule(PAUSE, self)
+        event.container.schedule(self._pause, self)
 
     def on_timer_task(self, event: Any) -> None:
         self._send()

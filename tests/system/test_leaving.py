@@ -145,7 +145,7 @@ def test_routers_and_gateways_come_and_leave_by_load(tmp_path: Path) -> None:
         suite.commands = Executed(sys.executable, "-m", "tests.kit.eager_up")
         suite.up()
         scale_both(suite, "1..2")
-        steady, reader = Steady(suite.url, "jobs"), Roamer("reader", suite.mqtt_port)
+        steady, reader = Steady(suite.url, "jobs", pause=0.5), Roamer("reader", suite.mqtt_port)
         reader.connect()
         try:
             with burning(suite, 1):
