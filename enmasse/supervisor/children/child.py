@@ -23,7 +23,7 @@ from enmasse.supervisor.children.launch import Launch, Process
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 
-STABLE = 10.0
+STABLE = 3.0
 """Seconds of being ready after which the next restart is immediate again."""
 POLL_STARTING, POLL_READY = 0.05, 5.0
 """Seconds between two health checks, unless its health is requested. (That a process has died is known without them.)
