@@ -8,6 +8,7 @@ import weakref
 from asyncio import sslproto
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 from enmasse.logs import log as logs
 
@@ -15,6 +16,10 @@ log = logs.get(part="tls")
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
 """Ciphers of TLS 1.2: forward secrecy and authenticated encryption. Those of TLS 1.3 all have both."""
+
+MOST_SESSIONS = 1000
+"""Sessions of TLS 1.2, without tickets, that the context of a listener remembers: half a KiB each, and with a client's
+certificate 3 KiB."""
 
 Stamp = tuple[int, int, int] | None
 _followed: weakref.WeakSet[Followed] = weakref.WeakSet()
@@ -32,7 +37,8 @@ def listener_context() -> ssl.SSLContext:
 
 
 def demand_certificates(context: ssl.SSLContext, *, required: bool = True) -> None:
-    """Make a listener ask its peers for certificates. No session is resumed: that would skip their verification."""
+    """Make a listener ask its peers for certificates. It issues no tickets: a peer that resumes a session is not
+    verified again. With TLS 1.2 peers resume what this context remembers, and has verified by the same files."""
     context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
@@ -77,29 +83,60 @@ class Followed:
                 file for file, *both in zip(self.files, self._seen, stamps, strict=True) if len(set(both)) > 1
             )
             self._seen = stamps
-            try:
-                self._context = self._make()
-            except (OSError, ValueError) as error:
-                log.error("tls.certificate.rejected", cert=changed, reason=str(error))
-            else:
+            if self._remake(changed):
                 log.info("tls.certificate.renewed", cert=changed)
         return self._context
 
     def listening(self) -> ssl.SSLContext:
-        """Return the context of a listener, whose handshakes use the current one. Connections that are open keep what
-        they began with."""
+        """Return the context of a listener, whose connections have the current one. Those that are open keep what they
+        began with."""
+        return _Listening(self)
 
-        def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
-            connection.context = self.current()
-            if name:
-                _asked[connection] = name
+    def without_sessions(self) -> ssl.SSLContext:
+        """Return another context for the next connection: its predecessor's sessions are forgotten."""
+        self._remake(", ".join(self.files))
+        return self._context
 
-        listener = self._make()
-        listener.sni_callback = choose
-        return listener
+    def _remake(self, cert: str) -> bool:
+        try:
+            self._context = self._make()
+        except (OSError, ValueError) as error:
+            log.error("tls.certificate.rejected", cert=cert, reason=str(error))
+            return False
+        return True
 
     def _stamps(self) -> tuple[Stamp, ...]:
         return tuple(map(stamp, self.files))
+
+
+class _Listening(ssl.SSLContext):
+    """Context of a listener: hands its connections to the current one of `followed`, and sessions can be resumed as
+    long as that one is in use.
+
+    OpenSSL remembers 20,480 sessions of TLS 1.2 for each context, for two hours, and Python has no setting for that.
+    Beyond MOST_SESSIONS they are forgotten: another context is made of the same files.
+    """
+
+    def __new__(cls, followed: Followed) -> Self:
+        """As ssl.SSLContext, which takes the protocol here."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
+        self.verify_mode = followed.current().verify_mode
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *options: Any, **named: Any) -> ssl.SSLObject:
+        """As ssl.SSLContext."""
+        context = self._followed.current()
+        if context.session_stats()["number"] > MOST_SESSIONS:
+            context = self._followed.without_sessions()
+        context.sni_callback = _note_name
+        return context.wrap_bio(incoming, outgoing, *options, **named)
+
+
+def _note_name(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> None:
+    if name:
+        _asked[connection] = name
 
 
 def server_name(connection: ssl.SSLObject | None) -> str:

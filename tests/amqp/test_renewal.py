@@ -154,6 +154,29 @@ def test_no_session_survives_its_authority(tmp_path: Path, version: ssl.TLSVersi
     asyncio.run(run())
 
 
+def test_a_listener_remembers_few_sessions(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of TLS 1.2 without tickets, which any client can begin; those of the last connections can be resumed."""
+    monkeypatch.setattr(tls, "MOST_SESSIONS", 5)
+    context = tls.server(*map(str, authority.issue("server"))).listening()
+    client = authority.client_context()
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.options |= ssl.OP_NO_TICKET
+
+    def connected(session: ssl.SSLSession | None = None) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+        a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = (client.wrap_bio(a, b, server_hostname="127.0.0.1", session=session), context.wrap_bio(b, a, True))
+        for step in ("do_handshake", "do_handshake", "do_handshake", "unwrap", "unwrap"):
+            for end in ends:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    getattr(end, step)()
+        return ends
+
+    for _ in range(20):
+        theirs, ours = connected()
+        assert context.session_stats()["number"] + ours.context.session_stats()["number"] <= 6
+    assert not theirs.session_reused and connected(theirs.session)[0].session_reused
+
+
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(1):
