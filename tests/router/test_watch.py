@@ -34,9 +34,10 @@ def test_a_delivery_settled_at_once_counts_nowhere() -> None:
     assert world.counts() == [(0, 0, 0)] * 3
 
 
-def test_what_took_more_than_a_second_is_delayed() -> None:
+@pytest.mark.parametrize("quiet", [1, STUCK + 5])
+def test_what_took_more_than_a_second_is_delayed(quiet: int) -> None:
     world = World()
-    world.look()
+    world.look(quiet)
     world.send(3)
     world.look(3)
     assert world.counts() == [(0, 0, 0)] * 3  # it is counted when it is settled
@@ -45,9 +46,10 @@ def test_what_took_more_than_a_second_is_delayed() -> None:
     assert world.counts() == [(2, 0, 0), (2, 0, 0), (2, 0, 0)]
 
 
-def test_what_takes_more_than_ten_seconds_is_stuck_until_it_is_settled() -> None:
+@pytest.mark.parametrize("quiet", [1, STUCK + 5])
+def test_what_takes_more_than_ten_seconds_is_stuck_until_it_is_settled(quiet: int) -> None:
     world = World()
-    world.look()
+    world.look(quiet)
     world.send(4)
     world.look(STUCK + 1)
     assert world.counts() == [(0, 0, 4), (0, 0, 4), (0, 0, 8)]

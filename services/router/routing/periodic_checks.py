@@ -88,14 +88,15 @@ class UnsettledByAge:
 
 
 class _Seen:
-    """State of a session at the last look."""
+    """State of a session at the last look. `settled`: nothing was unsettled."""
 
-    __slots__ = ("moved", "received", "sent")
+    __slots__ = ("moved", "received", "sent", "settled")
 
     def __init__(self) -> None:
         self.received = UnsettledByAge()
         self.sent = UnsettledByAge()
         self.moved = (-1, 0)  # next incoming and outgoing ids at the last look; initially none
+        self.settled = False
 
 
 def _receiving(link: Any) -> LinkRecord:
@@ -138,18 +139,27 @@ class Watch:
             if session.context is None:
                 session.context = _Seen()
             seen: _Seen = session.context
-            received, sent = seen.received, seen.sent
-            before1, before10 = received.delayed1, received.delayed10
             next_in, held_in = session.unsettled_in()
             next_out, held_out = session.unsettled_out()
+            moved = next_in, next_out
+            if not held_in and not held_out and seen.settled and seen.moved == moved:
+                continue  # most sessions of many clients, most of the time; the marks stay right
+            received, sent = seen.received, seen.sent
+            before1, before10 = received.delayed1, received.delayed10
             for record in received.look(next_in, held_in, _receiving):
                 record.expect(record.slow + record.stuck)
             sent.look(next_out, held_out, _sending)
             self.delayed1 += received.delayed1 - before1
             self.delayed10 += received.delayed10 - before10
-            if seen.moved != (next_in, next_out):
-                seen.moved = (next_in, next_out)
+            seen.settled = not held_in and not held_out
+            if seen.moved != moved:
+                seen.moved = moved
                 connection.last_delivery = now
+        if connection.streams or connection.extras or connection.waiting:
+            self._look_at_links(connection, now)
+
+    @staticmethod
+    def _look_at_links(connection: RouterConnection, now: float) -> None:
         stuck: set[LinkRecord] = set()
         for stream in list(connection.streams):
             stream.look(now, stuck)
