@@ -13,6 +13,8 @@ from collections.abc import Generator
 import psutil
 import pytest
 
+from tests.kit import processes
+
 SHOWN = 20
 costs: dict[str, float] = {}
 """Seconds by test, with the fixtures that were made for it."""
@@ -25,6 +27,10 @@ def spent() -> float:
         with contextlib.suppress(psutil.Error):  # it has just ended
             total += sum(process.cpu_times()[:4])
     return total
+
+
+def pytest_configure() -> None:
+    processes.own_servers()
 
 
 _before = pytest.StashKey[float]()

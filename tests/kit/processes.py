@@ -180,6 +180,11 @@ def share_server(listening: socket.socket, imports: tuple[str, ...]) -> None:
         _start_server(listening, imports, end_with_parent)
 
 
+def own_servers() -> None:
+    """Let this process have servers of its own, whose programs are below it."""
+    _shared.clear()
+
+
 def _interpreter(environment: dict[str, str]) -> dict[str, str]:
     """Return the variables that change how the interpreter itself starts."""
     return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_"))}
