@@ -115,16 +115,17 @@ def marked(suite: Suite) -> Iterator[str]:
     with pytest.raises(LinkDetached):
         amqp.create_receiver(f"none/{MARKUP}")
     everything = {"subject": MARKUP, "contentType": MARKUP, "replyTo": MARKUP, "properties": {MARKUP: MARKUP}}
-    with Client(suite) as client, device(suite, MARKUP), kept(amqp):
-        sent = client("POST", "addresses/plain/messages", {"body": MARKUP, **everything})
-        assert sent.status == 204, sent
-        wait_for(lambda: client.items("addresses/failed/messages"), "the dead letter")
-        (found,) = wait_for(lambda: client.items(f"connections?container={of(MARKUP)}&protocol=amqp"))
-        try:
-            yield str(found["id"])
-        finally:
-            for queue in ("plain", "failed"):
-                assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
+    with Client(suite) as client:
+        with device(suite, MARKUP), kept(amqp):
+            sent = client("POST", "addresses/plain/messages", {"body": MARKUP, **everything})
+            assert sent.status == 204, sent
+            wait_for(lambda: client.items("addresses/failed/messages"), "the dead letter")
+            (found,) = wait_for(lambda: client.items(f"connections?container={of(MARKUP)}&protocol=amqp"))
+            try:
+                yield str(found["id"])
+            finally:
+                for queue in ("plain", "failed"):
+                    assert client("POST", f"addresses/{queue}/purge", {}).body["state"] == "done"
         amqp.close()
         wait_for(lambda: not client.items(f"connections?container={of(MARKUP)}&protocol=amqp"), "its end")
 
