@@ -43,7 +43,7 @@ def test_each_parameter_of_a_template_has_a_field_and_is_accepted(template: str)
     assert flavors.about(template).endswith(".")
     fields = flavors.fields_of(template)
     unknown = {**stated, "templateParameters": {"NONE": 1}}
-    (problem,) = flavors.parse_flavors(Document("flavors.json", "{}", {"f": unknown}, []))[1]
+    problem, *_ = flavors.parse_flavors(Document("flavors.json", "{}", {"f": unknown}, []))[1]
     allowed = problem.reason.partition(" takes ")[2].split(", ")
     assert [each.name.removeprefix("templateParameters.") for each in fields] == allowed
     for field in fields:
