@@ -9,6 +9,10 @@ from typing import Any
 from proton import Message
 from proton.utils import BlockingConnection
 
+from services.router.management.node import ManagementAgent
+from services.router.management.runtime import core_tables
+from services.router.management.schema import NODE
+from services.router.mesh.control_messages import NEIGHBOUR, Envelope, Hello
 from tests.router.harness import (
     ADDRESS,
     AUTO_LINK,
@@ -23,6 +27,7 @@ from tests.router.harness import (
     post,
     wait_for,
 )
+from tests.router.world import World
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     ADDRESS: ("name", "pattern", "distribution"),
@@ -106,3 +111,17 @@ def test_revision_stays_while_messages_pass(router: RouterProcess, management: M
         receiver.accept()
     assert revision(management) == before == revision(management)
     client.close()
+
+
+def test_revision_is_another_one_when_a_path_leads_to_a_neighbour() -> None:
+    """A neighbour shows when paths were looked for after its HELLO, a moment later."""
+    world = World()
+    engine = world.router.network.engine
+    agent = ManagementAgent(world.router, core_tables(world.router, {}))
+    nodes = agent.tables[NODE.name]
+    engine.link_opened(1, 1, 0.0)
+    engine.take(1, Envelope(NEIGHBOUR, Hello("other", 7, (engine.own,)), ("other",)), 0.0)
+    assert engine.neighbours.routers() == ["other"] and [row.id for row in nodes.rows()] == [engine.own]
+    heard = agent._revision()
+    engine.tick(0.25)
+    assert [row.link for row in nodes.rows()] == [None, 1] and agent._revision() != heard

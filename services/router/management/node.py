@@ -27,6 +27,7 @@ from services.router.management.schema import (
     LISTENER,
     MANAGEMENT,
     NO_CONTENT,
+    NODE,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     OK,
@@ -234,8 +235,8 @@ class ManagementAgent:
         other neighbours. Counters of messages do not count."""
         tables = [self.tables[kind.name] for kind in (LISTENER, CONNECTOR) if kind.name in self.tables]
         states = [[table.getter(name)(row) for name in _STATES] for table in tables for row in table.rows()]
-        neighbours = self.router.network.engine.neighbours
-        links = sorted((router, neighbours.link_of(router)) for router in neighbours.routers())  # none comes twice
+        # A neighbour shows when a path leads to it, which is looked for a moment after its HELLO.
+        links = sorted((row.id, row.link or 0) for row in self.tables[NODE.name].rows())
         return f"{self.router.changes}:{hash(str((states, links)))}"
 
     # Replies
