@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from enmasse.cli.configuration.cluster import component
+from enmasse.supervisor.status import merge
 from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.running import FLAVORS, Pod, config_map, grant, pods
 
 ENMASSE = Path(sys.executable).with_name("enmasse")
 
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {
@@ -96,6 +99,14 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
         assert done.stdout == "removed a from configmap/team/addresses.json\n"
         done = enmasse(cluster, "address", "remove", "a", "--force", *there)
         assert done.returncode == 1 and "there is no address 'a'" in done.stderr
+
+
+def test_a_pod_that_is_not_ready_counts_unless_it_leaves() -> None:
+    router = {**POD["metadata"]["labels"], "app.kubernetes.io/component": "router"}
+    metadata = {"name": "router-0", "labels": router, "creationTimestamp": "2026-11-30T07:00:00Z"}
+    for more, ready in (({}, False), ({"deletionTimestamp": "2026-11-30T07:10:00Z"}, True)):
+        made = component({"metadata": {**metadata, **more}, "status": {"phase": "Running"}})
+        assert merge([made], {"addresses": []})["ready"] is ready
 
 
 def test_a_developer_who_may_not_list_configmaps_works_with_all_of_the_release(cluster: Cluster) -> None:

@@ -287,6 +287,10 @@ def between(release: Release, *names: str) -> None:
 
 
 def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
+    def phase() -> str | None:
+        return next((each["phase"] for each in release.addresses(*MAPS) if each["name"] == "a12"), None)
+
+    wait_for("it is there", lambda: phase() == "Active", DEADLINE)
     connection = BlockingConnection(release.router, timeout=DEADLINE)
     connection.create_sender("a12").send(Message(body="x", durable=True))
     connection.close()
@@ -295,9 +299,6 @@ def test_an_address_is_removed_with_all_that_it_holds(release: Release) -> None:
     place = ["--namespace", release.namespace]
     done = subprocess.run([*command, *place], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done
-
-    def phase() -> str | None:
-        return next((each["phase"] for each in release.addresses(*MAPS) if each["name"] == "a12"), None)
 
     wait_for("it waits until it is empty", lambda: phase() == "Terminating", DEADLINE)
     done = subprocess.run([*command, "--force", *place], capture_output=True, text=True, env=environment)

@@ -247,10 +247,11 @@ class Installation:
             if error.status == 403:  # developers see addresses only
                 return None
             raise Unreachable(str(error)) from None
-        return [_component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
+        return [component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
 
 
-def _component(pod: dict[str, Any]) -> dict[str, Any]:
+def component(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod as an entry of `components` in the status JSON."""
     from enmasse.kubernetes.labels import COMPONENT
 
     status = pod.get("status") or {}
@@ -263,6 +264,7 @@ def _component(pod: dict[str, Any]) -> dict[str, Any]:
         "kind": pod["metadata"]["labels"][COMPONENT].replace("-", "_"),
         "pid": None,
         "ready": ready,
+        "leaving": "deletionTimestamp" in pod["metadata"],
         "restarts": sum(c.get("restartCount", 0) for c in containers),
         "since": status.get("startTime") or pod["metadata"]["creationTimestamp"],
         "detail": detail,
