@@ -42,8 +42,8 @@ def test_each_parameter_of_a_template_has_a_field_and_is_accepted(template: str)
     needed = {"HOST": "localhost"} if template.endswith("-external") else {}
     assert flavors.about(template).endswith(".")
     fields = flavors.fields_of(template)
-    unknown = {**stated, "templateParameters": {"NONE": 1}}
-    problem, *_ = flavors.parse_flavors(Document("flavors.json", "{}", {"f": unknown}, []))[1]
+    unknown = {**stated, "templateParameters": {"NONE": 1, **needed}}
+    (problem,) = flavors.parse_flavors(Document("flavors.json", "{}", {"f": unknown}, []))[1]
     allowed = problem.reason.partition(" takes ")[2].split(", ")
     assert [each.name.removeprefix("templateParameters.") for each in fields] == allowed
     for field in fields:
