@@ -149,7 +149,7 @@ def amqp_transactions(server: Server, count: int) -> dict[str, Any]:
     sender = connection.create_sender(QUEUE)
     receiver = connection.create_receiver(QUEUE, credit=EACH * 4)
     transacted = Transacted(connection)
-    message = Message(bytes(1024), durable=True)
+    message = Message(BODY, durable=True)
     cpu, begun = server.cpu(), time.perf_counter()
     for _ in range(count):
         transacted.begin()

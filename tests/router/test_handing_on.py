@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enmasse.amqp.connection import Connection
-from enmasse.amqp.handler import Handler
 from enmasse.network.trickle import SETTLING
 from services.router.handing_on import PATIENCE, MovingConnections
-from services.router.routing.connection import RouterConnection
-from services.router.routing.handler import RouterHandler
 from tests.router.world import World
 
 HEARTBEAT = b"\0\0\0\x08\x02\0\0\0"
@@ -77,7 +73,7 @@ def test_a_client_that_owes_no_heartbeats_is_not_waited_for() -> None:
 
 def test_clients_whose_heartbeats_come_together_do_not_end_together() -> None:
     world = World()
-    servers = [world.server, *(_idle_connection(world) for _ in range(9))]
+    servers = [world.server, *(world.connected()[0] for _ in range(9))]
     moving = MovingConnections(world.router)
     assert moving.begin(10) == 10
     for second in range(10):
@@ -87,18 +83,3 @@ def test_clients_whose_heartbeats_come_together_do_not_end_together() -> None:
         moving.look(second)
         assert moving.moved <= second + 2
     assert moving.moved >= 9
-
-
-def _idle_connection(world: World) -> Connection:
-    """Return the router's side of another connection, which is open."""
-    record = RouterConnection(
-        world.router, name=None, role="normal", direction="in", host="127.0.0.1:1", capacity=250
-    )  # fmt: skip
-    server = Connection(RouterHandler(world.router), container_id="r", is_client=False)
-    server.context, record.amqp = record, server
-    client = Connection(Handler(), container_id="c", is_client=True)
-    client.open()
-    for _ in range(6):
-        server.receive(client.take_output())
-        client.receive(server.take_output())
-    return server

@@ -44,16 +44,8 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.router = Router("r", self.clock)
-        handler = RouterHandler(self.router)
-        self.record = RouterConnection(
-            self.router, name=None, role="normal", direction="in", host="127.0.0.1:1", capacity=250
-        )
-        self.server = Connection(handler, container_id="r", is_client=False)
-        self.server.context = self.record
-        self.record.amqp = self.server
-        self.client = Connection(Handler(), container_id="c", is_client=True)
-        self.client.open()
-        self.pump()
+        self.server, self.client = self.connected()
+        self.record: RouterConnection = self.server.context
         session = self.client.begin()
         self.receiver: Receiver = session.attach_receiver("r", Source(address="a"), Target())
         self.receiver.credit_window = 1000
@@ -63,11 +55,26 @@ class World:
         self.sender: Sender = session.attach_sender("s", Source(), Target(address="a"))
         self.pump()
 
-    def pump(self) -> None:
+    def connected(self) -> tuple[Connection, Connection]:
+        """Return the router's side and the client's of a further connection, which is open."""
+        record = RouterConnection(
+            self.router, name=None, role="normal", direction="in", host="127.0.0.1:1", capacity=250
+        )  # fmt: skip
+        server = Connection(RouterHandler(self.router), container_id="r", is_client=False)
+        server.context, record.amqp = record, server
+        client = Connection(Handler(), container_id="c", is_client=True)
+        client.open()
+        self._exchange(server, client)
+        return server, client
+
+    def _exchange(self, server: Connection, client: Connection) -> None:
         for _ in range(6):
-            self.server.receive(self.client.take_output())
+            server.receive(client.take_output())
             self.clock.run()
-            self.client.receive(self.server.take_output())
+            client.receive(server.take_output())
+
+    def pump(self) -> None:
+        self._exchange(self.server, self.client)
 
     def send(self, count: int) -> None:
         for _ in range(count):

@@ -11,6 +11,7 @@ from enmasse.model import address_types
 
 if TYPE_CHECKING:
     from enmasse.model.addresses import Address
+    from enmasse.model.flavors import Flavor
     from enmasse.model.jsonfile import Problem
     from enmasse.model.names import AddressName
     from enmasse.model.users import User
@@ -29,29 +30,32 @@ def type_of(entry: Any) -> str:
 
 def in_memory(folder: Path) -> set[str]:
     """Return the flavors of flavors.json that keep messages in memory; none if the file cannot be used."""
-    from enmasse.model.flavors import parse_flavors
-    from enmasse.model.jsonfile import Unparsable, parse
-    from enmasse.storage.files import read_file
+    from enmasse.model.jsonfile import Unparsable
 
     try:
-        flavors, _ = parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))
+        return {name for name, flavor in _flavors(folder).items() if flavor.in_memory}
     except (OSError, Unparsable):
         return set()
-    return {name for name, flavor in flavors.items() if flavor.in_memory}
 
 
 def addresses(folder: Path) -> dict[AddressName, Address]:
     """Return the valid addresses of addresses.json; none if the file cannot be used."""
     from enmasse.model.addresses import parse_addresses
-    from enmasse.model.flavors import parse_flavors
     from enmasse.model.jsonfile import Unparsable, parse
     from enmasse.storage.files import read_file
 
     try:
-        flavors, _ = parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))
-        return parse_addresses(parse(ADDRESSES, read_file(folder / ADDRESSES)), flavors)[0]
+        return parse_addresses(parse(ADDRESSES, read_file(folder / ADDRESSES)), _flavors(folder))[0]
     except (OSError, Unparsable):
         return {}
+
+
+def _flavors(folder: Path) -> dict[str, Flavor]:
+    from enmasse.model.flavors import parse_flavors
+    from enmasse.model.jsonfile import parse
+    from enmasse.storage.files import read_file
+
+    return parse_flavors(parse(FLAVORS, read_file(folder / FLAVORS)))[0]
 
 
 def new_problems(folder: Path, file: str, before: str, after: str) -> list[Problem]:

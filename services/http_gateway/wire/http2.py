@@ -191,7 +191,8 @@ class Http2:
         pseudo = {name: value for name, value in pairs if name.startswith(":")}
         found = joined((name, value) for name, value in pairs if not name.startswith(":"))
         stream = event.stream_id
-        # The client may not know yet that the gateway leaves; it sends the request again.
+        # The client may not know yet that the gateway leaves; else it has as many as it may have before it logs in.
+        # It sends the request again.
         if self._leaving or (not self._trusted and len(self.exchanges) >= STREAMS):
             with contextlib.suppress(h2.exceptions.ProtocolError):
                 self.parser.reset_stream(stream, h2.errors.ErrorCodes.REFUSED_STREAM)

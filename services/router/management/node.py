@@ -236,7 +236,7 @@ class ManagementAgent:
         tables = [self.tables[kind.name] for kind in (LISTENER, CONNECTOR) if kind.name in self.tables]
         states = [[table.getter(name)(row) for name in _STATES] for table in tables for row in table.rows()]
         # A neighbour shows when a path leads to it, which is looked for a moment after its HELLO.
-        links = sorted((row.id, row.link or 0) for row in self.tables[NODE.name].rows())
+        links = sorted((row.id, row.link) for row in self.tables[NODE.name].rows())  # none comes twice
         return f"{self.router.changes}:{hash(str((states, links)))}"
 
     # Replies

@@ -239,15 +239,15 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     granted = {name: user.granted for name, user in good.items()}
     topics = TopicMap(validate.addresses(folder))
     decision, about = decided(Permissions(granted).rights(Principal(name)), topics, operation, address)
-    rule = decision.rule
+    rule, where = decision.rule, None
     if rule is None:
         groups = "".join(f", nor of @{group}" for group in good[name].groups)
         reason = f"no permission of {name}{groups} allows it"
     else:
         of = rule.permission
         shown = {of.effect: list(of.operations), "addresses": list(of.addresses)}
-        reason = f"{rule.where}: {_permission_text(shown)}"
-    where = None if rule is None else rule.where
+        where = rule.where
+        reason = f"{where}: {_permission_text(shown)}"
     _answer(name, operation, address, about, reason, where, allowed=decision.allowed, as_json=as_json)
 
 
@@ -285,11 +285,11 @@ def _check_by_console(offset: int, name: str, operation: str, address: str, *, a
     decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
     allowed, of = decision["allowed"], decision["permission"]
     about = decision.get("address", address)  # an older console does not say it
-    reason = f"no permission of {name} allows it"
+    rule, reason = None, f"no permission of {name} allows it"
     if of is not None:
         shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
-        reason = f"{of['source']}: {_permission_text(shown)}"
-    rule = None if of is None else of["source"]
+        rule = of["source"]
+        reason = f"{rule}: {_permission_text(shown)}"
     _answer(name, operation, address, about, reason, rule, allowed=allowed, as_json=as_json)
 
 
