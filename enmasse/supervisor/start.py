@@ -114,6 +114,7 @@ def run(
             check_ports(options)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
+            datadir.note_offset(data, options.offset)
             _start_log(options, data)
             _make_certificates(options)
             avoid = [*options.public_ports().values(), *(each.port for each in options.listeners())]

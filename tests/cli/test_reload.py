@@ -278,6 +278,14 @@ def test_a_bad_reload_leaves_everything(suite: Up) -> None:
     reload(suite)
 
 
+def test_the_data_folder_leads_to_the_suite(suite: Up, tmp_path: Path) -> None:
+    options(suite, port_offset=suite.offset + 1)
+    done = enmasse("reload", "--data", suite.data)
+    assert (done.returncode, done.stderr) == (0, ""), "the command line wins over the file"
+    done = enmasse("reload", "--data", tmp_path)
+    assert done.returncode == 4 and f"no suite has run with the data folder {tmp_path}" in done.stderr
+
+
 def test_sighup_reads_the_file(suite: Up) -> None:
     options(suite, listen=["localhost", "nowhere="])
     suite.process.send_signal(signal.SIGHUP)

@@ -18,6 +18,7 @@ FORMAT = 1
 """Format version of the data directory. A suite reads its own and older versions."""
 
 _MARKER = "format.json"
+_SUITE = "suite.json"
 
 MIN_FREE_BYTES = 64 << 20
 """Least free space for a start: journals allocate segments of several MiB in advance."""
@@ -143,6 +144,18 @@ def _check_space(path: Path) -> None:
             f"no disk space: data directory {path} has {free >> 20} MiB free, at least {MIN_FREE_BYTES >> 20} MiB are "
             "needed. Make room, or choose another disk with --data.",
         )
+
+
+def note_offset(data: DataDir, offset: int) -> None:
+    """Write down the port offset of the suite that holds the directory. Raises OSError."""
+    write_json(data.run / _SUITE, {"port-offset": offset})
+
+
+def offset_of(path: Path) -> int | None:
+    """Return the port offset of the suite that runs, or ran last, on this directory; None if none did."""
+    content = read_json(path / "run" / _SUITE)
+    offset = content.get("port-offset") if isinstance(content, dict) else None
+    return offset if isinstance(offset, int) else None
 
 
 def is_used(path: Path) -> bool:

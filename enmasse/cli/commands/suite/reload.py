@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -16,8 +17,11 @@ SECONDS: Final = 60.0
 
 
 @click.command(name="reload", short_help="Have the running suite read its options file again.")
+@click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
+              help="The suite that runs with this data folder, unless a port offset is stated.")  # fmt: skip
 @port_offset
-def command(offset: int) -> None:
+@click.pass_context
+def command(context: click.Context, /, data: Path | None, offset: int) -> None:
     """Have the running suite read its options file again: up.json in its configuration folder, or the file of `enmasse
     up --options`. No connection ends.
 
@@ -28,7 +32,14 @@ def command(offset: int) -> None:
     time. 3: some options need a restart; the others are in force. 4: no suite is running.
     """
     from enmasse.cli.contexts.http import NotRunning, request
+    from enmasse.supervisor.plan.datadir import offset_of
 
+    if data is not None and context.get_parameter_source("offset") is click.core.ParameterSource.DEFAULT:
+        found = offset_of(data)
+        if found is None:
+            text = f"no suite has run with the data folder {data}: name that of `enmasse up`, or leave --data out"
+            end("suite.http.unreachable", text, UNREACHABLE)
+        offset = found
     try:
         _, answer = request(offset, "POST", "/api/reload", {}, timeout=SECONDS)
     except NotRunning as error:
