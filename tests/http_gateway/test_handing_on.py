@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from proton.utils import BlockingConnection
 
-from tests.http_gateway.environment import Running, running
+from tests.configserv.running import FLAVORS, Configserv
+from tests.http_gateway.environment import Running, beside, running
 from tests.kit.health import detail, has_ended
 from tests.kit.waiting import DEADLINE, wait_for
+from tests.mqtt_gateway.environment import ADDRESSES, Router
 
 END = 'event: end\ndata: {"reason": "stopping"'
 
@@ -46,6 +51,27 @@ def test_all_connections_end_at_a_quiet_moment(tmp_path: Path) -> None:
         assert (answer.status, answer.headers["connection"]) == (204, "close")
         assert idle.sock.recv(1) == b""
         wait_for(lambda: has_ended(gateway.pid), "it ends long before 600 s")
+
+
+def test_a_request_that_waits_while_the_router_is_lost(tmp_path: Path) -> None:
+    configserv, router = Configserv(tmp_path), Router(tmp_path)
+    configserv.write("flavors.json", FLAVORS)
+    configserv.write("addresses.json", ADDRESSES)
+    with ExitStack() as ending:
+        configserv.start()
+        ending.callback(configserv.stop)
+        router.start()
+        ending.callback(router.kill)
+        gateway = ending.enter_context(beside(tmp_path, configserv, router))
+        waiting = HTTPConnection("127.0.0.1", gateway.port, timeout=DEADLINE)
+        waiting.request("POST", "/v1/ask/messages/next?wait=300")
+        with closing(BlockingConnection(f"127.0.0.1:{gateway.clients}", timeout=DEADLINE)) as connection:
+            sender = connection.create_sender("ask")
+            connection.wait(lambda: sender.link.credit, timeout=DEADLINE)  # the request has its link
+        router.kill()
+        answer = waiting.getresponse()
+        problem = json.loads(answer.read())
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1") and problem["condition"], problem
 
 
 def connections(gateway: Running) -> int:

@@ -52,7 +52,7 @@ class Answered(Exception):
         self.detail = detail
         self.retry = retry
         self.outcome = outcome
-        self.condition = condition
+        self.condition = str(condition)  # a symbol of AMQP is no text of JSON
         self._headers = headers
 
     @property
