@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from enmasse.cli.registry import COMMANDS, group
+from enmasse.model.mqtt_limits import Limits
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120
@@ -120,6 +121,11 @@ def test_the_index_of_decisions_has_each_of_them_with_its_title() -> None:
         assert title, f"{page.name} does not begin with its number and title"
         there.append((title[1], title[2], page.name))
     assert sorted(listed, key=lambda each: int(each[0])) == there
+
+
+def test_each_limit_of_mqtt_clients_has_its_name_in_the_table() -> None:
+    page = (ROOT / "docs" / "mqtt.md").read_text()
+    assert [name for name in Limits.__struct_fields__ if f"(`{name}`)" not in page] == []
 
 
 def test_each_page_has_a_place_in_the_navigation_of_the_site() -> None:

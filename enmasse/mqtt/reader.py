@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from enmasse.first_bytes import spoken
 from enmasse.mqtt import fields, parse, properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from enmasse.mqtt.fields import FieldCursor
@@ -87,9 +88,14 @@ class Reader:
             self._held.clear()
             self._held_size = 0
         packets: list[Packet] = []
+        began = self.started
         try:
             pos = self._read(data, packets)
         except MqttError as error:
+            if not began and data[:1] != b"\x10" and (other := spoken(data)) is not None:
+                error = type(error)(f"the peer speaks {other}: it began with {data[:8]!r}", "", error.reason)
+                error.packets = packets
+                raise error from None
             error.packets = packets
             raise
         if pos < len(data):

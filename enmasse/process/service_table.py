@@ -61,11 +61,15 @@ SERVICES = {
 }
 
 
-def client_paths(scheme: str, *, relays: bool) -> list[str]:
-    """Return the paths of a listener for clients. `relays`: routers are embedded ones, to which it passes AMQP on."""
-    found = [service.schemes[scheme] for service in SERVICES.values() if scheme in service.schemes]
-    if relays:
-        found += [service.relays[scheme] for service in SERVICES.values() if scheme in service.relays]
+def client_urls(scheme: str, at: str, *, relays: bool) -> list[str]:
+    """Return the URLs of a listener for clients at HOST:PORT. `relays`: routers are embedded ones, to which it passes
+    AMQP on."""
+    found = []
+    for service in SERVICES.values():
+        paths = [service.schemes[scheme]] if scheme in service.schemes else []
+        if relays and scheme in service.relays:
+            paths.append(service.relays[scheme])
+        found += [f"{service.urls.get(scheme, scheme)}://{at}{path}" for path in paths]
     return found
 
 

@@ -231,13 +231,18 @@ def check_names(options: Options) -> None:
             ) from None
 
 
-def check_exposure(options: Options) -> None:
-    """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
-    served = options.protocol_ports()
-    if (highest := max(served.values())) > LAST_PORT:
+def check_highest_port(options: Options) -> None:
+    """Raise StartError if the port offset leads to a port that does not exist."""
+    if (highest := max(options.protocol_ports().values())) > LAST_PORT:
         most = options.offset - highest + LAST_PORT
         text = f"port {highest} does not exist; give --port-offset {most} or a smaller one."
         raise StartError("start.port.not-available", text)
+
+
+def check_exposure(options: Options) -> None:
+    """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
+    check_highest_port(options)
+    served = options.protocol_ports()
     for each in options.listen:
         if each.protocol is not None and each.protocol not in served:
             doors = {name: f"--with {part}" for part, door in DOORS.items() for name in (*door.plain, *door.tls)}

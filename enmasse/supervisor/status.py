@@ -86,13 +86,13 @@ def scale(components: list[dict[str, Any]], service: str, bounds: ProcessBounds)
             return False, f"the suite has none of these gateways: start it with `enmasse up --with {part}`"
         return False, f"there is no service {service!r}; running are {', '.join(sorted(kinds))}"
     current = kinds[service]
-    if bounds == (current, current):
-        return True, f"{service} runs {current} process{'' if current == 1 else 'es'} already"
     if service == "broker":
         return False, (
             "brokers are counted by their flavor: change BROKERS in the templateParameters of flavors.json "
             f"(now {current} of all flavors together)"
         )
+    if bounds == (current, current):
+        return True, f"{service} runs {current} process{'' if current == 1 else 'es'} already"
     if bounds.least == 0:
         return False, f"the suite cannot run without {service}"
     return False, f"{service} is a controller: exactly one of it runs, and it is restarted when it dies"

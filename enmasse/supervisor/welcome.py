@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from enmasse.engines import EMBEDDED
-from enmasse.process.service_table import client_paths
+from enmasse.process.service_table import client_urls
 from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
@@ -32,9 +32,9 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     relays = options.router == EMBEDDED
     facts: list[tuple[str, object]] = [
-        (CONSOLE if each.protocol == "console" else each.url.partition(":")[0].upper(), f"{each.url}{path}")
+        (CONSOLE if each.protocol == "console" else each.protocol.upper(), url)
         for each in options.listeners()
-        for path in (client_paths(each.protocol, relays=relays) or ("",))
+        for url in (client_urls(each.protocol, each.at, relays=relays) or (f"https://{each.at}",))
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [(CONSOLE, f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]

@@ -299,6 +299,28 @@ def test_a_message_that_is_none_is_rejected() -> None:
     assert sorted(outcomes)[0] == "Outcome(accepted)" and sorted(outcomes)[1].startswith("Outcome(rejected")
 
 
+@pytest.mark.parametrize("options", [(), ("--non-durable",)])
+def test_a_request_is_durable_unless_told_otherwise(options: tuple[str, ...]) -> None:
+    found: list[Any] = []
+
+    def act(delivery: Delivery, _: int) -> None:
+        found.append(delivery.message.durable)
+        delivery.reject("x:no", "no")
+
+    take = taking(act)
+
+    def attached(link: ControlLink) -> None:
+        if isinstance(link, ControlSender):
+            link.proton_link.source.address = "replies"
+            link.accept()
+        else:
+            take(link)
+
+    with peer(attached) as port:
+        done = enmasse("request", "-a", f"127.0.0.1:{port}/q", "body", *options)
+    assert done.returncode == 1 and found == [not options], done
+
+
 def test_what_was_answered_is_counted_when_it_is_interrupted() -> None:
     """Also what is answered only then."""
     late: list[Delivery] = []

@@ -189,8 +189,8 @@ def test_protocols_that_are_not_served_are_refused(tmp_path: Path) -> None:
 
 def test_the_console_is_opened_with_tls_and_for_users_only(tmp_path: Path) -> None:
     given = replace(options(tmp_path, "192.0.2.1"), users=True)
-    assert [each.url for each in given.listeners() if each.protocol == "console"] == [
-        "https://127.0.0.1:8443", "https://192.0.2.1:8443"
+    assert [each.at for each in given.listeners() if each.protocol == "console"] == [
+        "127.0.0.1:8443", "192.0.2.1:8443"
     ]  # fmt: skip
     own = replace(given, listen=(parse("console=192.0.2.1:443"),))
     assert {each.protocol for each in own.listeners() if each.host == "192.0.2.1"} == {"console"}

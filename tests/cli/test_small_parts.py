@@ -147,9 +147,11 @@ def test_merge() -> None:
 
 def test_scale() -> None:
     parts = [component("r", "router"), component("b0", "broker"), component("b1", "broker")]
-    assert status.scale(parts, "broker", ProcessBounds(2, 2)) == (True, "broker runs 2 processes already")
-    assert status.scale(parts, "broker", ProcessBounds(3, 3))[0] is False
-    assert status.scale([], "broker", ProcessBounds(0, 0))[0] is True
+    for wanted in (2, 3):
+        accepted, said = status.scale(parts, "broker", ProcessBounds(wanted, wanted))
+        assert not accepted and "change BROKERS" in said and "now 2 of all" in said
+    parts += [component("c", "console")]
+    assert status.scale(parts, "console", ProcessBounds(1, 1)) == (True, "console runs 1 process already")
     assert "enmasse up --with http`" in status.scale(parts, "http_gateway", ProcessBounds(1, 1))[1]
 
 

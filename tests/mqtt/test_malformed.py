@@ -464,3 +464,23 @@ def test_the_order_of_user_properties_is_kept() -> None:
     (got,) = taken(V5, packet(0x30, s("t"), props(*(b"\x26" + s(k) + s(v) for k, v in pairs))))
     assert isinstance(got, Publish) and got.properties.user_properties == tuple(pairs)
     assert encode.encode(got, V5) == packet(0x30, s("t"), props(*(b"\x26" + s(k) + s(v) for k, v in pairs)))
+
+
+# --- another protocol ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "server", "said"),
+    [
+        (b"AMQP\x00\x01\x00\x00", False, "another protocol, AMQP, which has a port of its own"),
+        (b"AMQP\x03\x01\x00\x00", True, "another protocol, AMQP, which"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "another protocol, HTTP"),
+        (b"GET / HTTP/1.1\r\n\r\n", True, "another protocol, HTTP"),
+        (b"POST / HTTP/1.1\r\n\r\n", True, "another protocol, HTTP"),
+        (b"CONNECT\naccept-version:1.2\n\n\0", True, "another protocol, STOMP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", True, "TLS, and this port is without"),
+    ],
+)
+def test_a_peer_that_speaks_another_protocol_is_told_so(data: bytes, server: bool, said: str) -> None:
+    with pytest.raises((MalformedPacket, ProtocolError), match=f"the peer speaks {said}"):
+        Reader(server=server).feed(data)

@@ -12,6 +12,7 @@ from enmasse.amqp.codec.frames import HEADER
 from enmasse.amqp.codec.performatives import SaslResponse, decode_performative, encode_performative
 from enmasse.amqp.output import Output
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
+from enmasse.first_bytes import spoken
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -108,7 +109,9 @@ class Handshake:
             sasl = self.sasl
             wants_sasl = isinstance(sasl, SaslServer) and sasl.required and not sasl.done
             self._output.put(SASL_HEADER if wants_sasl else AMQP_HEADER)
-        raise AmqpError(errors.NOT_IMPLEMENTED, f"the peer speaks {_spoken(header)}: its header is {header!r}")
+        raise AmqpError(
+            errors.NOT_IMPLEMENTED, f"the peer speaks {spoken(header) or 'another protocol'}: its header is {header!r}"
+        )
 
     def _read_sasl(self, data: bytes, pos: int) -> int:
         end = len(data)
@@ -141,19 +144,3 @@ class Handshake:
     def _send(self, performative: Any) -> None:
         body = encode_performative(performative)
         self._output.put(HEADER(len(body) + 8, 2, 1, 0) + body)
-
-
-def _spoken(header: bytes) -> str:
-    """Return the protocol that begins with a header, and what tells where a suite serves it: its ports are not known
-    here."""
-    if header.startswith(b"\x10") and b"MQ" in header:
-        return "another protocol, MQTT, which has a port of its own (`enmasse status` shows it)"
-    if header.startswith((b"HTTP/", b"GET ", b"PUT ", b"POST ", b"HEAD ", b"OPTIONS ")):
-        return "another protocol, HTTP; the console has a port of its own (`enmasse status` shows it)"
-    if header.startswith((b"CONNECT\n", b"CONNECT\r", b"STOMP\n", b"STOMP\r")):
-        return "another protocol, STOMP"
-    if header.startswith(b"\x16\x03"):
-        return "TLS, and this port is without: AMQP with TLS has a port of its own (`enmasse status` shows it)"
-    if header.startswith(b"AMQP\x00\x00\t\x01"):
-        return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
-    return "another protocol"

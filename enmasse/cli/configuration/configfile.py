@@ -24,7 +24,8 @@ def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> s
             return missing
         end(
             "configuration.file.missing",
-            f"{path}: no such file. Name the folder with --config DIR; `enmasse {made_by}` makes one.",
+            f"{path}: no such file. Start the suite with `enmasse up`, if it is meant; or name the folder with "
+            f"--config DIR; `enmasse {made_by}` makes one.",
         )
     except OSError as error:
         end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")

@@ -27,6 +27,8 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
     to say if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the file of its authority with --ca FILE, and use the host name of the certificate."
+    if isinstance(error, ssl.SSLError) and "UNKNOWN_CA" in str(getattr(error, "reason", "")):
+        return "The server does not know the authority of your certificate (--cert): it is not in its --tls-client-ca."
     ended = isinstance(error, ConnectionResetError | ConnectionAbortedError) and error.errno is None
     if isinstance(error, ssl.SSLError) or ended:  # ended: by asyncio, in the TLS handshake
         return not_tls

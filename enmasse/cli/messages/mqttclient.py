@@ -248,6 +248,8 @@ def failure(error: OSError, server: TargetServer) -> str:
             reasons.V3_BAD_USER_NAME_OR_PASSWORD, reasons.V3_NOT_AUTHORIZED,
         ):  # fmt: skip
             if server.user is None and not server.certified:
+                if server.files.cert is not None:
+                    text += ". --cert is for TLS: name the server as mqtts://HOST"
                 return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
             return marked("server.login.refused", text)
         if server.user is not None and reason in (reasons.SERVER_UNAVAILABLE, reasons.V3_SERVER_UNAVAILABLE):

@@ -15,7 +15,7 @@ import click
 from enmasse.cli.common import HTTP_PORT, report
 from enmasse.cli.same_suite import typed
 from enmasse.engines import EMBEDDED
-from enmasse.process.service_table import SERVICES, client_paths
+from enmasse.process.service_table import SERVICES, client_urls
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
@@ -132,12 +132,8 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
         for scheme in service.schemes:
             for name, at in endpoints.items():  # all gateways have the same; a second one has a number
                 if name.partition("-")[0] == scheme:
-                    paths = client_paths(scheme, relays=relayed)
-                    click.echo(
-                        "\n".join(
-                            f"{scheme.upper():6} {service.urls.get(scheme, scheme)}://{at}{each}" for each in paths
-                        )
-                    )
+                    for url in client_urls(scheme, at, relays=relayed):
+                        click.echo(f"{scheme.upper():6} {url}")
     if ca is not None:
         click.echo(f"{'CA':6} {printable(ca)}")
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})

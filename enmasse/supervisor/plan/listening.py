@@ -74,11 +74,6 @@ class Listener(NamedTuple):
         """Return what tells it from others."""
         return self.protocol, self.host, self.port, self.space
 
-    @property
-    def url(self) -> str:
-        """Return the beginning of its URLs."""
-        return f"{'https' if self.protocol == 'console' else self.protocol}://{self.at}"
-
 
 def parse(text: str) -> Listen:
     """Return the meaning of `[PROTOCOL=]HOST[:PORT]`, or of `PROTOCOL=HOST:PORT@SPACE`; an IPv6 address with a port

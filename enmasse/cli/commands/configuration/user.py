@@ -135,7 +135,10 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
-    where = _opened(config, offset).remove(name, force=False)
+    there = _opened(config, offset)
+    where = there.remove(name, force=False)
+    if not there.all():
+        report("It was the last entry: all clients are refused now, but for users of issuers.")
     done(f"removed {name} from {where}", "removed", name=name, place=where)
 
 

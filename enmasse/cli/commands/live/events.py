@@ -51,7 +51,7 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
     newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
     _show(reversed(newest), as_json)
     if not newest and not as_json:
-        click.echo("no client was refused", err=True)
+        click.echo("no such event among those that are kept" if query else "no client was refused", err=True)
 
 
 def _follow(offset: int, query: str, count: int, as_json: bool) -> None:

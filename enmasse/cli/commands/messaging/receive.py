@@ -201,6 +201,8 @@ class ReceiveLoop:
                         receiver.grant(more)
                 delivery = await self._next(receiver)
                 if delivery is None:
+                    if self._ends_with_queue and not self._received:
+                        report(f"{remote}: there is nothing to browse; only queues keep messages for it")
                     if not options.count:
                         return OK
                     within = "there" if self._ends_with_queue else f"within {options.timeout:g} s"

@@ -78,7 +78,8 @@ async def _request(
         replies = await client.receiver(None, dynamic=True)
         sender = await client.sender(remote.address)
         id = uuid.uuid4().hex
-        message = Message(body, **{"message_id": id, "correlation_id": id, **fields, "reply_to": replies.address})
+        given = {"durable": True, "message_id": id, "correlation_id": id, **fields}
+        message = Message(body, **{**given, "reply_to": replies.address})
         wanted = (message.correlation_id, message.message_id)
         # The request may be accepted only after its reply was.
         sending = asyncio.ensure_future(sender.send(message))

@@ -82,6 +82,8 @@ def command(
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
         say(f"sent {tally.sent} to {remote}: {tally}")
+    elif status == OK:
+        report("nothing was sent: stdin had no line")
     sys.exit(status)
 
 

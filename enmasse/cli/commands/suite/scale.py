@@ -11,7 +11,7 @@ from enmasse.cli.common import UNREACHABLE, done, end, port_offset, tell
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.process import process_bounds
 from enmasse.process.service_table import SERVICES
-from enmasse.text import printable
+from enmasse.text import did_you_mean, printable
 
 NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
 """Word for a service on the command line → its name."""
@@ -48,7 +48,8 @@ def command(service: str, count: str | None, offset: int) -> None:
     most = {} if bounds.fixed else {"most": bounds.most}
     accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})
     if not accepted:
-        end("suite.scale.refused", f"{service}={count}: {message}")
+        hint = "" if kind in SERVICES else f".{did_you_mean(service, NAMES)}"
+        end("suite.scale.refused", f"{service}={count}: {message}{hint}")
     tell(f"{service}={count}: {message}")
     _wait(offset, kind, bounds.least)
     done("", "scaled", service=service, count=count, message=message)

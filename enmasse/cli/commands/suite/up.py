@@ -275,16 +275,18 @@ class _Stated:
     def options(self, *, first: bool = False) -> Options:
         """Return the options. `first`: an empty default folder gets the example. Raises StartError, or click.UsageError
         for what does not go together."""
+        from enmasse.supervisor import start
+
         values = self._values()
         offset: int = values["offset"]
         data: Path = values["data"] or data_folder(offset)
-        config: Path | None = values["config"]
-        if config is None:
-            config = config_folder(offset)
-            if first:
-                _write_example(config, data)
+        config: Path = values["config"] or config_folder(offset)
         _check_together(values)
-        return _options(config, data, values)
+        options = _options(config, data, values)
+        if first and values["config"] is None:
+            start.check_highest_port(options)  # before there is a folder of it
+            _write_example(config, data)
+        return options
 
     def again(self) -> Options:
         """Return the options, read again. Raises StartError."""

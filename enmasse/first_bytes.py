@@ -1,0 +1,23 @@
+"""The protocol of a peer by the first bytes that it sends: for the text about one that has come to the wrong port."""
+
+from __future__ import annotations
+
+_SHOWN = "(`enmasse status` shows it)"
+
+
+def spoken(data: bytes) -> str | None:
+    """Return the protocol that begins with these bytes, and what tells where a suite serves it: its ports are not known
+    here. None: no protocol that a suite knows."""
+    if data.startswith(b"\x10") and b"MQ" in data:
+        return f"another protocol, MQTT, which has a port of its own {_SHOWN}"
+    if data.startswith((b"HTTP/", b"GET ", b"PUT ", b"POST ", b"HEAD ", b"OPTIONS ", b"DELETE ", b"PRI * HTTP")):
+        return f"another protocol, HTTP; the console has a port of its own {_SHOWN}"
+    if data.startswith((b"CONNECT\n", b"CONNECT\r", b"STOMP\n", b"STOMP\r")):
+        return "another protocol, STOMP"
+    if data.startswith(b"\x16\x03"):
+        return f"TLS, and this port is without: what is served with TLS has a port of its own {_SHOWN}"
+    if data.startswith(b"AMQP\x00\x00\t\x01"):
+        return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
+    if data.startswith(b"AMQP"):
+        return f"another protocol, AMQP, which has a port of its own {_SHOWN}"
+    return None
