@@ -31,7 +31,7 @@ from enmasse.network import tls_handshake, turns
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
 from enmasse.network.tls_transport import read_much
-from enmasse.network.turns import Tenant, Turns
+from enmasse.network.turns import InTurn, Tenant, Turns
 
 log = logs.get(part="amqp")
 
@@ -56,6 +56,8 @@ class Hub:
         self.loop = loop or asyncio.get_running_loop()
         self.wires: set[Wire] = set()
         self._dirty: list[Wire] = []
+        self._unwritten: InTurn[Wire] = InTurn()
+        """Wires with output that wait for the turn of their tenants."""
         self._reading = False
         self._scheduled = False
         self.per_turn = False
@@ -97,16 +99,45 @@ class Hub:
     def flush(self) -> None:
         """Write what connections have to send. Runs by itself; call it only to write before the turn ends."""
         self._scheduled = False
+        if self.turns.tenants or self._unwritten:
+            self._flush_in_turn()
+            return
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for wire in dirty:
                 wire.write()
 
-    def _mark(self, wire: Wire) -> None:
-        self._dirty.append(wire)
-        if not self._scheduled and (self.per_turn or not self._reading):
+    def _flush_in_turn(self) -> None:
+        """Write tenant by tenant, for the time of one share; the rest waits until the sockets were looked at. The time
+        counts for the tenants, so that input of one that has much to write waits too."""
+        unwritten, hub_turns = self._unwritten, self.turns
+        begun = hub_turns.clock()
+        stop = begun + turns.SHARE
+        while self._dirty or unwritten:
+            if self._dirty:
+                dirty, self._dirty = self._dirty, []
+                for wire in dirty:
+                    unwritten.add(wire.tenant, wire)
+            wire = unwritten.take()
+            wire.write()
+            now = hub_turns.clock()
+            if wire.tenant is not None:
+                hub_turns.serve(wire.tenant, now - begun)
+            begun = now
+            if now >= stop:
+                break
+        if self._dirty or unwritten:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self.flush)
+
+    def _mark(self, wire: Wire) -> None:
+        self._dirty.append(wire)
+        if self.per_turn or not self._reading:
+            self._flush_soon()
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 

@@ -263,6 +263,41 @@ def test_connections_of_a_tenant_count_as_one_for_another_tenant(loop: str) -> N
     run(loop, main)
 
 
+@BOTH
+def test_what_a_tenant_is_sent_waits_for_its_turn(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred connections of one have output before one of another."""
+    order: list[str] = []
+    write = transport.Wire.write
+
+    def noted(wire: transport.Wire) -> None:
+        order.append(wire.tenant.name if wire.tenant is not None else "")
+        write(wire)
+
+    async def main() -> None:
+        store = Owned()
+        server = await start(store)
+        hub = server.hub
+        hub.per_turn = True
+        names = [*(f"many-{n}" for n in range(100)), "few-0"]
+        ends = [await asyncio.open_connection("127.0.0.1", server.port) for _ in names]
+        for name, (_, writer) in zip(names, ends, strict=True):
+            writer.write(opened(name))
+        await until(lambda: sum(each.connections for each in hub.turns.tenants.values()) == len(names), "all are open")
+        await asyncio.sleep(0)
+        monkeypatch.setattr(transport.Wire, "write", noted)
+        hub.turns.clock = count(1.0).__next__  # so each write uses up a share
+        for connection in sorted(hub.connections, key=lambda each: each.tenant != "many"):
+            connection.close()
+        await until(lambda: not hub.wires, "all to be written, and closed")
+        assert order.index("few") <= 2 and Counter(order)["many"] >= 100
+        for reader, writer in ends:
+            assert (await reader.read()).endswith(frame(0, Close()))
+            writer.close()
+        server.close()
+
+    run(loop, main)
+
+
 # --- accepting ---
 
 

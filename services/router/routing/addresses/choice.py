@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from services.router.routing.addresses.destination import Destination
 from services.router.routing.configuration import CLOSEST
 
 UNLIMITED = 1 << 30
+PART = 64
+"""Destinations that are compared for a round: a message to thousands of receivers would cost a look at each."""
 _LOAD = attrgetter("load")
 
 
@@ -31,7 +33,7 @@ class Choice:
     treatment `closest` prefers; empty if all are equally near.
     """
 
-    __slots__ = ("_at", "_limits", "_ring", "nearer", "only", "outs")
+    __slots__ = ("_at", "_limits", "_next", "_ring", "nearer", "only", "outs")
 
     def __init__(self, limits: ChoiceLimits, outs: Sequence[Destination] = ()) -> None:
         self.outs = list(outs)
@@ -40,6 +42,7 @@ class Choice:
         self._limits = limits
         self._ring: Sequence[Destination] = ()
         self._at = 0
+        self._next = 0  # place of the part that is looked at next
         self.changed()
 
     def add(self, out: Destination) -> None:
@@ -80,36 +83,55 @@ class Choice:
         outs = self.outs
         if len(outs) < 2:
             return outs[0] if outs else None
-        # A destination that has a whole window outstanding, or its share of a broker's, gets nothing while another has
-        # room, however much it asks for.
-        share = self._limits.share
-        room = (
-            outs
-            if self._limits.treatment == CLOSEST
-            else [out for out in outs if out.load < min(out.capacity, share) * out.windows]
-        )
-        room = room or outs
-        ready = [out for out in room if out.ready]
-        if not ready:  # no destination can take it now: it waits where the load is least
-            self._ring = ()
-            self._at = 0
-            return min(room, key=_LOAD)
         if self._limits.treatment == CLOSEST:
-            ring = [out for out in ready if out in self.nearer] if self.nearer else ready
+            ready = [out for out in outs if out.ready]
+            ring: Sequence[Destination] = [out for out in ready if out in self.nearer] if self.nearer else ready
             ring = ring or ready
         else:
-            loads = [out.load for out in ready]
-            least = min(loads)
-            # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
-            # worth its making, and outcomes arrive in ranges.
-            limit = least + (least >> 3)
-            turns = 1 + (least >> 2) if least > 3 else 1
-            ring = [
-                out
-                for out, load in zip(ready, loads, strict=True)
-                if load <= limit
-                for _ in range(max(1, min(turns, min(out.capacity, share) * out.windows - load)))
-            ]
+            ring = next(filter(None, map(self._least, self._parts())), ())
         self._ring = ring
         self._at = 1
-        return ring[0]
+        if ring:
+            return ring[0]
+        # No destination can take it now: it waits where the load is least.
+        room = outs if self._limits.treatment == CLOSEST else self._with_room(outs)
+        return min(room or outs, key=_LOAD)
+
+    def _parts(self) -> Iterator[Sequence[Destination]]:
+        """Give the destinations to look at for a round: those with room, of many a part, another one each time;
+        all if none has room."""
+        outs = self.outs
+        full = True
+        for _ in range(0, len(outs), PART):
+            start = self._next if self._next < len(outs) else 0
+            self._next = start + PART
+            room = self._with_room(outs[start : start + PART])
+            full = full and not room
+            yield room
+        if full:
+            yield outs
+
+    def _with_room(self, outs: Sequence[Destination]) -> list[Destination]:
+        """Return those that have neither a whole window outstanding nor their share of a broker's: others get nothing
+        while one of these is there, however much they ask for."""
+        share = self._limits.share
+        return [out for out in outs if out.load < min(out.capacity, share) * out.windows]
+
+    def _least(self, outs: Sequence[Destination]) -> Sequence[Destination]:
+        """Return a round of those that can take a delivery now and have the least load."""
+        ready = [out for out in outs if out.ready]
+        if not ready:
+            return ()
+        loads = [out.load for out in ready]
+        least = min(loads)
+        # When much is under way, nearly the least counts as the least, and each gets a few in a row: a round is
+        # worth its making, and outcomes arrive in ranges.
+        limit = least + (least >> 3)
+        turns = 1 + (least >> 2) if least > 3 else 1
+        share = self._limits.share
+        return [
+            out
+            for out, load in zip(ready, loads, strict=True)
+            if load <= limit
+            for _ in range(max(1, min(turns, min(out.capacity, share) * out.windows - load)))
+        ]
