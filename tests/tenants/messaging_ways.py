@@ -1,10 +1,12 @@
-"""Clients of AMQP, MQTT, HTTP and STOMP in address spaces. Each has a method for each cell of its column."""
+"""Clients of AMQP, MQTT, HTTP, STOMP and CoAP in address spaces. Each has a method for each cell of its column."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import select
+import socket
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
 from typing import Any
@@ -16,6 +18,8 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Rejected
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.sole_connection import SOLE_CONNECTION
 from enmasse.mqtt.packets import Properties, Publish, Will
+from enmasse.wire_formats import coap_messages as coap
+from tests.coap_gateway.coap_peer import CoapPeer
 from tests.http_gateway.requests_to_suite import Answer, basic
 from tests.kit.waiting import DEADLINE, until
 from tests.kit.websocket import Tunnel
@@ -309,6 +313,8 @@ class HttpWay:
         found = self._connections.get(who)
         if found is None:
             found = self._connections[who] = HTTPConnection("127.0.0.1", self._port, timeout=DEADLINE)
+        if found.sock is not None and _has_ended(found.sock):
+            found.close()  # the next request opens it again
         found.request(method, path, body, self.headers(who))
         answer = found.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
@@ -414,6 +420,13 @@ class HttpWay:
         return found
 
 
+def _has_ended(connection: socket.socket) -> bool:
+    """Return whether the gateway has closed a connection that was idle for long."""
+    looks = select.poll()
+    looks.register(connection, select.POLLIN)
+    return bool(looks.poll(0))
+
+
 class StompWay:
     """`web`: over WebSocket."""
 
@@ -515,6 +528,77 @@ class StompWay:
                 )
                 client.close()
                 found.append(f"{frame.command} {frame.headers} {frame.body!r}")
+        return found
+
+
+class CoapWay:
+    """An endpoint for each client, and for each observation."""
+
+    def __init__(self, tenants: Tenants, web: bool) -> None:
+        assert not web
+        self.tenants = tenants
+        self._port = 5683 + tenants.suite.offset
+        self._peers: dict[Who, CoapPeer] = {}
+
+    async def close(self) -> None:
+        for each in self._peers.values():
+            each.socket.close()
+
+    def host(self, who: Who) -> tuple[tuple[int, bytes], ...]:
+        """Return the option by which a client means its space: it has no user."""
+        assert who.name is None
+        return () if who.space == "default" else ((coap.URI_HOST, who.space.encode()),)
+
+    async def ask(self, who: Who, path: str, payload: bytes = b"", **more: Any) -> coap.CoapMessage:
+        if who not in self._peers:
+            self._peers[who] = CoapPeer(self._port)
+        options = (*self.host(who), *more.pop("options", ()))
+        return await asyncio.to_thread(self._peers[who].ask, path, payload, options=options, **more)
+
+    async def send(self, who: Who, name: str, text: str) -> None:
+        answer = await self.ask(who, f"v1/{name}", text.encode())
+        assert coap.shown(answer.code) in ("2.01", "2.04"), answer
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, who: Who, name: str) -> AsyncIterator[Get]:
+        with CoapPeer(self._port) as peer:
+            path, begin, end = f"v1/{name}?form=json", (coap.OBSERVE, b""), (coap.OBSERVE, b"\x01")
+            answer = await asyncio.to_thread(peer.ask, path, code=coap.GET, options=(*self.host(who), begin))
+            assert answer.option(coap.OBSERVE) is not None, answer
+
+            async def get() -> str:
+                found = json.loads((await asyncio.to_thread(peer.notification)).payload)
+                assert "!!" not in str(found)
+                return str(found["body"])
+
+            yield get
+            last = coap.decoded(peer.request(path, code=coap.GET, options=(*self.host(who), end)))
+            ends = coap.encoded(coap.CON, coap.GET, last.id, answer.token, last.options)
+            await asyncio.to_thread(peer.answer, ends)
+
+    @contextlib.asynccontextmanager
+    async def reply(self, who: Who) -> AsyncIterator[Reply]:
+        """The address is a topic, which the client observes."""
+        topic = f"news/coap-replies/{who.role}"
+        async with self.subscribe(who, topic) as get, self.tenants.service(who.space) as replying:
+            asking = asyncio.create_task(self.send(who, f"direct?reply-to={topic}", "?"))
+            yield await replying(get)
+            await asking
+
+    async def errors(self, who: Who, other: str) -> list[str]:
+        found = []
+        for form in (*STATED, "!!{}%2Fjobs"):
+            name = form.replace("{}", other).lstrip("/")
+            for path, options, method in (
+                (f"v1/{name}", (), coap.POST),
+                (f"v1/{name}", ((coap.OBSERVE, b""),), coap.GET),
+                (f"v1/jobs?reply-to={name}", (), coap.POST),
+            ):
+                if "reply-to" in path and "!!" not in name:
+                    continue  # an address that anyone may state for replies
+                answer = await self.ask(who, path, b"x" if method == coap.POST else b"", options=options, code=method)
+                assert answer.code >= coap.code("4.00"), (path, answer)
+                found.append(f"{coap.shown(answer.code)} {answer.payload.decode()}")
         return found
 
 

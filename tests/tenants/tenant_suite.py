@@ -177,23 +177,31 @@ def text_of(body: Any) -> str:
     return bytes(body).decode() if isinstance(body, bytes | bytearray | memoryview) else str(body)
 
 
+BROKERED: dict[str, Any] = {
+    name: {"type": {"anycast": "queue", "multicast": "topic"}.get(each["type"], each["type"])}
+    for name, each in ADDRESSES.items()
+}
+"""The same addresses of brokered spaces, which have queues and topics only."""
 LISTENING = tuple((protocol, space) for protocol in ("mqtt", "ws") for space in ALL[1:])
 """Listeners of one space: MQTT clients without a user have no other way to mean a space."""
 
 
 @contextlib.contextmanager
-def running_tenants(folder: Path) -> Iterator[Tenants]:
-    """Run the suite as long as the block."""
+def running_tenants(folder: Path, *, brokered: bool = False) -> Iterator[Tenants]:
+    """Run the suite as long as the block. `brokered`: so are the spaces beside the default one."""
     ports = {each: free_port() for each in LISTENING}
     listen = [f"--listen={protocol}=127.0.0.1:{port}@{space}" for (protocol, space), port in ports.items()]
-    files: dict[str, Any] = {"spaces.json": {space: {} for space in ALL[1:]}}
-    options = ("--with", "http", "--with", "stomp", *listen)
+    files: dict[str, Any] = {
+        "spaces.json": dict.fromkeys(ALL[1:], {"type": "brokered", "flavor": QUEUE} if brokered else {})
+    }
+    options = ("--with", "http", "--with", "stomp", "--with", "coap", *listen)
     with running_with_spaces(folder, files, addresses=ADDRESSES, options=options) as suite:
         for space in ALL:
             config = suite.config if space == "default" else suite.config / "spaces" / space
             config.mkdir(parents=True, exist_ok=True)
-            own = {f"{mark(space)}-own": ADDRESSES["jobs"]}
-            (config / "addresses.json").write_text(json.dumps({**ADDRESSES, **own}))
+            addresses = BROKERED if brokered and space != "default" else ADDRESSES
+            own = {f"{mark(space)}-own": addresses["jobs"]}
+            (config / "addresses.json").write_text(json.dumps({**addresses, **own}))
             (config / "users.json").write_text(json.dumps(_users(space)))
             (config / "users.json").chmod(0o600)
         suite.up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-WAYS: Final = ("AMQP", "MQTT", "HTTP", "STOMP", "REST", "command line", "page", "Spark")
+WAYS: Final = ("AMQP", "MQTT", "HTTP", "STOMP", "CoAP", "REST", "command line", "page", "Spark")
 """Columns. AMQP, MQTT and STOMP are tried over WebSocket, too."""
 ELSEWHERE: Final = {
     "page": "tests/console/test_space_matrix.py::test_the_page_shows_nothing_of_another_space",
@@ -14,14 +14,25 @@ ELSEWHERE: Final = {
 """Columns whose cells are one test each, which needs a browser or a cluster."""
 NONE: Final = "\N{EN DASH}"
 TABLE: Final[dict[str, tuple[str, ...]]] = {
-    "send": ("sender", "PUBLISH", "`POST …/messages`", "SEND", "`POST …/messages`", "`send`", NONE, "sink"),
-    "relay": ("sender without an address", NONE, NONE, NONE, NONE, NONE, NONE, NONE),
-    "receive": ("receiver", "SUBSCRIBE", "`POST …/next`", "SUBSCRIBE", NONE, "`receive`", NONE, "source"),
-    "browse": ("receiver that copies", NONE, NONE, NONE, "`GET …/messages`", "`receive --browse`", NONE, "table"),
-    "subscribe": ("receiver", "SUBSCRIBE", "`GET …/events`", "SUBSCRIBE", NONE, NONE, NONE, NONE),
+    "send": (
+        "sender",
+        "PUBLISH",
+        "`POST …/messages`",
+        "SEND",
+        "`POST /v1/…`",
+        "`POST …/messages`",
+        "`send`",
+        NONE,
+        "sink",
+    ),
+    "relay": ("sender without an address", NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE),
+    "receive": ("receiver", "SUBSCRIBE", "`POST …/next`", "SUBSCRIBE", NONE, NONE, "`receive`", NONE, "source"),
+    "browse": ("receiver that copies", NONE, NONE, NONE, NONE, "`GET …/messages`", "`receive --browse`", NONE, "table"),
+    "subscribe": ("receiver", "SUBSCRIBE", "`GET …/events`", "SUBSCRIBE", "Observe", NONE, NONE, NONE, NONE),
     "retained": (
         "`x-opt-retain-message`",
         "PUBLISH",
+        NONE,
         NONE,
         NONE,
         "`GET …/retained`",
@@ -29,32 +40,44 @@ TABLE: Final[dict[str, tuple[str, ...]]] = {
         "`#/retained`",
         NONE,
     ),
-    "will": ("`$lwt`", "CONNECT", NONE, NONE, "`GET …/wills`", NONE, "`#/wills`", NONE),
+    "will": ("`$lwt`", "CONNECT", NONE, NONE, NONE, "`GET …/wills`", NONE, "`#/wills`", NONE),
     "durable": (
         "container-id, link",
         "session",
         "`…/events?name=`",
         "`client-id`, name",
         NONE,
+        NONE,
         "`receive --durable`",
         NONE,
         NONE,
     ),
-    "taken": ("sole connection", "client id", "the same name", "`client-id`, name", NONE, NONE, NONE, NONE),
+    "taken": ("sole connection", "client id", "the same name", "`client-id`, name", NONE, NONE, NONE, NONE, NONE),
     "reply": (
         "dynamic receiver",
         "response topic",
         "`POST …/requests`",
         "`/temp-queue/`",
+        "`reply-to`",
         NONE,
         "`request`",
         NONE,
         NONE,
     ),
-    "list": ("`$subctrl`", NONE, NONE, NONE, "`GET …`", "`address list`", "`#/addresses` …", NONE),
-    "metrics": (NONE, "`$SYS/#`", NONE, NONE, "`GET …/overview`", "`connection list`", "`#/`", NONE),
-    "events": (NONE, NONE, NONE, NONE, "`GET …/events`", "`events`", "`#/events`", NONE),
-    "errors": ("conditions", "reason strings", "problems", "ERROR", "problems", "messages", "answers", "messages"),
+    "list": ("`$subctrl`", NONE, NONE, NONE, NONE, "`GET …`", "`address list`", "`#/addresses` …", NONE),
+    "metrics": (NONE, "`$SYS/#`", NONE, NONE, NONE, "`GET …/overview`", "`connection list`", "`#/`", NONE),
+    "events": (NONE, NONE, NONE, NONE, NONE, "`GET …/events`", "`events`", "`#/events`", NONE),
+    "errors": (
+        "conditions",
+        "reason strings",
+        "problems",
+        "ERROR",
+        "payloads",
+        "problems",
+        "messages",
+        "answers",
+        "messages",
+    ),
 }
 """What a client does → by which means, in the order of WAYS."""
 WORDS: Final = {

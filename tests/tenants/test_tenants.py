@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 
+from enmasse.aio.mqtt import Disconnected, Refused
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
 from tests.artemis import ENVIRONMENT
 from tests.kit.loop_thread import LoopThread
 from tests.kit.waiting import DEADLINE, until
-from tests.tenants.messaging_ways import AmqpWay, HttpWay, MqttWay, StompWay
+from tests.tenants.messaging_ways import AmqpWay, CoapWay, HttpWay, MqttWay, StompWay
 from tests.tenants.reading_ways import CommandWay, RestWay
 from tests.tenants.tenant_suite import ALL, NOBODYS, Tenants, Who, mark, running_tenants
 from tests.tenants.tenant_table import ELSEWHERE, OPERATOR, ROLES, TABLE, has, table
 
 KINDS: dict[str, Any] = {
-    "AMQP": AmqpWay, "MQTT": MqttWay, "HTTP": HttpWay, "STOMP": StompWay, "REST": RestWay, "command line": CommandWay,
+    "AMQP": AmqpWay, "MQTT": MqttWay, "HTTP": HttpWay, "STOMP": StompWay, "CoAP": CoapWay, "REST": RestWay,
+    "command line": CommandWay,
 }  # fmt: skip
 ROOT = Path(__file__).parents[2]
 OVER_WEB = ("AMQP", "MQTT", "STOMP")
@@ -183,13 +185,17 @@ class Matrix:
         return found
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("artemis", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=["embedded", *(pytest.param(each, marks=pytest.mark.slow) for each in ("brokered", "artemis"))],
+)
 def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**ENVIRONMENT, "ENMASSE_BROKER": request.param}.items():
+        engine = "artemis" if request.param == "artemis" else "embedded"
+        for name, value in {**ENVIRONMENT, "ENMASSE_BROKER": engine}.items():
             patch.setenv(name, value)
         folder: Path = tmp_path_factory.mktemp("tenants")
-        with running_tenants(folder) as tenants:
+        with running_tenants(folder, brokered=request.param == "brokered") as tenants:
             made = Matrix(tenants)
             made.call(made.prepare())
             yield made
@@ -214,7 +220,10 @@ CELLS.sort(key=lambda cell: "errors" in cell.values)  # last: events have what a
 
 
 def roles(way: str, thing: str) -> list[str]:
-    """Return the kinds of clients: a command has a user, or is the operator's, who has no `$lwt` and `$subctrl`."""
+    """Return the kinds of clients: a command has a user, or is the operator's, who has no `$lwt` and `$subctrl`. CoAP
+    has no users."""
+    if way == "CoAP":
+        return ["anonymous"]
     operator = way in OPERATOR and (way != "AMQP" or thing not in ("will", "list"))
     anonymous = way != "command line" and (way != "REST" or thing not in ("send", "browse"))  # it may not view
     left_out = {"operator": not operator, "anonymous": not anonymous}
@@ -296,22 +305,26 @@ def test_the_table_of_the_documentation() -> None:
     assert table() in page, table()
 
 
+GATEWAYS = {"http_gateway": "HTTP", "stomp_gateway": "STOMP", "mqtt_gateway": "MQTT", "coap_gateway": "CoAP"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["router", "broker", "http_gateway", "stomp_gateway"])
+@pytest.mark.parametrize("kind", ["router", "broker", *GATEWAYS])
 def test_kills_between_equal_names(matrix: Matrix, kind: str) -> None:
     """What was accepted beside kills comes to its space, and nothing else does. Each sends until it is accepted: a
     message whose outcome was lost may come twice."""
     suite, count = matrix.tenants.suite, 60
-    name = {"http_gateway": "HTTP", "stomp_gateway": "STOMP"}.get(kind, "AMQP")
+    name = GATEWAYS.get(kind, "AMQP")
+    role = "anonymous" if name == "CoAP" else "user"
 
     async def send(space: str) -> None:
         for number in range(count):
             while True:
                 way = KINDS[name](matrix.tenants, False)
                 try:
-                    await way.send(Who(space, "user"), "jobs", f"{mark(space)} {number}")
+                    await way.send(Who(space, role), "jobs", f"{mark(space)} {number}")
                     break
-                except (AmqpError, OSError, EOFError, HTTPException, AssertionError):
+                except (AmqpError, Disconnected, Refused, OSError, EOFError, HTTPException, AssertionError):
                     await asyncio.sleep(0.05)  # limit: until the next try
                 finally:
                     with contextlib.suppress(Exception):
