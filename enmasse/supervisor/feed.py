@@ -40,6 +40,7 @@ class _Changes(msgspec.Struct):
 
 class _Space(msgspec.Struct):
     gateways: int = 0
+    routers: int = 0
 
 
 class _Spaces(msgspec.Struct):
@@ -70,6 +71,8 @@ class StatusFeed:
         self.body: dict[str, Any] | None = None
         self.attached = False
         self.gateways: dict[str, int] | None = None
+        self.routers: dict[str, int] | None = None
+        """Address space → the number of processes of its own; None: it is not known yet."""
         self._addresses: dict[str, bytes] = {}
         self._unready: dict[str, bytes] = {}
         self._host, self._port = host_port(address)
@@ -129,6 +132,7 @@ class StatusFeed:
 
     def _spaces_taken(self, body: _Spaces) -> None:
         self.gateways = {name: space.gateways for name, space in body.spaces.items() if space.gateways}
+        self.routers = {name: space.routers for name, space in body.spaces.items() if space.routers}
         self._changed()
 
     async def force(self, names: list[str]) -> str | None:

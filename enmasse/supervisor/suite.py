@@ -32,16 +32,18 @@ from enmasse.supervisor.children.child import Child
 from enmasse.supervisor.children.group import STOP_WITHIN, ChildGroup
 from enmasse.supervisor.children.launch import Launch, reap_orphans
 from enmasse.supervisor.children.replicas import Replicas
-from enmasse.supervisor.children.space_gateways import SpaceGateways
+from enmasse.supervisor.children.space_processes import SpaceProcesses
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import door_gateways, listening, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
+from enmasse.supervisor.plan.own_routers import forget_routers_of, own_routers
 from enmasse.supervisor.plan.services import (
     GATEWAY,
     LOGINS,
+    RAGENT,
     ROUTER_KIND,
     SCALE_ROUTER,
     SPACES,
@@ -92,6 +94,8 @@ class StatusSource(Protocol):
     """The newest state, kept while the feed is lost: `config` and `errors`, `addresses` and, of these, `unready`."""
     gateways: dict[str, int] | None
     """Address space → its number of gateways of its own, as last known; None: not known yet."""
+    routers: dict[str, int] | None
+    """The same for routers."""
     attached: bool
     """True if `body` is current: set with the first snapshot after an attach."""
 
@@ -145,9 +149,8 @@ class Supervisor:
             for part, door in DOORS.items() if part in options.doors
         }  # fmt: skip
         self._autoscalers = [Autoscaler(group) for group in (self._routers, self._gateways, *self._doors.values())]
-        self._own_gateways = SpaceGateways(
-            GATEWAY, self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once
-        )
+        self._own_gateways = SpaceProcesses(self._own_gateway, self._forget_own_gateway, self._news.set, self._say_once)
+        self._own_routers = SpaceProcesses(self._own_router, self._forget_own_router, self._news.set, self._say_once)
         self._authserv: Child | None = None
         self._has_users = options.users
         self._admits_anonymous = admits_anonymous(options.config)
@@ -190,6 +193,9 @@ class Supervisor:
                 entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
             if entry["kind"] == ROUTER_KIND and self._lets_in_everyone:
                 entry["ready"], entry["detail"] = False, f"{NOT_ASKED}; {entry['detail']}"
+        for entry in found:
+            if (space := self._own_routers.spaces_with({}).get(entry["name"])) is not None:
+                entry["detail"] = "; ".join(filter(None, (f"of the address space {space}", entry["detail"])))
         for each in self._autoscalers:
             for first in (one for one in found if each.sentence and one["name"] == f"{each.kind}-0"):
                 first["detail"] = "; ".join(filter(None, (first["detail"], each.sentence)))
@@ -225,6 +231,9 @@ class Supervisor:
         if service == ROUTER_KIND:
             if not bounds.fixed and self.options.router != EMBEDDED:
                 return False, "only embedded routers come and go by their load: name one number"
+            own = len(self._own_routers.spaces_with({}))
+            if own and bounds.most > MOST_ROUTERS - own:
+                return False, f"a suite has at most {MOST_ROUTERS} routers, and address spaces have {own} of their own"
             return self._routers.scale(bounds)
         return status.scale(self.components(), service, bounds)
 
@@ -267,13 +276,16 @@ class Supervisor:
     def _wanted_specs(self) -> Iterator[tuple[Child, Spec]]:
         """Yield the processes that are not brokers with their descriptions by the options."""
         common = self.options, self.data, self._ports
-        for spec in (*fixed_services(*common), *mqtt.keepers(*common)):
+        own_routers = self._own_routers.spaces_with(self._own_routers.desired)
+        for spec in (*fixed_services(*common, own_routers), *mqtt.keepers(*common)):
             if spec.name in self._fixed:
                 yield self._fixed[spec.name], spec
         if self._authserv is not None:
             yield self._authserv, authserv(*common)
         for child in self._routers.children:
             yield child, router(*common, child.spec.name)
+        for child, space in self._own_routers.by_space():
+            yield child, router(*common, child.spec.name, space)
         for child in self._gateways.children:
             yield child, mqtt.gateway(*common, child.spec.name)
         for child, space in self._own_gateways.by_space():
@@ -469,16 +481,60 @@ class Supervisor:
             mqtt.forget_ports_of(self._ports, space)
         self._withdraw(name)
 
+    def _own_router(self, name: str, space: str) -> Child:
+        return self._child(router(self.options, self.data, self._ports, name, space))
+
+    def _forget_own_router(self, name: str, space: str | None) -> None:
+        self._forget_router(name)
+        if space is not None:
+            forget_routers_of(self._ports, space)
+        self._tell_agent(self._own_routers.desired)
+
+    def _want_own_routers(self, wanted: Mapping[str, int]) -> None:
+        """Have these numbers of routers of address spaces. The agent knows before they come whose they are."""
+        found, missing = own_routers(wanted, self._own_routers.desired, self._routers.bounds.most)
+        for space in missing:
+            self._say_once(
+                f"spaces.json: the address space {space!r} has fewer routers of its own than it wants: a suite has at "
+                f"most {MOST_ROUTERS}"
+            )
+        if found != self._own_routers.desired and self._tell_agent(found):
+            self._own_routers.want(found)
+
+    def _tell_agent(self, desired: Mapping[str, str]) -> bool:
+        """Have the router agent know the routers of address spaces, these and those that are not gone yet. Return
+        whether that was written."""
+        spaces = self._own_routers.spaces_with(desired)
+        specs = fixed_services(self.options, self.data, self._ports, spaces)
+        agent = self._fixed[RAGENT]
+        try:
+            agent.renew(renewed(agent.spec, next(spec for spec in specs if spec.name == RAGENT)))
+        except OSError as error:
+            self._say_once(f"{error.filename or self.data.run}: {error.strerror}")
+            asyncio.get_running_loop().call_later(WRITE_AGAIN, self._news.set)
+            return False
+        return True
+
     def _children(self) -> list[Child]:
         own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
-        return [*own, *self._routers.children, *self._all_gateways(), *self._brokers.children]
+        return [*own, *self._all_routers(), *self._all_gateways(), *self._brokers.children]
+
+    def _all_routers(self) -> list[Child]:
+        return [*self._routers.children, *self._own_routers.children]
 
     def _all_gateways(self) -> list[Child]:
         doors = [child for door in self._doors.values() for child in door.children]
         return [*self._gateways.children, *self._own_gateways.children, *doors]
 
     def _groups(self) -> tuple[ChildGroup[Any], ...]:
-        return self._routers, self._gateways, self._own_gateways, *self._doors.values(), self._brokers
+        return (
+            self._routers,
+            self._own_routers,
+            self._gateways,
+            self._own_gateways,
+            *self._doors.values(),
+            self._brokers,
+        )
 
     def _leaving(self) -> list[Child]:
         return [child for group in self._groups() for child in group.leaving]
@@ -510,7 +566,7 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it no service manages such brokers
-            counted = (*self._routers.children, *self._all_gateways())
+            counted = (*self._all_routers(), *self._all_gateways())
             self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
 
     # Files and lines for users and the storage controller
@@ -530,7 +586,9 @@ class Supervisor:
                     self._shown_ready.add(component["name"])
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
             if self._feed and self._feed.gateways is not None and self.options.has_mqtt:
-                self._own_gateways.want(self._feed.gateways)
+                self._own_gateways.want(mqtt.own_gateways(self._feed.gateways))
+            if self._feed and self._feed.routers is not None and self.options.shares_ports:
+                self._want_own_routers(self._feed.routers)
             if self._feed and self._feed.body:
                 self._log_configuration(self._feed.body)
                 if any(file in self._feed.body.get("config", {}) for file in LOGINS):

@@ -152,7 +152,9 @@ class RouterAgent:
             ),
             self.readiness,
         )
-        self.client_shares = ClientShares(lambda: self.routers.values())
+        self.client_shares = ClientShares(
+            lambda: [router for name, router in self.routers.items() if not self.desired.is_of_a_space(name)]
+        )
         self._static = frozenset(config.static)
         self._waiting: list[ControlConnection] = []
         """Connections of routers that were accepted on standby."""

@@ -104,8 +104,9 @@ class TlsFiles(NamedTuple):
 
 
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router has one), the
-    address space of its clients (None: each means its own), and whether other routers listen at the same port."""
+    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router without listeners
+    of its own has one), the address space of its clients (None: each means its own), and whether other routers listen
+    at the same port."""
 
     name: str
     host: str

@@ -33,6 +33,7 @@ from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.error_lines import error_lines
 from enmasse.supervisor.feed import StatusFeed, _Changes
+from enmasse.supervisor.plan.own_routers import own_routers
 from enmasse.testing import free_offset, free_ports, ports_of
 from tests.cli.running import address, enmasse
 
@@ -430,3 +431,11 @@ def test_a_backup_names_the_messages_that_it_has_not() -> None:
         "messages that are not durable, or were received meanwhile, are not in this backup: 2 of a, 2 of b."
     )
     assert "and more of 2 other queues" in left_out(dict.fromkeys("abcdefg", 1), {})
+
+
+def test_routers_of_spaces_keep_their_names_and_are_never_more_than_there_may_be() -> None:
+    first, missing = own_routers({"one": 1, "two": 1}, {}, 1)
+    assert (first, missing) == ({"router-7": "one", "router-6": "two"}, [])
+    assert own_routers({"a": 1, "two": 2}, first, 1) == ({"router-6": "two", "router-7": "a", "router-5": "two"}, [])
+    assert own_routers({"two": 7}, first, 5) == ({"router-6": "two", "router-7": "two", "router-5": "two"}, ["two"])
+    assert own_routers({"one": 1}, first, 8) == ({}, ["one"])

@@ -142,17 +142,18 @@ def test_salts_of_unknown_users_of_spaces_can_be_derived() -> None:
 
 
 @pytest.mark.parametrize("in_cluster", [False, True])
-def test_gateways_of_a_space_are_the_charts_in_a_cluster(in_cluster: bool) -> None:
+def test_processes_of_a_space_are_the_charts_in_a_cluster(in_cluster: bool) -> None:
     store = Mock(configuration=lambda: AppliedState(), problems=list)
     contents: dict[str, Any] = {
         "flavors.json": b"{}",
         "addresses.json": b"{}",
-        "spaces.json": b'{"one": {"gateways": 2}, "two": {}}',
+        "spaces.json": b'{"one": {"gateways": 2, "routers": 1}, "two": {}}',
     }
     found = AppliedConfiguration(store, in_cluster=in_cluster).compute(contents)
     assert set(found.judged) == {"one", "two"}, "the rest of the entry is in force"
-    problems = [(each.file, each.entry, each.field) for each in found.problems if "mqttGateway.spaces" in each.reason]
-    assert problems == ([("spaces.json", "one", "gateways")] if in_cluster else [])
+    problems = [(each.file, each.entry, each.field) for each in found.problems if "in a cluster" in each.reason]
+    expected = [("spaces.json", "one", field) for field in ("gateways", "routers")]
+    assert problems == (expected if in_cluster else [])
 
 
 def test_files_of_many_spaces_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,7 @@ def test_address_spaces() -> None:
                 "plan": "basic",
                 "hosts": ["a.example.com", "localhost", "team-a"],
                 "gateways": 2,
+                "routers": 1,
             },
             "team-b": {},
             "team-c": {"type": "brokered"},
@@ -138,7 +139,7 @@ def test_address_spaces() -> None:
     assert good.pop("team-c") == Space(type="brokered")
     assert good.pop("team-d") == Space(type="brokered", flavor="news", plan="one")
     assert good == {
-        "team-a": Space(plan="basic", hosts=("a.example.com", "localhost", "team-a"), gateways=2),
+        "team-a": Space(plan="basic", hosts=("a.example.com", "localhost", "team-a"), gateways=2, routers=1),
         "team-b": Space(),
     }
     assert hosts_of(good) == {
@@ -166,8 +167,9 @@ def test_address_spaces() -> None:
         ({"hosts": ["a..b"]}, "b.hosts: 'a..b' is not the name of a host"),
         ({"hosts": ["shared.example"]}, "b.hosts: 'shared.example' is a host of the address space 'a'"),
         ({"hosts": ["a"]}, "b.hosts: 'a' is a host of the address space 'a'"),
-        ({"host": []}, "b.host: unknown key; known are type, flavor, plan, hosts, gateways (did you mean"),
+        ({"host": []}, "b.host: unknown key; known are type, flavor, plan, hosts, gateways, routers (did you mean"),
         ({"gateways": 0}, "b.gateways: "),
+        ({"routers": 8}, "b.routers: "),
         ({"gateways": 65}, "b.gateways: "),
         ({"gateways": True}, "b.gateways: "),
     ],

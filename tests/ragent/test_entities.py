@@ -282,3 +282,12 @@ def test_a_listener_that_routers_share() -> None:
     listener = entities.ClientListener("amqp", "127.0.0.1", 5672, shared=True)
     assert entities.listeners([listener])[0].attributes["shared"] is True
     assert "shared" not in entities.listeners([listener._replace(shared=False)])[0].attributes
+
+
+def test_a_router_with_listeners_of_its_own_has_none_of_those_of_all() -> None:
+    of_all = entities.ClientListener("amqp", "127.0.0.1", 5672, shared=True)
+    own = entities.ClientListener("amqp", "127.0.0.1", 7000, router="router-7", space="one", shared=True)
+    desired = Desired([of_all, own])
+    (first,), (last,) = desired.listeners("router-0"), desired.listeners("router-7")
+    assert (first.attributes["port"], last.attributes["port"], last.attributes["space"]) == ("5672", "7000", "one")
+    assert [desired.is_of_a_space(router) for router in ("router-0", "router-7")] == [False, True]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from http.client import HTTPException
@@ -20,7 +21,7 @@ from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
 from tests.artemis import ENVIRONMENT
 from tests.kit.loop_thread import LoopThread
-from tests.kit.waiting import DEADLINE, until
+from tests.kit.waiting import DEADLINE, until, wait_for
 from tests.tenants.messaging_ways import AmqpWay, CoapWay, HttpWay, MqttWay, StompWay
 from tests.tenants.reading_ways import CommandWay, RestWay
 from tests.tenants.tenant_suite import ALL, NOBODYS, Tenants, Who, mark, running_tenants
@@ -303,6 +304,61 @@ def test_the_table_is_what_the_clients_can_do() -> None:
 def test_the_table_of_the_documentation() -> None:
     page = (ROOT / "docs" / "spaces.md").read_text()
     assert table() in page, table()
+
+
+@pytest.mark.parametrize("matrix", ["embedded"], indirect=True, scope="module")
+def test_routers_of_a_spaces_own(matrix: Matrix) -> None:
+    """They come and go with an edit. Whoever connects to one is in the space, whatever the name says; what is sent
+    there is at all routers of the suite."""
+    tenants = matrix.tenants
+    suite, own, other = tenants.suite, *ALL[1:]
+    file = suite.config / "spaces.json"
+    before = file.read_text()
+
+    def routers() -> list[dict[str, Any]]:
+        return [each for each in suite.status()["components"] if each["detail"] == f"of the address space {own}"]
+
+    def ready(count: int) -> bool:
+        return [each["ready"] for each in routers()] == [True] * count
+
+    async def use(port: int) -> None:
+        with pytest.raises(AmqpError):
+            await tenants.amqp(Who(other, "user"), port=port).open(DEADLINE)
+        client = await tenants.amqp(Who("default", "user"), port=port).open(DEADLINE)  # no @zzone: the port says it
+        for place in ADDRESSES["send"]:
+            async with tenants.reading(place) as readers:
+
+                async def sent(place: str = place) -> bool:
+                    try:
+                        sender = await client.sender(place, name="link", timeout=DEADLINE)
+                        return await sender.send(Message(b"mine", durable=True), timeout=DEADLINE) is ACCEPTED
+                    except AmqpError:
+                        return False
+
+                await until(sent, f"{place} is known there")
+                found = await matrix._to_end({space: [] for space in ALL}, readers, place)
+                assert set(found[own]) == {"mine"} and not found["default"] and not found[other], place
+        answer = await client.request(Message(None, subject="list_topics"), "$subctrl", timeout=DEADLINE)
+        assert mark(other) not in str(answer.body)
+        await client.close()
+
+    file.write_text(json.dumps({own: {"routers": 2}, other: {}}))
+    wait_for(lambda: ready(2), "two routers")
+    places = {each["endpoints"]["amqp"] for each in routers()}
+    assert len(places) == 1, "they share the port"
+    port = int(places.pop().rpartition(":")[2])
+    shared = [each for each in suite.status()["components"] if each["kind"] == "router" and each not in routers()]
+    assert all(str(port) not in str(each["endpoints"]) for each in shared)
+    matrix.call(use(port))
+    victim = routers()[0]
+    suite.kill(victim)
+    wait_for(lambda: ready(2) and victim["pid"] not in [each["pid"] for each in routers()], "it is back")
+    assert {each["endpoints"]["amqp"] for each in routers()} == {f"127.0.0.1:{port}"}
+    done = suite.command("scale", "routers", "7", "--port-offset", str(suite.offset))
+    assert done.returncode == 1 and "address spaces have 2 of their own" in done.stderr, done
+    matrix.call(use(port))
+    file.write_text(before)
+    wait_for(lambda: not routers(), "none is left")
 
 
 GATEWAYS = {"http_gateway": "HTTP", "stomp_gateway": "STOMP", "mqtt_gateway": "MQTT", "coap_gateway": "CoAP"}

@@ -22,6 +22,8 @@ from enmasse.model.values import Wrong
 SpaceType = Literal["standard", "brokered"]
 TYPES: Final[tuple[SpaceType, ...]] = ("standard", "brokered")
 MAX_SPACES: Final = 10_000
+MOST_OWN_ROUTERS: Final = 7
+"""Routers of a space's own: a suite has eight, of which one is for all."""
 MAX_HOSTS: Final = 100
 """Hosts of a space."""
 FOLDER: Final = "spaces"
@@ -43,6 +45,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     plan: str | None = None
     hosts: tuple[str, ...] = ()
     gateways: int = 0
+    routers: int = 0
 
 
 def parse_spaces(
@@ -126,6 +129,7 @@ def _space(entry: Any, plans: Plans, flavors: Mapping[str, Flavor]) -> Space:
         "plan": lambda value: _plan(value, plans.spaces),
         "hosts": _hosts,
         "gateways": lambda value: values.whole(value, 1, MOST_GATEWAYS),
+        "routers": lambda value: values.whole(value, 1, MOST_OWN_ROUTERS),
     }
     found = Space(**values.members(entry, checks))
     if found.type != "brokered" and found.flavor is not None:

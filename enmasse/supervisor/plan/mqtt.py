@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import to_builtins
@@ -80,6 +81,11 @@ def _gateway(settings: SettingsMaker, name: str, listeners: list[dict[str, Any]]
         **settings.options.traced,
     )
     return Spec(name, GATEWAY, made, listening)
+
+
+def own_gateways(spaces: Mapping[str, int]) -> dict[str, str]:
+    """Return name → address space of the gateways of spaces that have this number of their own."""
+    return {f"{GATEWAY}-{space}-{number}": space for space, count in spaces.items() for number in range(count)}
 
 
 def forget_ports_of(ports: InternalPorts, space: str) -> None:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -38,6 +39,9 @@ ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
 SCALE_ROUTER = "scale-router.json"
 """File in the data folder with the number of routers."""
+NOBODYS: Final[Mapping[str, str]] = MappingProxyType({})
+"""No routers of address spaces."""
+RAGENT = "ragent"
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
 CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
@@ -291,14 +295,18 @@ class SettingsMaker:
         return [self.address(f"{router_name(each)}/services") for each in order]
 
 
-def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> list[Spec]:
-    """Return the services of which every suite has one, in the order of display. Reserves their ports."""
+def fixed_services(
+    options: Options, data: DataDir, ports: InternalPorts, own_routers: Mapping[str, str] = NOBODYS
+) -> list[Spec]:
+    """Return the services of which every suite has one, in the order of display. Reserves their ports. `own_routers`:
+    router → the address space whose own it is."""
     settings = SettingsMaker(options, data, ports)
     configserv, ragent = settings.configserv, settings.address("ragent/amqp")
     tls = tls_files(options, clients=knows_roles(options)) or None
     # brokers.json names brokers made by hand; then no storage controller is needed.
     by_hand = has_brokers_by_hand(options.config)
     reporters = ["ragent"] if by_hand else ["ragent", "storage_controller"]
+    of_all = [None] if options.shares_ports else map(router_name, range(MOST_ROUTERS))
     for_clients = [
         {
             "name": each.name,
@@ -309,8 +317,8 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             **({} if each.space is None else {"space": each.space}),
             **({"shared": True} if options.shares_ports else {}),
         }
-        for router in ([None] if options.shares_ports else map(router_name, range(MOST_ROUTERS)))
-        for each in router_listeners(options, ports, router or ROUTER)
+        for router, space in [*((each, None) for each in of_all), *own_routers.items()]
+        for each in router_listeners(options, ports, router or ROUTER, space)
     ]
     return [
         Spec(
@@ -329,10 +337,10 @@ def fixed_services(options: Options, data: DataDir, ports: InternalPorts) -> lis
             ),
         ),
         Spec(
-            "ragent",
-            "ragent",
+            RAGENT,
+            RAGENT,
             settings(
-                "ragent",
+                RAGENT,
                 listen=ragent,
                 peers=settings.peers,
                 router_secrets=None if knows_roles(options) else str(data.run / f"{{router}}{SECRET}"),
@@ -397,25 +405,28 @@ def router_name(number: int) -> str:
     return f"{ROUTER_KIND}-{number}"
 
 
-def router_listeners(options: Options, ports: InternalPorts, name: str) -> list[Listener]:
+def router_listeners(options: Options, ports: InternalPorts, name: str, space: str | None) -> list[Listener]:
     """Return a router's listeners for clients. Where routers do not share ports, those other than the first have
-    internal ones, which are reserved."""
+    internal ones, and so have routers of an address space, which share those of the space; they are reserved."""
     public = options.client_ports()
+    if space is not None:
+        return [Listener(each, each, LOOPBACK, ports.get(f"{ROUTER_KIND}-{space}/{each}"), space) for each in public]
     if name == ROUTER or options.shares_ports:
         return options.at(public)
     return [Listener(each, each, LOOPBACK, ports.get(f"{name}/{each}")) for each in public]
 
 
-def router(options: Options, data: DataDir, ports: InternalPorts, name: str) -> Spec:
-    """Return a router of the chosen engine. Reserves its ports."""
+def router(options: Options, data: DataDir, ports: InternalPorts, name: str, space: str | None = None) -> Spec:
+    """Return a router of the chosen engine. Reserves its ports. `space`: the address space whose own it is; services
+    and gateways, which act for all, do not connect to it."""
     settings = SettingsMaker(options, data, ports)
     operators = operators_port(options, ports, name)
-    listening = {each.at for each in router_listeners(options, ports, name)} | {f"{LOOPBACK}:{operators}"}
+    listening = {each.at for each in router_listeners(options, ports, name, space)} | {f"{LOOPBACK}:{operators}"}
     entities = _router_entities(
         name,
         settings.address("ragent/amqp"),
         operators,
-        ports.get(f"{name}/services"),
+        ports.get(f"{name}/services") if space is None else None,
         ports.get(f"{name}/{Inner.MESH}"),
     )
     secret = str(data.run / f"{name}{SECRET}")
@@ -518,16 +529,24 @@ def _auth_service(address: str) -> list[Any]:
     return ["authServicePlugin", {"name": AUTHSERV, "host": host, "port": port}]
 
 
-def _router_entities(name: str, ragent: str, operators: int, services: int, mesh: int) -> list[list[Any]]:
+def _router_entities(name: str, ragent: str, operators: int, services: int | None, mesh: int) -> list[list[Any]]:
     """Return the static entities of a router: a connector to its agent, which configures everything else; a listener
-    for operators, available also without the agent (listeners for clients carry no management); one for services; one
-    for other routers, also of a single router, so that a second one needs no restart of the first. Peers on these
-    authenticate."""
+    for operators, available also without the agent (listeners for clients carry no management); one for services, if
+    they connect to it; one for other routers, also of a single router, so that a second one needs no restart of the
+    first. Peers on these authenticate."""
     host, _, port = ragent.rpartition(":")
 
     def for_peers(access: str, mechanisms: str = SCRAM) -> dict[str, Any]:
         return {"saslMechanisms": mechanisms, "authenticatePeer": True, "access": access}
 
+    for_services = {
+        "name": "services",
+        "host": LOOPBACK,
+        "port": str(services),
+        "role": "route-container",
+        "management": False,
+        **for_peers("services"),
+    }
     return [
         ["router", {"id": name, "mode": "interior", "defaultDistribution": "unavailable"}],
         ["connector", {"name": "ragent", "host": host, "port": port, "role": "normal", "saslMechanisms": SCRAM}],
@@ -541,17 +560,7 @@ def _router_entities(name: str, ragent: str, operators: int, services: int, mesh
                 **for_peers("operators", f"{SCRAM} PLAIN"),
             },
         ],
-        [
-            "listener",
-            {
-                "name": "services",
-                "host": LOOPBACK,
-                "port": str(services),
-                "role": "route-container",
-                "management": False,
-                **for_peers("services"),
-            },
-        ],
+        *([] if services is None else [["listener", for_services]]),
         [
             "listener",
             {

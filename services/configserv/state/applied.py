@@ -15,7 +15,11 @@ from enmasse.model.merged import Content
 from enmasse.model.users import Known
 from services.configserv.state.store import Store
 
-BY_CHART: Final = "has no effect in a cluster: name the space in the value mqttGateway.spaces of the chart"
+_BY_CHART: Final = {
+    "gateways": "has no effect in a cluster: name the space in the value mqttGateway.spaces of the chart",
+    "routers": "has no effect in a cluster: only a suite on one machine has routers of an address space's own",
+}
+"""What of an entry of spaces.json is about processes of one machine → why it has no effect."""
 
 
 class AppliedConfiguration:
@@ -55,9 +59,10 @@ class AppliedConfiguration:
         if self._in_cluster and applied.state.tenants is not msgspec.UNSET:
             spaces = applied.state.tenants.spaces.items()
             without = [
-                Problem(file=SPACES, entry=name, field="gateways", reason=BY_CHART, applies=True)
+                Problem(file=SPACES, entry=name, field=field, reason=reason, applies=True)
                 for name, each in spaces
-                if each.space.gateways
+                for field, reason in _BY_CHART.items()
+                if getattr(each.space, field)
             ]
             applied = msgspec.structs.replace(applied, problems=[*applied.problems, *without])
         if (applied.state.anonymous and not applied.judged) or applied.state.salt_key:

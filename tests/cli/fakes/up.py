@@ -28,6 +28,7 @@ class FileFeed:
         self.body: dict[str, Any] | None = None
         self.attached = False
         self.gateways: dict[str, int] | None = None
+        self.routers: dict[str, int] | None = None
 
     async def run(self, changed: Callable[[], None]) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""MQTT gateways of the address spaces that have some of their own (`gateways` in spaces.json)."""
+"""Processes of the address spaces that have some of their own (`gateways` and `routers` in spaces.json)."""
 
 from __future__ import annotations
 
@@ -10,40 +10,49 @@ from enmasse.supervisor.children.group import ChildGroup
 from enmasse.supervisor.errors import StartError
 
 
-class SpaceGateways(ChildGroup[str]):
+class SpaceProcesses(ChildGroup[str]):
     """Name → child. `make_child(name, space)` makes one; `gone(name, space)` is called after its removal, with the
     space if this was its last; `changed` after every change; `report` gets a line for users."""
 
     def __init__(
-        self, kind: str, make_child: Callable[[str, str], Child], gone: Callable[[str, str | None], None],
+        self, make_child: Callable[[str, str], Child], gone: Callable[[str, str | None], None],
         changed: Callable[[], None], report: Callable[[str], None],
     ) -> None:  # fmt: skip
         super().__init__()
-        self._kind = kind
         self._make_child = make_child
         self._gone = gone
         self._changed = changed
         self._report = report
         self._desired: dict[str, str] = {}
         """Name → space."""
+        self._made: dict[str, str] = {}
+        """Name → space, of children and of those that are being ended."""
         self._ending = False
 
-    def want(self, spaces: Mapping[str, int]) -> None:
-        """Have this number of gateways in each of these spaces, and in no other one."""
-        wanted = {f"{self._kind}-{space}-{n}": space for space, count in spaces.items() for n in range(count)}
-        if wanted != self._desired:
-            self._desired = wanted
+    @property
+    def desired(self) -> Mapping[str, str]:
+        """Return name → address space."""
+        return self._desired
+
+    def spaces_with(self, desired: Mapping[str, str]) -> dict[str, str]:
+        """Return name → address space of `desired`, and of what is there and not gone yet."""
+        return {**desired, **self._made}
+
+    def want(self, desired: Mapping[str, str]) -> None:
+        """Have these processes, name → address space, and no other ones."""
+        if desired != self._desired:
+            self._desired = dict(desired)
             self._start()
 
     def by_space(self) -> Iterator[tuple[Child, str]]:
         """Yield the children with their address spaces."""
-        yield from ((child, self._desired[name]) for name, child in self._children.items())
+        yield from ((child, self._made[name]) for name, child in self._children.items())
 
     def _start(self) -> None:
         if self._ending:
             return
-        for name in self._children.keys() - self._desired.keys():
-            self._leave(name, partial(self._ended, self._children[name].spec.name))
+        for name in [name for name in self._children if self._made[name] != self._desired.get(name)]:
+            self._leave(name, partial(self._ended, name))
         for name, space in self._desired.items():
             if name not in self._children and name not in self._leaving:
                 try:
@@ -51,6 +60,7 @@ class SpaceGateways(ChildGroup[str]):
                 except StartError as error:
                     self._report(str(error))
                     continue
+                self._made[name] = space
                 self._children[name].start()
         self._changed()
 
@@ -60,7 +70,7 @@ class SpaceGateways(ChildGroup[str]):
         await super().all_left()
 
     def _ended(self, name: str, child: Child) -> None:
-        if name not in self._desired:
-            space = name.removeprefix(f"{self._kind}-").rpartition("-")[0]
-            self._gone(name, None if space in self._desired.values() else space)
+        space = self._made.pop(name)
+        if self._desired.get(name) != space:
+            self._gone(name, None if space in {*self._desired.values(), *self._made.values()} else space)
         self._start()  # it may be desired again
