@@ -36,6 +36,8 @@ HEARTBEAT = 10.0
 SYNC = 1.0
 """Seconds between two looks at mounted Secrets; a kubelet takes a minute."""
 HEALTH = 8080
+TLS = "/etc/enmasse-tls"
+"""Folder of the certificate for clients."""
 _addresses = (
     f"127.{os.getpid() % 200 + 20}.{n // 250 % 250}.{n % 250 + 1}" for n in itertools.count(random.randrange(250 * 250))
 )
@@ -238,6 +240,8 @@ class Kubelet(threading.Thread):
             volume = next(each for each in spec["volumes"] if each["name"] == mount["name"])
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
             folder = self._folder / "volumes" / claim if claim else made.folder / mount["name"]
+            if mount["mountPath"] == TLS:
+                folder = self._folder / "tls"  # the agent names its files to routers: at one path in all pods
             folder.mkdir(parents=True, exist_ok=True)
             paths[mount["mountPath"]] = str(folder)
         for mount in container["volumeMounts"]:
@@ -249,6 +253,7 @@ class Kubelet(threading.Thread):
             if "configMap" in volume:
                 data = self._api.read_namespaced_config_map(volume["configMap"]["name"], self._namespace).data
                 for key, text in data.items():
+                    text = text.replace(TLS, str(self._folder / "tls"))
                     for path in sorted(paths, key=len, reverse=True):  # one begins with another one
                         text = text.replace(path, paths[path]) if "enmasse" in path else text
                     (Path(paths[mount["mountPath"]]) / key).write_text(text)

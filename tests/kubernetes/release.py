@@ -30,7 +30,7 @@ class Release:
         self.namespace = cluster.namespace("release")
         self.kubelet = Kubelet(cluster, self.namespace, folder)
         values = {
-            "tls": {"enabled": False},  # its files would be at the same path in all pods
+            "tls": {"enabled": False},
             "mqtt": {"enabled": False},
             **dict.fromkeys(SERVICES, self.kubelet.place),
         }

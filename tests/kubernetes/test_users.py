@@ -7,11 +7,14 @@ import base64
 import gzip
 import json
 import os
+import ssl
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,7 @@ from tests.kit.waiting import DEADLINE, until
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.kubelet import HEALTH, Running
 from tests.kubernetes.release import PATIENCE, Release, installed
-from tests.kubernetes.running import status
+from tests.kubernetes.running import config_map, status
 
 pytestmark = pytest.mark.xdist_group("users")
 
@@ -43,14 +46,14 @@ def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield made
 
 
-def enmasse(folder: Path, *arguments: str) -> None:
+def enmasse(folder: Path, *arguments: str, password: str = PASSWORD) -> None:
     command = [str(Path(sys.executable).with_name("enmasse")), "user", *arguments, "--config", str(folder)]
-    done = subprocess.run(command, input=f"{PASSWORD}\n", capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run(command, input=f"{password}\n", capture_output=True, text=True, env=dict(os.environ))
     assert done.returncode == 0, done
 
 
-def write(release: Release, file: Path) -> None:
-    """Put users.json into the Secret, as the chart's notes say it."""
+def write(release: Release, file: Path, **spaces: Path) -> None:
+    """Put users.json, and those of spaces, into the Secret, as the chart's notes say it."""
     place = ("--namespace", release.namespace)
     made = release.cluster.kubectl(
         "create",
@@ -58,6 +61,7 @@ def write(release: Release, file: Path) -> None:
         "generic",
         SECRET,
         f"--from-file=users.json={file}",
+        *(f"--from-file={space}.users.json={own}" for space, own in spaces.items()),
         "--dry-run=client",
         "-o",
         "yaml",
@@ -66,11 +70,14 @@ def write(release: Release, file: Path) -> None:
     release.cluster.kubectl("apply", "--server-side", "--force-conflicts", *place, "-f", "-", stdin=made)
 
 
-async def login(release: Release, user: str | None = "alice", password: str = PASSWORD) -> str:
+async def login(
+    release: Release, user: str | None = "alice", password: str = PASSWORD, tls: ssl.SSLContext | None = None
+) -> str:
     """Return the condition with which a client is refused, "" if it is let in."""
     host, _, port = release.router.rpartition(":")
+    port = port if tls is None else "5671"
     try:
-        async with connect(host=host, port=int(port), user=user, password=password, timeout=DEADLINE):
+        async with connect(host=host, port=int(port), ssl=tls, user=user, password=password, timeout=DEADLINE):
             return ""
     except AmqpError as error:
         return error.condition
@@ -88,8 +95,8 @@ def metrics(pod: Running) -> str:
         return str(answer.read(), "utf-8")
 
 
-async def let_in(release: Release, user: str | None = "alice", password: str = PASSWORD) -> bool:
-    return await login(release, user, password) == ""
+async def let_in(release: Release, user: str | None = "alice", password: str = PASSWORD, **more: Any) -> bool:
+    return await login(release, user, password, **more) == ""
 
 
 async def refused(release: Release, user: str | None = "alice", password: str = PASSWORD) -> bool:
@@ -198,3 +205,45 @@ def test_a_context_works_on_the_console_of_a_cluster(release: Release, tmp_path:
     assert "[console.permission.denied]" in run(
         "address", "set", "orders", "maxSize=1Mi", "--context", "as-ann", status=1
     )
+
+
+class Named(ssl.SSLContext):
+    """Client's TLS that names a host (SNI), of which the certificate must be."""
+
+    host = ""
+
+    def wrap_bio(self, *arguments: Any, **more: Any) -> ssl.SSLObject:
+        return super().wrap_bio(*arguments, **{**more, "server_hostname": self.host})
+
+
+def test_a_host_below_the_domain_means_its_space(release: Release, tmp_path: Path) -> None:
+    """A running release gets spaces, TLS and a domain: of equal users only the one of the host is let in."""
+    spaces = ("one", "two")
+    made = config_map("spaces", "spaces", {"spaces.json": {space: {} for space in spaces}})
+    release.cluster.apply(made, namespace=release.namespace)
+    for space in spaces:
+        (tmp_path / space).mkdir()
+        enmasse(tmp_path / space, "add", "alice", "--password-file", "-", password=f"that of {space}")
+    enmasse(tmp_path, "add", "alice", "--password-file", "-", password="that of default")
+    write(release, tmp_path / "users.json", **{space: tmp_path / space / "users.json" for space in spaces})
+    release.helm(
+        "upgrade", "--reuse-values", "--set=tls.enabled=true", "--set=configuration.spaceDomain=mq.example.com"
+    )
+    secret = release.cluster.get("secret", "enmasse-tls", namespace=release.namespace)
+    context = Named(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+
+    @asyncio_test
+    async def logins() -> None:
+        for host, space in (
+            ("one.mq.example.com", "one"),
+            ("two.mq.example.com", "two"),
+            ("enmasse-router", "default"),
+        ):
+            context.host = host
+            password = f"that of {space}"
+            await until(partial(let_in, release, password=password, tls=context), f"it is {space}", PATIENCE)
+            for other in ("one", "two", "default"):
+                assert await let_in(release, password=f"that of {other}", tls=context) is (other == space), host
+
+    logins()
