@@ -95,7 +95,7 @@ class StatusSource(Protocol):
     gateways: dict[str, int] | None
     """Address space → its number of gateways of its own, as last known; None: not known yet."""
     routers: dict[str, int] | None
-    """The same for routers."""
+    """Address space → its number of routers of its own, likewise."""
     attached: bool
     """True if `body` is current: set with the first snapshot after an attach."""
 

@@ -35,7 +35,7 @@ class SpaceProcesses(ChildGroup[str]):
         return self._desired
 
     def spaces_with(self, desired: Mapping[str, str]) -> dict[str, str]:
-        """Return name → address space of `desired`, and of what is there and not gone yet."""
+        """Return name → address space of `desired`, and of processes that are not gone yet."""
         return {**desired, **self._made}
 
     def want(self, desired: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ _BY_CHART: Final = {
     "gateways": "has no effect in a cluster: name the space in the value mqttGateway.spaces of the chart",
     "routers": "has no effect in a cluster: only a suite on one machine has routers of an address space's own",
 }
-"""What of an entry of spaces.json is about processes of one machine → why it has no effect."""
+"""Field of an entry of spaces.json that is about processes of one machine → why it has no effect."""
 
 
 class AppliedConfiguration:
