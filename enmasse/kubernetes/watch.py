@@ -25,13 +25,17 @@ class View:
     """The objects of a kind that a label selector chooses: name → object, without `managedFields`.
 
     `changed()` is called in the event loop after any number of changes, first when the view is complete.
+    `specifications`: only after changes of these, not of a status (of kinds whose objects have a generation).
     """
 
-    def __init__(self, api: Api, kind: ObjectKind, selector: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, api: Api, kind: ObjectKind, selector: str, changed: Callable[[], None], *, specifications: bool = False
+    ) -> None:
         self._api = api
         self._kind = kind
         self._selector = selector
         self._changed = changed
+        self._specifications = specifications
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._objects: dict[str, Object] = {}
@@ -71,7 +75,9 @@ class View:
     def put(self, found: Object) -> None:
         """Take over the answer to a request of this process, without waiting for the watch."""
         with self._lock:
-            self._set(str(found["metadata"]["name"]), found)
+            differs = self._set(str(found["metadata"]["name"]), found)
+        if differs and self._specifications:
+            self._notify()
 
     # in the thread
 
@@ -137,18 +143,24 @@ class View:
             yield str(metadata["resourceVersion"])
 
     def _take(self, type_: str, name: str, found: Object) -> None:
+        differs = True
         with self._lock:
             if type_ != "DELETED":
-                self._set(name, found)
+                differs = self._set(name, found)
             elif self._is_news(name, found):
                 self._objects.pop(name, None)
                 self._copy = None
-        self._notify()
+        if differs or not self._specifications:
+            self._notify()
 
-    def _set(self, name: str, found: Object) -> None:
-        if self._is_news(name, found):
-            self._objects[name] = _light(found)
-            self._copy = None
+    def _set(self, name: str, found: Object) -> bool:
+        """Return whether its specification is another one than before."""
+        before = self._objects.get(name)
+        if not self._is_news(name, found):
+            return False
+        self._objects[name] = _light(found)
+        self._copy = None
+        return before is None or _specification(before) != _specification(found)
 
     def _is_news(self, name: str, found: Object) -> bool:
         """Return True if `found` is not older than what the view has: an answer may be newer than the watch."""
@@ -176,6 +188,11 @@ class View:
 def _light(found: Object) -> Object:
     found["metadata"].pop("managedFields", None)
     return found
+
+
+def _specification(found: Object) -> tuple[object, object]:
+    """Return what is another one for another specification."""
+    return found["metadata"].get("uid"), found["metadata"].get("generation")
 
 
 def _version(found: Object) -> int:

@@ -25,7 +25,7 @@ from services.configserv.resources.object_mapping import Became, MappedResources
 from services.configserv.resources.object_passwords import Stored, UserPasswords
 
 INTERVAL = 0.25
-"""Seconds between two mappings: each status that is written is a change of its object."""
+"""Seconds between two mappings of all objects."""
 FIRST = 10.0
 """Seconds after which the configuration is read without the objects that cannot be listed."""
 SECRETS = 60.0
@@ -67,7 +67,7 @@ class CustomResources:
         names = dict.fromkeys([api.namespace, *settings.namespaces])
         self._apis = {name: api.of_namespace(name) for name in names}
         self._views = {
-            (kind, name): View(self._apis[name], kind, "", self._wake)
+            (kind, name): View(self._apis[name], kind, "", self._wake, specifications=True)
             for name in names
             for kind in (*OF_TENANTS, *(OF_OPERATORS if name == api.namespace else ()))
         }
