@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -154,3 +155,27 @@ async def test_the_answer_to_a_request_is_seen_at_once_and_no_older_event_undoes
     await until(lambda: server.done, "all events were seen")
     assert view.objects()["b"]["data"]["k"] == "mine" and "a" in view.objects()
     view.close()
+
+
+@asyncio_test
+async def test_a_view_of_specifications_is_not_told_of_a_status() -> None:
+    told: list[int] = []
+    view = View(cast("Api", None), CONFIG_MAP, "", lambda: told.append(1), specifications=True)
+
+    def item(version: int, generation: int) -> dict[str, Any]:
+        found = config_map("a", version)
+        found["metadata"]["generation"] = generation
+        return found
+
+    async def changes(act: Any, *arguments: Any) -> int:
+        before = len(told)
+        act(*arguments)
+        await asyncio.sleep(0)
+        return len(told) - before
+
+    assert await changes(view._take, "ADDED", "a", item(2, 1)) == 1
+    assert await changes(view._take, "MODIFIED", "a", item(3, 1)) == 0
+    assert view.objects()["a"]["metadata"]["resourceVersion"] == "3"
+    assert await changes(view.put, item(5, 2)) == 1, "somebody has changed it meanwhile"
+    assert await changes(view._take, "MODIFIED", "a", item(5, 2)) == 0
+    assert await changes(view._take, "DELETED", "a", item(6, 2)) == 1
