@@ -11,13 +11,12 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Declare, Declared, Discha
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.coordination import read_request
+from enmasse.amqp.messages.transaction_limits import OPEN
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.transactions import Transaction, TransactionUser
 
 CREDIT: Final = 200
-OPEN: Final = 100
-"""Transactions of one coordinator's link that may be open."""
 CAPABILITIES: Final = (
     Symbol("amqp:local-transactions"),
     Symbol("amqp:multi-txns-per-ssn"),

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import SECOND, Link, Receiver
@@ -207,10 +207,7 @@ class StompSubscription(LinkUser):
             return
         self._last = error
         condition = "" if error is None else error.condition
-        if condition == NOT_IMPLEMENTED and self.transacted and not self.ready:
-            self.transacted = False  # a broker without transactions behind a router
-            self.attach()
-        elif error is None or condition in _NOT_YET or (self.ready and condition == "amqp:not-found"):
+        if error is None or condition in _NOT_YET or (self.ready and condition == "amqp:not-found"):
             self._attach_later()
         else:
             message = "subscription ended" if self.ready else "not subscribed"

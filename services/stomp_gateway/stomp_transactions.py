@@ -29,6 +29,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.messages.coordination import write_request
+from enmasse.amqp.messages.transaction_limits import BYTES, OPERATIONS
 from enmasse.amqp.session import Session
 from enmasse.bridge.lanes import Counters
 from enmasse.bridge.space_lanes import SpaceLanes
@@ -38,10 +39,7 @@ from services.stomp_gateway.stomp_errors import StompError
 from services.stomp_gateway.stomp_subscriptions import StompDelivery
 
 OPEN: Final = 10
-"""Transactions of a client that are open."""
-OPERATIONS: Final = 10_000
-BYTES: Final = 16 << 20
-"""Messages and acknowledgements of a transaction, and bytes of the messages: what a broker takes."""
+"""Transactions of a client that are open. The bounds of each are those of a broker."""
 ADDRESSES: Final = 64
 """Addresses that a transaction sends to."""
 AT_ONCE: Final = 50
@@ -311,8 +309,8 @@ class StompSpace(SpaceLanes):
             if delivery.link is not delivery.subscription.link:
                 raise AmqpError("amqp:transaction:rollback", "a message was lost with its link, and is delivered again")
             if delivery.link.session is not session:
-                text = f"{delivery.subscription.stated}: its broker has no transactions here, or subscribe again"
-                raise AmqpError("amqp:not-implemented", text)
+                text = f"{delivery.subscription.stated}: the coordinator was lost since its SUBSCRIBE: subscribe again"
+                raise AmqpError("amqp:transaction:rollback", text)
         waiting: list[list[Any]] = []
         state = TransactionalState(txn_id=id)
         found: dict[str, _Posts] = {}

@@ -1,4 +1,4 @@
-"""Transactions through a router: bound to the broker that they work with first."""
+"""Transactions through a router: bound to the broker that they work with first, be it the embedded one or Artemis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from tests.broker.harness import BrokerProcess, Management, Terminus, attach, bodies, flush, nothing, take, until
+from tests.broker.harness import Management, Terminus, attach, bodies, flush, nothing, take, until
+from tests.contract.engines import BROKERS, Broker
 from tests.kit.transactions import Refused, Transacted
 from tests.kit.waiting import DEADLINE
 from tests.router.harness import RouterProcess, rush
@@ -21,17 +22,21 @@ LARGEST = 600_000
 PLACES = {"in": "a", "out": "a", "elsewhere": "b"}
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, BrokerProcess]]:
-    made = {name: BrokerProcess(tmp_path_factory.mktemp(name), name=name).start() for name in ("a", "b")}
-    for queue, name in PLACES.items():
-        with made[name].manage() as m:
-            m.queue(queue)
-    with made["a"].manage() as m:
-        m("createAddress", "topic", "MULTICAST")
-    yield made
-    for broker in made.values():
-        broker.stop()
+@pytest.fixture(scope="module", params=["embedded", pytest.param("artemis", marks=pytest.mark.slow)])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Broker]]:
+    made = {name: BROKERS[request.param](tmp_path_factory.mktemp(name)) for name in ("a", "b")}
+    try:
+        for broker in made.values():
+            broker.start()
+        for queue, name in PLACES.items():
+            with made[name].manage() as m:
+                m.queue(queue)
+        with made["a"].manage() as m:
+            made["a"].topic(m, "topic")
+        yield made
+    finally:
+        for broker in made.values():
+            broker.end()
 
 
 def has_consumer(m: Management, queue: str) -> bool:
@@ -39,9 +44,9 @@ def has_consumer(m: Management, queue: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def router(brokers: dict[str, BrokerProcess]) -> Iterator[RouterProcess]:
+def router(brokers: dict[str, Broker]) -> Iterator[RouterProcess]:
     entities = [
-        ["connector", {"name": name, "host": "127.0.0.1", "port": broker.port, "role": "route-container"}]
+        ["connector", {"name": name, "host": "127.0.0.1", "port": broker.server.port, "role": "route-container"}]
         for name, broker in brokers.items()
     ]
     for queue, name in PLACES.items():
@@ -69,7 +74,7 @@ def c(router: RouterProcess) -> Iterator[BlockingConnection]:
 
 
 @pytest.fixture
-def counts(brokers: dict[str, BrokerProcess]) -> Iterator[Counts]:
+def counts(brokers: dict[str, Broker]) -> Iterator[Counts]:
     with brokers["a"].manage() as a, brokers["b"].manage() as b:
         counted = Counts({"a": a, "b": b})
         yield counted
@@ -266,14 +271,14 @@ def test_transactions_of_others_and_links_without_one(
 
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_discharge_does_not_overtake_messages_that_wait_for_the_broker(
-    c: BlockingConnection, brokers: dict[str, BrokerProcess], counts: Counts, fail: bool
+    c: BlockingConnection, brokers: dict[str, Broker], counts: Counts, fail: bool
 ) -> None:
     """The broker does not read: a part of what is posted waits in the router when the discharge comes."""
     t = Transacted(c)
     senders = [c.create_sender("out", name=f"stalled-{n}") for n in range(4)]
     t.begin()
     assert t.send(senders[0], Message(body="first")) == "accepted"
-    process = brokers["a"].process
+    process = brokers["a"].server.process
     assert process is not None
     process.send_signal(signal.SIGSTOP)
     try:
@@ -290,7 +295,7 @@ def test_a_discharge_does_not_overtake_messages_that_wait_for_the_broker(
 
 
 def test_the_loss_of_the_broker_rolls_back(
-    router: RouterProcess, c: BlockingConnection, brokers: dict[str, BrokerProcess]
+    router: RouterProcess, c: BlockingConnection, brokers: dict[str, Broker]
 ) -> None:
     """Last of this file: the broker is killed."""
     t = Transacted(c)

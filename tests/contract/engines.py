@@ -28,6 +28,7 @@ class Broker(Reachable):
     """One of them. `kill` is SIGKILL; after `start` it has its port again, and what it stored."""
 
     engine: BrokerEngine
+    server: BrokerProcess | Artemis
     url: str
     start: Callable[[], object]
     kill: Callable[[], object]
@@ -43,12 +44,12 @@ class Broker(Reachable):
 
 def _embedded(folder: Path) -> Broker:
     process = BrokerProcess(folder, settings=DEFAULTS, page_dir=str(folder / "pages"))
-    return Broker(EMBEDDED, process.url, process.start, process.kill, process.stop)
+    return Broker(EMBEDDED, process, process.url, process.start, process.kill, process.stop)
 
 
 def _artemis(folder: Path) -> Broker:
     server = Artemis(folder, name=NAME, defaults=DEFAULTS)
-    return Broker(ARTEMIS, server.address, server.start, server.kill, server.end)
+    return Broker(ARTEMIS, server, server.address, server.start, server.kill, server.end)
 
 
 BROKERS = {EMBEDDED.name: _embedded, ARTEMIS.name: _artemis}

@@ -85,12 +85,7 @@ def test_all_addresses_are_at_one_broker_of_the_pool(suite: Suite) -> None:
     assert "must be queue or topic" in errors[0]["reason"]
 
 
-def test_a_transaction_takes_several_addresses(suite: Suite, c: BlockingConnection, engine: str) -> None:
-    if engine == "artemis":
-        Transacted(c)
-        with pytest.raises(LinkDetached, match="has no transactions behind a router"):
-            c.create_sender("out")
-        return
+def test_a_transaction_takes_several_addresses(suite: Suite, c: BlockingConnection) -> None:
     other = proton(suite, "alice@one", PASSWORD)
     feed = other.create_sender("in")
     for n in range(6):
@@ -234,9 +229,7 @@ def moved(suite: Suite, count: int) -> bool:
 
 
 @pytest.mark.slow  # tests/broker/test_transactions_killed.py, and tests of routed transactions
-def test_no_transaction_is_half_done_when_processes_are_killed(suite: Suite, engine: str) -> None:
-    if engine == "artemis":
-        return
+def test_no_transaction_is_half_done_when_processes_are_killed(suite: Suite) -> None:
     total = 400
     feed(suite, 0, total)
     over = threading.Event()

@@ -6,7 +6,7 @@ from enmasse.amqp.codec.composite import decode_composite
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import DECODE_ERROR, AmqpError
 from enmasse.amqp.codec.performatives import Declare, Discharge
-from enmasse.amqp.codec.types import Buffer, Described
+from enmasse.amqp.codec.types import Buffer, Described, ULong
 from enmasse.amqp.messages.message import Message
 
 
@@ -22,5 +22,8 @@ def read_request(payload: Buffer) -> Declare | Discharge:
 
 
 def write_request(request: Declare | Discharge) -> bytes:
-    """Return the message by which a coordinator is asked."""
+    """Return the message by which a coordinator is asked. A discharge states `fail` also if it is false, which could be
+    left out: Artemis fails without it."""
+    if isinstance(request, Discharge):
+        return b"\x00\x53\x77" + encode(Described(ULong(0x32), [bytes(request.txn_id), request.fail]))
     return b"\x00\x53\x77" + encode(request)

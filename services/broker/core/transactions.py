@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.transaction_limits import BYTES, BYTES_OF_SPACE, OPERATIONS, SECONDS, used
 from enmasse.logs import log
 from services.broker.core.errors import BrokerError, address_full
 from services.broker.core.limits.broker_address import BrokerAddress
@@ -23,15 +24,10 @@ from services.broker.core.publishing.verdict import ACCEPT
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
 
-LIFE: Final = 60_000
+LIFE: Final = SECONDS * 1000
 """Milliseconds from declare to discharge."""
-OPERATIONS: Final = 10_000
-BYTES: Final = 16 << 20
-"""Most bytes of the messages that one transaction sends."""
 OPEN_OF_SPACE: Final = 1000
 """Open transactions of one address space. A user has at most as many as are left, so half; so with the bytes."""
-BYTES_OF_SPACE: Final = 64 << 20
-"""Most bytes of the messages that the open transactions of one address space send."""
 _RECORD = 96  # bytes of a record in the journal beside a payload, about
 ROLLBACK: Final = "amqp:transaction:rollback"
 TIMEOUT: Final = "amqp:transaction:timeout"
@@ -185,7 +181,7 @@ class Transactions:
         """Begin a transaction. Raises BrokerError if its user, or its space, has too many."""
         all_open, own = (share.open if (share := self._shares.get(key)) else 0 for key in (user.tenant, user))
         if own >= OPEN_OF_SPACE - all_open:
-            raise BrokerError(_used("open transactions", own, all_open, OPEN_OF_SPACE), "amqp:resource-limit-exceeded")
+            raise BrokerError(used("open transactions", own, all_open, OPEN_OF_SPACE), "amqp:resource-limit-exceeded")
         transaction = Transaction(id, user, self._broker.now + LIFE, expired)
         for key in (user.tenant, user):
             self._shares.setdefault(key, _Share()).open += 1
@@ -224,7 +220,7 @@ class Transactions:
         if transaction.posted + size > BYTES:
             raise BrokerError(f"a transaction sends at most {BYTES} bytes", "amqp:resource-limit-exceeded")
         if size and own.posted + size > BYTES_OF_SPACE - space.posted - size:
-            text = _used("bytes in open transactions", own.posted, space.posted, BYTES_OF_SPACE)
+            text = used("bytes in open transactions", own.posted, space.posted, BYTES_OF_SPACE)
             raise BrokerError(text, "amqp:resource-limit-exceeded")
         for each in (transaction, space, own):
             each.posted += size
@@ -310,16 +306,7 @@ class Transactions:
             if transaction.deadline > now:
                 break
             self.roll_back(transaction)
-            transaction.expired(
-                BrokerError(f"the transaction was not discharged within {LIFE // 1000} seconds", TIMEOUT)
-            )
-
-
-def _used(what: str, own: int, used: int, most: int) -> str:
-    return (
-        f"the user has {own} {what}, its address space {used} of {most}, and a user gets at most as many as are left: "
-        "discharge some, or wait"
-    )
+            transaction.expired(BrokerError(f"the transaction was not discharged within {SECONDS} seconds", TIMEOUT))
 
 
 def _retire(retirement: Retirement) -> None:

@@ -304,6 +304,7 @@ class RouterConnection:
         self.stated = ""  # the user that a login by SASL names
         self.links: dict[int, LinkRecord] = {}
         self.coordinators: dict[Any, OpenTransactions] = {}  # of the client's transactions, by session
+        self.transacted: dict[bytes, int] = {}  # bytes that users have in transactions, at a broker without limits
         self.waiting: set[Watched] = set()
         self.streams: set[Watched] = set()
         self.gathering: set[Partial] = set()  # deliveries that are collected before they are forwarded

@@ -3,18 +3,24 @@
 A client's link to the coordinator ends at the router, which names the transactions. In a session with such a link,
 links to queues and topics are passed on to their brokers as links, each after a link of the router to that broker's
 coordinator is ready: there the router declares a transaction, by its name, in front of its first work.
+
+A broker that names transactions itself, as Artemis, is asked for names in advance: its links are ready, and a client's
+declare is answered, when it has given one for each transaction that may be bound to it. So work waits for nothing.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from enmasse.amqp.codec.errors import (
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
+    TRANSACTION_TIMEOUT,
     TRANSACTION_UNKNOWN_ID,
     AmqpError,
 )
@@ -22,36 +28,14 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Coordinator, Declare, Dec
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.messages.coordination import read_request, write_request
+from enmasse.amqp.messages.transaction_limits import OPEN, SECONDS
 from enmasse.amqp.termini import NAMED_TRANSACTIONS, stated
+from services.router.routing.brokers.routed_transaction import RoutedTransaction, WorkLink
 from services.router.routing.connection import LinkRecord, RouterConnection
 
 CREDIT: Final = 200
-OPEN: Final = 100
-"""Open transactions of a client's link."""
 CAPABILITIES: Final = (Symbol("amqp:local-transactions"), Symbol("amqp:multi-txns-per-ssn"))
 _LOST = "the broker of the transaction was lost, and has rolled it back"
-
-
-class WorkLink(Protocol):
-    """A link on which a client sends in transactions."""
-
-    def is_sending(self, transaction: bytes) -> bool:
-        """Return whether a message of a transaction has not left whole. Then `ClientCoordinator.proceed` is called when
-        that may have changed."""
-
-
-class _Work:
-    """A transaction. `broker`: to which it is bound; `links`: on which messages of it are sent; `error`: why it can
-    only be rolled back; `ends`: its discharge has come."""
-
-    __slots__ = ("broker", "ends", "error", "id", "links")
-
-    def __init__(self, id: bytes) -> None:
-        self.id = id
-        self.broker: BrokerCoordinator | None = None
-        self.links: set[WorkLink] = set()
-        self.error: AmqpError | None = None
-        self.ends = False
 
 
 class _CoordinatorLink(LinkRecord):
@@ -77,12 +61,14 @@ class _CoordinatorLink(LinkRecord):
 class ClientCoordinator(_CoordinatorLink):
     """A client's link to the coordinator. Its transactions are rolled back when it ends (4.2)."""
 
-    __slots__ = ("_brokers", "_open")
+    __slots__ = ("_bound", "_brokers", "_declares", "_open")
     direction = "in"
 
     def __init__(self, connection: RouterConnection, link: Receiver) -> None:
         super().__init__(connection, link)
-        self._open: dict[bytes, _Work] = {}
+        self._open: dict[bytes, RoutedTransaction] = {}
+        self._bound: dict[RoutedTransaction, BrokerCoordinator] = {}
+        self._declares: deque[tuple[int, RoutedTransaction]] = deque()  # that wait for the names of brokers
         self._brokers: dict[RouterConnection, BrokerCoordinator] = {}
 
     def start(self) -> None:
@@ -102,7 +88,7 @@ class ClientCoordinator(_CoordinatorLink):
         try:
             request = read_request(payload)
             if isinstance(request, Declare):
-                self.answer(answered, self._declare(request))
+                self._declare(request, answered)
             else:
                 self._discharge(request, answered)
         except AmqpError as error:
@@ -114,38 +100,58 @@ class ClientCoordinator(_CoordinatorLink):
             self.connection.relatively(self.link.session.settle)(delivery_id, state)
             self.connection.amqp.wake()
 
-    def _declare(self, request: Declare) -> Declared:
+    def _declare(self, request: Declare, delivery_id: int) -> None:
         if request.global_id is not None:
             raise AmqpError(NOT_IMPLEMENTED, "transactions over several brokers are not supported")
         if len(self._open) >= OPEN:
             text = f"a coordinator's link has at most {OPEN} open transactions: discharge some"
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, text)
-        id = secrets.token_bytes(16)
-        self._open[id] = _Work(id)
-        return Declared(txn_id=id)
+        work = RoutedTransaction(secrets.token_bytes(16))
+        self._open[work.id] = work
+        self._declares.append((delivery_id, work))
+        self.answer_declares()
+
+    @property
+    def unbound(self) -> int:
+        """Number of transactions that the client knows and that are bound to no broker."""
+        return len(self._open) - len(self._declares) - len(self._bound)
+
+    def answer_declares(self) -> None:
+        """Answer the declares, as far as every broker has a name for each transaction that may be bound to it."""
+        while self._declares and all(broker.names(self.unbound + 1) for broker in self._brokers.values()):
+            delivery_id, work = self._declares.popleft()
+            self.answer(delivery_id, Declared(txn_id=work.id))
 
     def _discharge(self, request: Discharge, delivery_id: int) -> None:
         work = self._open.get(bytes(request.txn_id))
         if work is None or work.ends:
             raise _unknown(request.txn_id)
         work.ends = True
-        if work.broker is not None and work.broker.open:
-            work.broker.discharge(work, bool(request.fail), delivery_id)
+        broker = self._bound.get(work)
+        if broker is not None and broker.open:
+            broker.discharge(work, bool(request.fail), delivery_id)
             return
         self.forget(work)
         error = None if request.fail else work.error
         self.answer(delivery_id, ACCEPTED if error is None else rejected(error))
 
-    def forget(self, work: _Work) -> None:
+    def forget(self, work: RoutedTransaction) -> None:
         """The discharge of a transaction is sent, or answered."""
         self._open.pop(work.id, None)
+        broker = self._bound.pop(work, None)
+        if broker is not None:
+            work.over(broker.connection)
+
+    def find(self, id: bytes) -> RoutedTransaction | None:
+        """Return an open transaction."""
+        return self._open.get(bytes(id))
 
     def proceed(self) -> None:
         """Send the discharges that waited for messages which have left by now."""
         for broker in list(self._brokers.values()):
             broker.proceed()
 
-    def bind(self, id: bytes, container: RouterConnection, link: WorkLink | None = None) -> None:
+    def bind(self, id: bytes, container: RouterConnection, link: WorkLink | None = None) -> RoutedTransaction:
         """Bind a transaction to the broker that gets work of it. `link`: on which a message of it comes. Raises
         AmqpError if this client has no such one, or if it is bound to another broker: then it can only be rolled
         back."""
@@ -156,13 +162,13 @@ class ClientCoordinator(_CoordinatorLink):
             work.links.add(link)
         if work.error is not None:
             raise work.error
-        broker = self._brokers.get(container)
-        if work.broker is not None and work.broker is broker:
-            return
+        broker, bound = self._brokers.get(container), self._bound.get(work)
+        if bound is not None and bound is broker:
+            return work
         try:
             if broker is None or not broker.open:
                 raise AmqpError(TRANSACTION_ROLLBACK, _LOST)
-            if work.broker is not None:
+            if bound is not None:
                 raise AmqpError(
                     TRANSACTION_ROLLBACK,
                     "the transaction is rolled back: it works with addresses of two brokers. One transaction takes the "
@@ -172,7 +178,8 @@ class ClientCoordinator(_CoordinatorLink):
         except AmqpError as error:
             work.error = error
             raise
-        work.broker = broker
+        self._bound[work] = broker
+        return work
 
     def fail(self, id: bytes, error: AmqpError) -> None:
         """Let a transaction, if it is one of this link, end by a rollback only: a part of it was refused."""
@@ -187,6 +194,9 @@ class ClientCoordinator(_CoordinatorLink):
         """Call `go_on` when a broker's coordinator is ready for this client, or `refuse` if it has no coordinator."""
         broker = self._brokers.get(container)
         if broker is None or not broker.open:
+            if self.link.over:
+                refuse(AmqpError(TRANSACTION_ROLLBACK, "the link to the coordinator has ended"))
+                return
             try:
                 broker = self._brokers[container] = BrokerCoordinator.attach(self, container)
             except AmqpError as error:
@@ -198,18 +208,34 @@ class ClientCoordinator(_CoordinatorLink):
         """Let the transactions that are bound to this broker end by a rollback only."""
         if self._brokers.get(broker.connection) is broker:
             del self._brokers[broker.connection]
-        for work in self._open.values():
-            if work.broker is broker:
+        for work, bound in self._bound.items():
+            if bound is broker:
+                work.over(broker.connection)
                 work.error = AmqpError(TRANSACTION_ROLLBACK, _LOST)
+        self.answer_declares()
+
+    def expire(self, work: RoutedTransaction) -> None:
+        """Roll back a transaction that was not discharged in time; its discharge is to learn that."""
+        broker = None if work.ends else self._bound.pop(work, None)
+        if broker is not None:
+            work.over(broker.connection)
+            work.error = AmqpError(TRANSACTION_TIMEOUT, f"the transaction was not discharged within {SECONDS} seconds")
+            broker.discharge(work, True, None)
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
         """End the links to brokers: they roll back."""
         self.connection.coordinators.pop(self.link.session, None)
         self.connection.link_over(self)
+        self._declares.clear()
+        for work in self._open.values():
+            work.ends = True
+        self._open = {work.id: work for work in self._bound}  # until their brokers have got the discharges
         for broker in list(self._brokers.values()):
-            broker.leave()
-        self._brokers.clear()
-        self._open.clear()
+            broker.leave([work for work, bound in self._bound.items() if bound is broker])
+
+    def left(self, broker: BrokerCoordinator) -> None:
+        """Forget a broker, all of whose transactions have ended."""
+        del self._brokers[broker.connection]
 
     def gone(self) -> None:
         """Do nothing: `detached` has done it."""
@@ -217,9 +243,12 @@ class ClientCoordinator(_CoordinatorLink):
 
 class BrokerCoordinator(_CoordinatorLink):
     """The router's link to the coordinator of a broker, for one client. Tokens of its deliveries are the transaction
-    and the delivery to be answered; None for a declare."""
+    and the delivery to be answered; None for a declare. A declare for a name, and the end of a name that no transaction
+    has got, have no transaction."""
 
-    __slots__ = ("_client", "_discharges", "_ready", "_waiting", "open")
+    __slots__ = (
+        "_asked", "_client", "_discharges", "_leaving", "_names", "_ready", "_takes_names", "_waiting", "open"
+    )  # fmt: skip
     faces_client = False
     direction = "out"
 
@@ -227,7 +256,12 @@ class BrokerCoordinator(_CoordinatorLink):
         super().__init__(connection, link)
         self._client = client
         self._waiting: list[tuple[Callable[[], None], Callable[[AmqpError], None]]] = []
-        self._discharges: list[tuple[_Work, bool, int]] = []  # behind messages that have not left whole
+        self._discharges: list[tuple[RoutedTransaction, bool, int | None]] = []
+        """Behind messages that have not left whole, or that are not answered."""
+        self._takes_names = False
+        self._names: deque[bytes] = deque()  # made by the broker, of no transaction yet
+        self._asked = 0  # names that the broker is asked for
+        self._leaving = False
         self._ready = False
         self.open = True
 
@@ -255,81 +289,138 @@ class BrokerCoordinator(_CoordinatorLink):
             self._waiting.append((go_on, refuse))
 
     def attached(self) -> None:
-        """Refuse a broker at which transactions cannot be named, as Artemis."""
+        """Note whether the broker takes the router's names of transactions."""
         answer = self.link.remote_attach
-        offered = (answer.offered_capabilities if answer is not None else None) or ()
-        if self.link.remote_target is not None and NAMED_TRANSACTIONS not in offered:
-            self._end(AmqpError(NOT_IMPLEMENTED, "the address's broker has no transactions behind a router"))
-            self.leave()
+        self._takes_names = NAMED_TRANSACTIONS in ((answer and answer.offered_capabilities) or ())
 
     def flow(self) -> None:
-        """Let the links that waited be attached: there is credit."""
+        """Handle new credit or room: send discharges that waited, ask for names."""
+        self.proceed()
+        if self._ready:
+            self._client.answer_declares()
+        else:
+            self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Let the links that waited be attached if there is credit, and a name for each transaction."""
         link = self.link
-        if not self._ready and isinstance(link, Sender) and link.credit > 0 and self.open:
+        if self._ready or not isinstance(link, Sender) or link.credit <= 0 or not self.open or self._leaving:
+            return
+        if self._has_names(max(1, self._client.unbound)):
             self._ready = True
             waiting, self._waiting = self._waiting, []
             for go_on, _ in waiting:
                 go_on()
 
-    def declare(self, work: _Work) -> None:
-        """Declare a transaction by its name. Its work may follow at once. Raises AmqpError if there is no credit."""
-        self._send(Declare(global_id=work.id), (work, None))
+    def names(self, count: int) -> bool:
+        """Return whether `count` transactions can be bound to this broker at once. Before its links are attached, that
+        does not matter yet."""
+        return not self._ready or self._has_names(count)
 
-    def discharge(self, work: _Work, fail: bool, delivery_id: int) -> None:
-        """Discharge a transaction; the client's request is answered by the outcome. A discharge does not overtake
-        messages of its transaction that wait for the broker's window or its reading."""
-        if any(link.is_sending(work.id) for link in work.links):
+    def _has_names(self, count: int) -> bool:
+        """As `names`; ask the broker for names that are missing."""
+        if self._takes_names:
+            return True
+        link = self.link
+        assert isinstance(link, Sender)
+        while len(self._names) + self._asked < count and link.granted > 0 and self.open:
+            self._asked += 1
+            self._send(Declare(), (None, None))
+        return len(self._names) >= count
+
+    def declare(self, work: RoutedTransaction) -> None:
+        """Declare a transaction by its name. Its work may follow at once. Raises AmqpError if there is no credit, or no
+        name."""
+        if self._takes_names:
+            self._send(Declare(global_id=work.id), (work, None))
+            return
+        if not self._names:
+            raise AmqpError(TRANSACTION_ROLLBACK, "the broker has not named the transaction yet: try again")
+        timer = self.connection.owner.clock.call_later(SECONDS, partial(self._client.expire, work))
+        work.named(self._names.popleft(), self._client.connection.sender, timer)
+        self._has_names(1)  # the next declare of the client finds it here
+
+    def discharge(self, work: RoutedTransaction, fail: bool, delivery_id: int | None) -> None:
+        """Discharge a transaction; the client's request is answered by the outcome. `delivery_id` None: no request has
+        come. A discharge does not overtake messages of its transaction that wait for the broker's window or its
+        reading, nor, at a broker that may take some of them later, an answer to them."""
+        link = self.link
+        assert isinstance(link, Sender)
+        error = None if fail else work.error
+        failed = fail or error is not None
+        if (work.unanswered and not failed) or link.granted <= 0 or any(each.is_sending(work) for each in work.links):
             self._discharges.append((work, fail, delivery_id))
             return
-        self._client.forget(work)
-        error = None if fail else work.error
+        if delivery_id is not None:
+            self._client.forget(work)
         for session in self.connection.amqp.sessions():
             session.flush()  # outcomes of the transaction come before its end
-        try:
-            self._send(
-                Discharge(txn_id=work.id, fail=fail or error is not None), (work, None if error else delivery_id)
-            )
-        except AmqpError as failure:
-            self._client.link.detach(failure)
-            return
-        if error is not None:
+        self._send(Discharge(txn_id=work.name, fail=failed), (work, None if error else delivery_id))
+        if error is not None and delivery_id is not None:
             self._client.answer(delivery_id, rejected(error))
 
     def proceed(self) -> None:
-        """Send the discharges that need not wait any longer."""
+        """Send the discharges that need not wait any longer; then end the link, if the client has left."""
         waiting, self._discharges = self._discharges, []
         for each in waiting:
             self.discharge(*each)
+        if self._leaving and not self._discharges and not self._asked and self.open:
+            self.open = False
+            self._client.left(self)
+            self.connection.detach(self)
 
-    def _send(self, request: Declare | Discharge, token: tuple[_Work, int | None]) -> None:
+    def _send(self, request: Declare | Discharge, token: tuple[RoutedTransaction | None, int | None]) -> None:
         link = self.link
         assert isinstance(link, Sender)
         link.send(write_request(request), token)
         self.connection.amqp.wake()
 
-    def outcomes(self, tokens: list[tuple[_Work, int | None]], state: Any, settled: bool) -> None:
-        """Answer the client's discharges. Of a declare only a refusal matters."""
+    def outcomes(self, tokens: list[tuple[RoutedTransaction | None, int | None]], state: Any, settled: bool) -> None:
+        """Answer the client's discharges, take names; else only a refusal matters."""
         for work, delivery_id in tokens:
-            if delivery_id is not None:
+            if work is None:
+                self._take_name(state)
+            elif delivery_id is not None:
+                if work.foreign and isinstance(state, Rejected):
+                    state = rejected(_refusal(state, TRANSACTION_ROLLBACK))
                 self._client.answer(delivery_id, state)
             elif isinstance(state, Rejected) and work.error is None:
-                error = state.error
-                work.error = AmqpError(
-                    error.condition if error is not None else TRANSACTION_ROLLBACK,
-                    (error.description if error is not None else None) or "the broker has refused the transaction",
-                )
+                work.error = _refusal(state)
 
-    def lost(self, tokens: list[tuple[_Work, int | None]]) -> None:
+    def _take_name(self, state: Any) -> None:
+        """Take the broker's name of a transaction; without one there are no transactions at it."""
+        self._asked -= 1
+        if not isinstance(state, Declared):
+            error = _refusal(state) if isinstance(state, Rejected) else AmqpError(TRANSACTION_ROLLBACK, _LOST)
+            self.open = False
+            self._end(error)
+            self.connection.detach(self)
+        elif self._leaving:
+            self.discharge(RoutedTransaction(bytes(state.txn_id)), True, -1)
+            self.proceed()
+        else:
+            self._names.append(bytes(state.txn_id))
+            self._make_ready()
+            self._client.answer_declares()
+
+    def lost(self, tokens: list[tuple[RoutedTransaction | None, int | None]]) -> None:
         """End the client's link if it waits for a discharge: whether that was done is not known."""
         if any(delivery_id is not None for _, delivery_id in tokens) and not self._client.link.over:
             text = "the broker was lost during a discharge: whether the transaction was committed is not known"
             self._client.connection.detach(self._client, AmqpError("amqp:internal-error", text))
 
-    def leave(self) -> None:
-        """End the link: the client has ended its own."""
-        if self.open:
-            self.open = False
-            self.connection.detach(self)
+    def leave(self, works: list[RoutedTransaction]) -> None:
+        """End the link: the client has ended its own. `works`: its transactions, which a broker that names them itself
+        would keep, and the names of none."""
+        self._leaving = True
+        self._discharges = []
+        if self._takes_names:
+            for work in works:
+                self._client.forget(work)
+        else:
+            for work in (*works, *map(RoutedTransaction, self._names)):
+                self.discharge(work, True, -1)
+        self.proceed()
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
         """The broker has ended the link, or was lost."""
@@ -344,8 +435,9 @@ class BrokerCoordinator(_CoordinatorLink):
         self._client.broker_lost(self)
         discharges, self._discharges = self._discharges, []
         for work, fail, delivery_id in discharges:
-            self._client.forget(work)
-            self._client.answer(delivery_id, ACCEPTED if fail else rejected(AmqpError(TRANSACTION_ROLLBACK, _LOST)))
+            if delivery_id is not None:
+                self._client.forget(work)
+                self._client.answer(delivery_id, ACCEPTED if fail else rejected(AmqpError(TRANSACTION_ROLLBACK, _LOST)))
 
     def gone(self) -> None:
         """Do nothing: `detached` has done it."""
@@ -354,6 +446,14 @@ class BrokerCoordinator(_CoordinatorLink):
 def rejected(error: AmqpError) -> Rejected:
     """Return the outcome for an error of the client."""
     return Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
+
+
+def _refusal(state: Rejected, condition: str = "") -> AmqpError:
+    """Return the error for which a broker has refused a request. `condition`: to be stated instead of the broker's."""
+    error = state.error
+    if error is None:
+        return AmqpError(TRANSACTION_ROLLBACK, "the broker has refused the transaction")
+    return AmqpError(condition or error.condition, error.description or "the broker has refused the transaction")
 
 
 def _unknown(id: bytes) -> AmqpError:

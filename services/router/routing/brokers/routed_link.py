@@ -9,8 +9,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import NOT_FOUND, TRANSACTION_ROLLBACK, TRANSACTION_UNKNOWN_ID, AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Error, Modified, Rejected, TransactionalState
+from enmasse.amqp.codec.errors import (
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_UNKNOWN_ID,
+    AmqpError,
+)
+from enmasse.amqp.codec.performatives import ACCEPTED, Accepted, Error, Modified, Rejected, TransactionalState
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
@@ -20,6 +26,7 @@ from services.router.routing.address_text import strip
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.coordinators import ClientCoordinator
+from services.router.routing.brokers.routed_transaction import RoutedTransaction
 from services.router.routing.connection import LinkRecord, RouterConnection
 from services.router.routing.links.annotations import LocalNames, Stripper, complete
 from services.router.routing.links.size_limit import limited, refuse_size
@@ -29,6 +36,7 @@ Kept = tuple[Any, int, bool, bytes, int, TransactionalState | None]
 """A delivery to be passed on: payload, delivery-id, whether it came settled, tag, message format, transaction."""
 
 _ENDED = "a link of its work has ended before that was done"
+_NOT_TAKEN = "a message of it was refused"
 ROUTED_LINK_LOST = "qd:routed-link-lost"
 
 
@@ -155,6 +163,7 @@ class RoutedLink:
         "accept",
         "accepted",
         "answered",
+        "begun",
         "client",
         "container",
         "coordinator",
@@ -166,6 +175,7 @@ class RoutedLink:
         "modified",
         "name",
         "owning",
+        "posts",
         "presettled",
         "queue",
         "rejected",
@@ -209,6 +219,8 @@ class RoutedLink:
         self.update_all: Any = None
         self.queue: deque[Kept] = deque()
         self.coordinator: ClientCoordinator | None = None  # of the transactions that the client may use here
+        self.posts: dict[int, RoutedTransaction] = {}  # unanswered deliveries to a broker that names transactions
+        self.begun: Partial | None = None  # of a transaction, the last one that was sent in pieces
         self.second: dict[int, Token] | None = None
         self.stream: Stream | None = None
         self.rewritten: tuple[str, str] | None = None  # the address as the client and as the container knows it
@@ -273,6 +285,10 @@ class RoutedLink:
 
     def reject(self, token: Token | None, state: Rejected) -> None:
         """Reject a delivery in pieces; drop it if it came settled."""
+        if self.begun is not None:
+            self._fail(self.begun.transaction, AmqpError(TRANSACTION_ROLLBACK, _NOT_TAKEN))
+        if token is not None:
+            self.forget(token[1])
         self._reject(0 if token is None else token[1], token is None, state)
 
     def _reject(self, delivery_id: int, settled: bool, state: Rejected | TransactionalState) -> None:
@@ -295,16 +311,20 @@ class RoutedLink:
         """Pass a delivery of a transaction on."""
         if link.max_message_size and len(payload) > link.max_message_size:
             refuse_size(link, delivery_id, settled, state)
-        elif self._bound(delivery_id, settled, state):
+        elif self._bound(delivery_id, settled, state, payload):
             if self.stripper is not None:
                 payload = self.stripper.strip(payload)
             self._put_or_keep(payload, delivery_id, settled, tag, message_format, state)
 
-    def _bound(self, delivery_id: int, settled: bool, state: TransactionalState) -> bool:
-        """Bind the transaction of a delivery to the broker, or reject the delivery."""
+    def _bound(self, delivery_id: int, settled: bool, state: TransactionalState, payload: bytes | None = None) -> bool:
+        """Bind the transaction of a delivery to the broker, or reject the delivery. `payload`: if it is here, whole."""
         assert self.coordinator is not None and self.container is not None
         try:
-            self.coordinator.bind(state.txn_id, self.container.connection, self)
+            if self.exact and payload is not None:
+                check_front(payload)
+            work = self.coordinator.bind(state.txn_id, self.container.connection, self)
+            if work.foreign:
+                work.count(self.container.connection, 1, len(payload or b""))
         except AmqpError as error:
             self._fail(state, error)
             refusal = Rejected(error=Error.of(error))
@@ -312,9 +332,33 @@ class RoutedLink:
             return False
         return True
 
-    def is_sending(self, transaction: bytes) -> bool:
-        """As coordinators.WorkLink."""
-        return any(_transaction(each) == transaction for each in self.queue) or self.egress.is_sending(transaction)
+    def is_sending(self, work: RoutedTransaction) -> bool:
+        """As routed_transaction.WorkLink."""
+        return any(_transaction(each) == work.id for each in self.queue) or self.egress.is_sending(work.name)
+
+    def _at_broker(self, delivery_id: int, settled: bool, state: TransactionalState) -> TransactionalState:
+        """Return the state of a delivery that is sent now, with the broker's id of its transaction."""
+        work = None if self.coordinator is None else self.coordinator.find(state.txn_id)
+        if work is None or not work.foreign:
+            return state
+        if not settled:
+            self.posts[delivery_id] = work
+            work.unanswered += 1
+        return TransactionalState(txn_id=work.name)
+
+    def _answered(self, delivery_ids: Sequence[int], outcome: Any) -> None:
+        """Note that a broker has answered deliveries of transactions, or will not: what it has not accepted lets its
+        transaction end by a rollback only."""
+        for delivery_id in delivery_ids:
+            work = self.posts.pop(delivery_id, None)
+            if work is not None:
+                work.unanswered -= 1
+                if type(outcome) is not Accepted:
+                    error = outcome.error if isinstance(outcome, Rejected) else None
+                    text = (error and error.description) or _NOT_TAKEN
+                    self.client.connection.fail_transaction(work.id, AmqpError(TRANSACTION_ROLLBACK, text))
+        if self.coordinator is not None:
+            self.coordinator.proceed()
 
     def _fail(self, state: TransactionalState | None, error: AmqpError) -> None:
         """Let the transaction of refused work, if it is one, end by a rollback only."""
@@ -324,6 +368,10 @@ class RoutedLink:
     def posted(self, tokens: list[Token], state: TransactionalState, settled: bool) -> None:
         """Pass on what the broker answers to deliveries of a transaction, with names as the client knows them."""
         outcome = state.outcome
+        work = self.posts.get(tokens[0][1]) if tokens else None
+        if work is not None:
+            state = TransactionalState(txn_id=work.id, outcome=outcome)
+            self._answered([delivery_id for _, delivery_id in tokens], outcome)
         if isinstance(outcome, Rejected) and outcome.error is not None:
             outcome = Rejected(error=Error.of(self.client.connection.relative(outcome.error.exception())))
             state = TransactionalState(txn_id=state.txn_id, outcome=outcome)
@@ -334,9 +382,15 @@ class RoutedLink:
         rollback. Raises AmqpError if the transaction is not known."""
         assert self.coordinator is not None and self.container is not None
         try:
-            self.coordinator.bind(state.txn_id, self.container.connection)
+            work = self.coordinator.bind(state.txn_id, self.container.connection)
             if not self.container.open:
                 raise AmqpError(TRANSACTION_ROLLBACK, _ENDED)
+            if work.foreign:
+                work.count(self.container.connection, len(tokens))
+                if type(state.outcome) is not Accepted:
+                    text = "the address's broker takes no outcome but accepted in transactions"
+                    raise AmqpError(NOT_IMPLEMENTED, text)
+                state = TransactionalState(txn_id=work.name, outcome=ACCEPTED)
         except AmqpError as error:
             self._fail(state, error)
             if settled:
@@ -355,6 +409,8 @@ class RoutedLink:
 
     def _put(self, *delivery: *Kept) -> None:
         payload, delivery_id, settled, tag, message_format, state = delivery
+        if state is not None:
+            state = self._at_broker(delivery_id, settled, state)
         if not is_whole(payload):
             payload.start(self, None if settled else (self, delivery_id))
         elif settled:
@@ -407,12 +463,12 @@ class RoutedLink:
 
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         """Begin a delivery in pieces at the receiving end. `token` None: presettled."""
+        state, self.begun = partial.transaction, None
+        if state is not None:
+            self.begun = partial
+            state = self._at_broker(partial.delivery_id, token is None, state)
         return self.egress.begin(
-            token,
-            settled=token is None,
-            tag=partial.tag,
-            message_format=partial.message_format,
-            state=partial.transaction,
+            token, settled=token is None, tag=partial.tag, message_format=partial.message_format, state=state
         )
 
     @property
@@ -426,6 +482,15 @@ class RoutedLink:
     def stream_sent(self, token: Token | None) -> None:
         """Count a delivery in pieces that is completely sent."""
         self.presettled += token is None
+        partial, self.begun = self.begun, None
+        work = None
+        if partial is not None and self.coordinator is not None and partial.transaction is not None:
+            work = self.coordinator.find(partial.transaction.txn_id)
+        if work is not None and work.foreign and partial is not None and self.container is not None:
+            try:
+                work.count(self.container.connection, 0, partial.size)
+            except AmqpError as error:
+                self._fail(partial.transaction, error)
 
     def flow(self) -> None:
         """Pass on credit and drain of the receiving end to the sending end."""
@@ -466,6 +531,8 @@ class RoutedLink:
 
     def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
         """Pass the receiver's state to the sender. Without settlement, the sender's one will be passed back."""
+        if self.posts:
+            self._answered([delivery_id for _, delivery_id in tokens], state)
         if not settled:
             self.two_phase = True
             self.pass_state(self.egress, tokens, state)
@@ -667,7 +734,9 @@ class RoutedLink:
         self.second.update(zip(stated, tokens, strict=True))
 
     def forget(self, delivery_id: int) -> None:
-        """Record that the receiver has settled."""
+        """Record that the receiver has settled, or that the sender has taken the delivery back."""
+        if self.posts:
+            self._answered((delivery_id,), None)
         if self.second:
             self.second.pop(delivery_id, None)
 

@@ -212,8 +212,8 @@ class Stream:
             copy.look = min(2 * self.held, MAX_HEAD)
             return
         self.copies.remove(copy)
+        copy.out.reject(copy.token or outgoing.token, state)  # before deliveries that wait for its end
         self._take_back(copy, outgoing)
-        copy.out.reject(copy.token or outgoing.token, state)
         if not self.copies:
             self._forget()
 
