@@ -6,7 +6,7 @@ double it. No sockets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from enmasse.clock import Timer
@@ -14,7 +14,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.space_plans import SpacePlans, used_up
 from enmasse.model import feeds
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.tenants.shares import CONNECTIONS, Use
+from enmasse.model.tenants.shares import CONNECTIONS, OF_USERS, Use
 
 PATIENCE: Final = 2.0
 """Seconds that a login waits for room in a limit in which other processes may have a share to spare."""
@@ -24,14 +24,15 @@ class _Account:
     """One limit. `used`: by this process; `wanted`: logins that wait, or a rate; `share`: None until it is known;
     `total`: used by all processes, as the service has stated; it states each change of whether that is the limit.
     `born`: number of the report that has it first; shares that do not take that report into account belong to an
-    earlier account."""
+    earlier account. `of`: the user whose own limit it is."""
 
-    __slots__ = ("born", "share", "total", "used", "wanted")
+    __slots__ = ("born", "of", "share", "total", "used", "wanted")
 
     def __init__(self) -> None:
         self.used = self.wanted = self.total = 0
         self.share: int | None = None
         self.born: int | None = None
+        self.of: Principal | None = None
 
 
 class Reservation:
@@ -47,23 +48,31 @@ class Reservation:
 
 
 class _Waiting:
-    __slots__ = ("keys", "then", "timer")
+    __slots__ = ("keys", "principal", "then", "timer")
 
-    def __init__(self, keys: list[str], then: Callable[[], None]) -> None:
-        self.keys, self.then = keys, then
+    def __init__(self, keys: list[str], principal: Principal, then: Callable[[], None]) -> None:
+        self.keys, self.principal, self.then = keys, principal, then
         self.timer: Timer | None = None
 
 
 class Allowances(SpacePlans):
-    """Uses and shares of this process. `later(seconds, call)`: a timer."""
+    """Uses and shares of this process. `later(seconds, call)`: a timer; `of_user`: returns the limit of a user's own
+    connections, which all processes share that know such limits; None: this one does not share them."""
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], Timer]) -> None:
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], Timer],
+        of_user: Callable[[Principal], int | None] | None = None,
+    ) -> None:
         self.shared = False
         """The configuration service splits limits; False: each limit is this process's alone."""
         self.on_change: Callable[[bool], None] = _nothing
         """Called when there is something to report; True: others wait for it."""
         super().__init__()
         self._later = later
+        self._of_user = of_user
+        self.of_users = False
+        """Some users have limits of their own."""
         self._accounts: dict[str, _Account] = {}
         self._changed: set[str] = set()
         self._number = self._seen = 0
@@ -78,19 +87,36 @@ class Allowances(SpacePlans):
         self.on_change(False)
         self._answer()
 
+    @property
+    def limited(self) -> bool:
+        """Return whether a space has limits, or a user may have some of its own."""
+        return self.of_users or super().limited
+
+    def limit_users(self, connected: Iterable[Principal]) -> None:
+        """Learn that users may have limits of their own, or others than before. `connected`: those of all connections,
+        which count from the first time on."""
+        if self._of_user is None:
+            return
+        if not self.of_users:
+            self.of_users = True
+            for principal in connected:
+                self._account(_key_of_user(principal), principal).used += 1
+        self._changed.update(key for key, account in self._accounts.items() if account.of is not None)
+        self.on_change(False)
+        self._answer()
+
     # connections
 
     def wait(self, principal: Principal, then: Callable[[], None]) -> bool:
         """Call `then` when it is known whether there is room for a connection, within PATIENCE; return False, and call
         nothing, if that is known now."""
         keys = self._keys(principal)
-        if all(map(self._is_known, keys)):
+        if all(self._is_known(key, principal) for key in keys):
             return False
-        waiting = _Waiting(keys, then)
+        waiting = _Waiting(keys, principal, then)
         self._waiting[waiting] = None
         for key in keys:
-            account = self._accounts.setdefault(key, _Account())
-            account.wanted += 1
+            self._account(key, principal).wanted += 1
             self._changed.add(key)
         waiting.timer = self._later(PATIENCE, lambda: self._end(waiting))
         self.on_change(True)
@@ -99,65 +125,86 @@ class Allowances(SpacePlans):
     def reserve(self, principal: Principal) -> Reservation:
         """Keep room for a connection until it opens; without any nothing is kept."""
         keys = self._keys(principal)
-        if not keys or not all(map(self._has_room, keys)):
+        if not keys or not all(self._has_room(key, principal) for key in keys):
             return Reservation(_nothing)
-        self._add(keys, 1)
-        return Reservation(lambda: self._add(keys, -1))
+        self._add(keys, 1, principal)
+        return Reservation(lambda: self._add(keys, -1, principal))
 
     def refusal(self, principal: Principal) -> str:
         """Return why there cannot be another connection of this user; empty if there can."""
         for key in self._keys(principal):
-            if not self._has_room(key):
+            if not self._has_room(key, principal):
                 return self._full(key, principal)
         return ""
 
     def entered(self, principal: Principal) -> None:
         """Count a connection that has opened."""
         if keys := self._keys(principal):
-            self._add(keys, 1)
+            self._add(keys, 1, principal)
 
     def left(self, principal: Principal) -> None:
         """Count a connection that was counted no longer."""
         if keys := self._keys(principal):
-            self._add(keys, -1)
+            self._add(keys, -1, principal)
 
     def _keys(self, principal: Principal) -> list[str]:
         """Return the limits that a connection counts in, also while the plan has none."""
         space, name = principal.space, principal.name
-        return [] if space == DEFAULT_SPACE else [f"{CONNECTIONS}/{space}", f"{CONNECTIONS}/{space}/{name}"]
+        keys = [] if space == DEFAULT_SPACE else [f"{CONNECTIONS}/{space}", f"{CONNECTIONS}/{space}/{name}"]
+        if self.of_users:
+            keys.append(_key_of_user(principal))
+        return keys
 
-    def _limit(self, key: str) -> int | None:
-        _, space, *user = key.split("/", 2)
+    def _account(self, key: str, principal: Principal) -> _Account:
+        account = self._accounts.setdefault(key, _Account())
+        if key.startswith(OF_USERS):
+            account.of = principal
+        return account
+
+    def _limit(self, key: str, principal: Principal | None = None) -> int | None:
+        """Return a limit; None: without one. `principal`: the user, if there may be no account yet."""
+        kind, space, *user = key.split("/", 2)
+        if kind == OF_USERS:
+            if principal is None and (account := self._accounts.get(key)) is not None:
+                principal = account.of
+            return None if principal is None or self._of_user is None else self._of_user(principal)
         limits = self.limits(space)
         return limits.connections_per_user if user else limits.connections
 
-    def _has_room(self, key: str) -> bool:
-        limit = self._limit(key)
+    def _has_room(self, key: str, principal: Principal) -> bool:
+        limit = self._limit(key, principal)
         if limit is None:
             return True
         account = self._accounts.get(key)
         used, share = (0, None) if account is None else (account.used, account.share)
-        return used < ((share or 0) if self.shared else limit)
+        if share is None and key.startswith(OF_USERS):
+            share = limit  # without the configuration service the limit is that of each process
+        return used < (min(share or 0, limit) if self.shared else limit)
 
-    def _is_known(self, key: str) -> bool:
+    def _is_known(self, key: str, principal: Principal) -> bool:
         """Return whether there is room, or no process has any to spare."""
-        if not self.shared or self._has_room(key):
+        limit = self._limit(key, principal)
+        if not self.shared or limit is None:
             return True
-        account, limit = self._accounts.get(key), self._limit(key)
-        return account is not None and account.share is not None and limit is not None and account.total >= limit
+        account = self._accounts.get(key)
+        if account is None or account.share is None:
+            return False
+        return self._has_room(key, principal) or account.total >= limit
 
     def _full(self, key: str, principal: Principal) -> str:
-        plan, limit, account = self.plan(principal.space), self._limit(key), self._accounts.get(key)
+        plan, limit, account = self.plan(principal.space), self._limit(key, principal), self._accounts.get(key)
         used = 0 if account is None else max(account.total, account.used)
         remedy = "close one of them"
+        if key.startswith(OF_USERS):
+            return f"{principal.name} has {used} of {limit} connections: {remedy} first"
         if key.count("/") > 1:
             whose = f"{principal.name} has {used} of {limit} connections that the plan {plan!r} gives a user"
             return f"{whose}: {remedy}, or ask for another plan of the space"
         return used_up(used, limit or 0, "connections", plan, remedy)
 
-    def _add(self, keys: list[str], count: int) -> None:
+    def _add(self, keys: list[str], count: int, principal: Principal) -> None:
         for key in keys:
-            account = self._accounts.setdefault(key, _Account())
+            account = self._account(key, principal)
             account.used = max(0, account.used + count)
             self._changed.add(key)
         self.on_change(False)
@@ -167,7 +214,7 @@ class Allowances(SpacePlans):
     def _answer(self) -> None:
         """End the waiting of those of which it is known now whether there is room, one after the other."""
         for waiting in list(self._waiting):
-            if all(map(self._is_known, waiting.keys)):
+            if all(self._is_known(key, waiting.principal) for key in waiting.keys):
                 self._end(waiting)
 
     def _end(self, waiting: _Waiting) -> None:
@@ -226,7 +273,8 @@ class Allowances(SpacePlans):
                 continue
             if account.born is None:
                 account.born = self._number
-            uses[key] = Use(account.used, account.wanted, account.share or 0)
+            limit = self._limit(key) if account.of is not None else None
+            uses[key] = Use(account.used, account.wanted, account.share or 0, limit)
         if not uses and not removed:
             self._number -= 1
             return None
@@ -244,6 +292,10 @@ class Allowances(SpacePlans):
             account.share, account.total = share, total
         self.on_change(smaller)
         self._answer()
+
+
+def _key_of_user(principal: Principal) -> str:
+    return f"{OF_USERS}/{principal.space}/{principal.name}"
 
 
 def _nothing(*_: object) -> None:

@@ -39,11 +39,14 @@ class Enforcer(Generic[K]):
         visit: Callable[[K], None],
         later: Callable[[float, Callable[[], None]], Timer],
         now: Callable[[], float],
+        *,
+        shared: bool = False,
     ) -> None:
+        """`shared`: all processes for which this is so share the limits of users' connections."""
         self.users = users
         self._visit = visit
         self._later = later
-        self.allowances = Allowances(later)
+        self.allowances = Allowances(later, self._most if shared else None)
         """Connections, and other uses, of address spaces."""
         self._quotas = Quotas(now)
         self._members: dict[str, dict[K, _Member]] = {}
@@ -52,15 +55,20 @@ class Enforcer(Generic[K]):
     def too_many(self, login: Login, key: K) -> str:
         """Return why the user, or its address space, may not have this login beside the others; empty: it may."""
         others = self._members.get(login.principal.full_name, {})
-        reason = self._quotas.too_many(login.principal.name, self._limits(login), len(others) - (key in others))
-        return reason or ("" if key in others else self.allowances.refusal(login.principal))
+        if key in others:
+            return ""
+        reason = self._quotas.too_many(login.principal.name, self._limits(login.principal), len(others))
+        return reason or self.allowances.refusal(login.principal)
 
     def too_often(self, login: Login) -> str:
         """Return why the user may not log in at this time; empty: it may, and that counts."""
-        return self._quotas.too_often(login.principal, self._limits(login))
+        return self._quotas.too_often(login.principal, self._limits(login.principal))
 
-    def _limits(self, login: Login) -> ConnectionLimits:
-        return self.users.permissions_of(login.principal.space).limits(login.principal)
+    def _limits(self, principal: Principal) -> ConnectionLimits:
+        return self.users.permissions_of(principal.space).limits(principal)
+
+    def _most(self, principal: Principal) -> int | None:
+        return self._limits(principal).connections
 
     def hold(self, key: K, login: Login) -> None:
         """Count a login before it is live. One that is live under this key stays the one that is looked at."""
@@ -93,6 +101,7 @@ class Enforcer(Generic[K]):
         """Put what a message of the feed states in force. Return the logins that are concerned, to be looked at."""
         names = self.users.take(body)
         self.allowances.configure(body.spaces or {})
+        self._limit_users(body)
         if names is None:
             return [key for members in self._members.values() for key in members]
         changed = map(named, names)
@@ -103,6 +112,13 @@ class Enforcer(Generic[K]):
             for key, member in self._members[name].items()
             if name in names or not groups.isdisjoint(self._groups(member.login.principal))
         ]
+
+    def _limit_users(self, body: PermissionChanges) -> None:
+        """Have limits of users' connections shared once there are some, or say that they may be others."""
+        changed = [*body.users.values(), *(body.in_spaces or {}).values()]
+        if self.allowances.of_users or any(each.limits.connections is not None for each in changed):
+            members = (member.login.principal for those in self._members.values() for member in those.values())
+            self.allowances.limit_users(members)
 
     def _groups(self, principal: Principal) -> list[tuple[str, str]]:
         """Return the groups of a principal, with its space."""

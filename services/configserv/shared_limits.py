@@ -12,7 +12,7 @@ import msgspec
 from enmasse.control import ControlConnection, ControlLink, Delivery, jsonmessage
 from enmasse.model import feeds
 from enmasse.model.tenants.plans import SpaceLimits
-from enmasse.model.tenants.shares import CONNECTIONS, RATES, SharedLimit, Use
+from enmasse.model.tenants.shares import CONNECTIONS, OF_USERS, RATES, SharedLimit, Use
 from services.configserv.reports import LinkPair, read_or_reject
 
 ADDRESS: Final = "usage"
@@ -121,7 +121,8 @@ class SharedLimits:
         if shared is None:
             shared = self._limits[key] = SharedLimit(rate=key.partition("/")[0] in RATES)
         process.keys.add(key)
-        self._tell(key, shared.report(process, use, seen, self._limit(key)))
+        limit = use.limit if key.startswith(f"{OF_USERS}/") else self._limit(key)
+        self._tell(key, shared.report(process, use, seen, limit))
         self._soon(key)
 
     def _remove(self, process: _Process, key: str) -> None:
@@ -146,6 +147,9 @@ class SharedLimits:
     def _limit(self, key: str) -> int | None:
         name, _, rest = key.partition("/")
         space, _, user = rest.partition("/")
+        if name == OF_USERS:
+            shared = self._limits.get(key)
+            return None if shared is None else shared.stated
         found = self._spaces.get(space)
         if found is None:
             return None

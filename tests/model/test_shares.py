@@ -12,7 +12,7 @@ from enmasse.identity.allowances import Allowances
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.tenants.plans import SpaceLimits
-from enmasse.model.tenants.shares import SharedLimit, Sharer, Use, split, split_rate
+from enmasse.model.tenants.shares import OF_USERS, SharedLimit, Sharer, Use, split, split_rate
 from tests.router.world import Clock
 
 ALICE = Principal("alice", space="one")
@@ -26,9 +26,13 @@ def spaces(connections: int) -> feeds.Spaces:
 class Process:
     """Allowances of one process, and messages on their way from and to the configuration service."""
 
-    def __init__(self, clock: Clock, limits: feeds.Spaces) -> None:
-        self.allowances = Allowances(clock.call_later)  # type: ignore[arg-type]  # the test's clock returns no timer
-        self.allowances.configure(limits)
+    def __init__(self, clock: Clock, limit: int, *, of_user: bool) -> None:
+        own = (lambda _: limit) if of_user else None
+        self.allowances = Allowances(clock.call_later, own)  # type: ignore[arg-type]  # the test's clock returns no timer
+        if of_user:
+            self.allowances.limit_users([])
+        else:
+            self.allowances.configure(spaces(limit))
         self.allowances.connected()
         self.up: list[feeds.UsageReport] = []
         self.down: list[feeds.Shares] = []
@@ -38,8 +42,7 @@ class Process:
 
     def arrive(self) -> None:
         """A client opens a connection, is refused, or has to wait."""
-        if self.allowances.refusal(ALICE):
-            self.allowances.wait(ALICE, lambda: None)
+        if self.allowances.wait(ALICE, lambda: None) or self.allowances.refusal(ALICE):
             return
         self.allowances.entered(ALICE)
         self.open += 1
@@ -52,30 +55,35 @@ class Process:
 class Service:
     """The configuration service with one limit, while the test decides when a message arrives."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, key: str) -> None:
         self.limit = limit
+        self.key = key
         self.shared: SharedLimit[Process] = SharedLimit(rate=False)
 
     def take(self, process: Process, report: feeds.UsageReport) -> None:
         process.seen = report.number
         told = self.shared.remove(process, self.limit) if report.removed else set()
         for use in report.uses.values():
+            assert use.limit in (None, self.limit)
             told |= self.shared.report(process, use, report.seen, self.limit)
         for each in told & self.shared.parts.keys():
             each.number += 1
             part = self.shared.parts[each]
             part.sent = each.number
             share = feeds.Share(part.given, self.shared.used)
-            each.down.append(feeds.Shares(number=each.number, seen=each.seen, shares={KEY: share}))
+            each.down.append(feeds.Shares(number=each.number, seen=each.seen, shares={self.key: share}))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 12), st.integers(2, 4), st.integers(0, 2**32))
-def test_processes_that_learn_late_never_have_more_than_the_limit(limit: int, count: int, seed: int) -> None:
-    """Any order of arrivals, departures and deliveries of messages; at the end exactly the limit is used."""
+@given(st.integers(0, 12), st.integers(2, 4), st.integers(0, 2**32), st.booleans())
+def test_processes_that_learn_late_never_have_more_than_the_limit(
+    limit: int, count: int, seed: int, of_user: bool
+) -> None:
+    """Any order of arrivals, departures and deliveries of messages; at the end exactly the limit is used. `of_user`:
+    the limit is that of the user's entry, not of a plan."""
     rng, clock = random.Random(seed), Clock()
-    service = Service(limit)
-    processes = [Process(clock, spaces(limit)) for _ in range(count)]
+    service = Service(limit, f"{OF_USERS}/one/alice" if of_user else KEY)
+    processes = [Process(clock, limit, of_user=of_user) for _ in range(count)]
 
     def deliver(process: Process) -> None:
         if process.up:

@@ -86,6 +86,11 @@ class Installation:
         new.write_text(json.dumps(content))
         new.rename(file)
 
+    def limit_users(self, space: str, **limits: int) -> None:
+        """Let each user of a space have these limits, which are those of a group."""
+        users = {name: {**_entry(each), "groups": ["limited"]} for name, each in USERS.items()}
+        self.put(f"spaces/{space}/users.json", {**users, "@limited": {"limits": limits}} if limits else users)
+
     def plans(self, **changing: int) -> None:
         """Write the plan of the space one, and one with these limits of the space three."""
         limits = {"small": LIMITS, "changing": changing}

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from proton import ConnectionException, LinkException
@@ -49,9 +50,11 @@ def test_two_routers_let_in_what_the_plan_states_and_no_more(installation: Insta
         wait_for(lambda: installation.used()["connections"] == 5, "the status shows what is used")
 
 
-def _connected(installation: Installation, front: int, user: str = "alice") -> BlockingConnection | None:
+def _connected(
+    installation: Installation, front: int, user: str = "alice", space: str = "one"
+) -> BlockingConnection | None:
     with contextlib.suppress(ConnectionException):
-        return installation.connect(front, user)
+        return installation.connect(front, user, space)
     return None
 
 
@@ -89,6 +92,31 @@ def test_a_user_has_as_many_as_the_plan_gives_over_both_routers(installation: In
             text = installation.refused(front)
             assert "alice has 3 of 3 connections that the plan 'small' gives a user: close one of them" in text
         stack.callback(installation.connect(1, "bob").close)
+
+
+def test_a_user_has_as_many_as_its_own_limit_over_both_routers(installation: Installation) -> None:
+    """Of users.json, of a group; connections from before the limit count, and one that leaves makes room."""
+    with contextlib.ExitStack() as stack:
+        kept = [installation.connect(front, space="two") for front in (0, 1)]
+        for each in kept:
+            stack.callback(each.close)
+        installation.limit_users("two", connections=2)
+        for front in (0, 1):
+            wait_for(partial(_has_two, installation, front), "the limit is in force")
+        stack.callback(installation.connect(1, "bob", space="two").close)
+        kept.pop().close()
+        stack.callback(wait_for(lambda: _connected(installation, 0, space="two"), "the room is here").close)
+        assert "alice has 2 of 2 connections" in installation.refused(1, space="two")
+        installation.limit_users("two")
+        wait_for(lambda: _connected(installation, 1, space="two"), "no limit is in force").close()
+
+
+def _has_two(installation: Installation, front: int) -> bool:
+    try:
+        installation.connect(front, space="two").close()
+    except ConnectionException as refused:
+        return "alice has 2 of 2 connections" in str(refused)
+    return False
 
 
 def test_a_smaller_plan_keeps_what_there_is_and_lets_nothing_new_in(installation: Installation) -> None:

@@ -12,6 +12,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 CONNECTIONS: Final = "connections"
+OF_USERS: Final = "userConnections"
+"""Connections of a user at all routers, by its own limit in users.json; it is no limit of a space."""
 MESSAGES: Final = "messagesPerSecond"
 BYTES: Final = "bytesPerSecond"
 RATES: Final = (MESSAGES, BYTES)
@@ -22,11 +24,13 @@ P = TypeVar("P", bound=Hashable)
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True):
-    """Use of a limit by a process, the number that it wants beside that, and the share that it has."""
+    """Use of a limit by a process, the number that it wants beside that, and the share that it has. `limit`: of a user,
+    as the process knows it; None: that of the plan."""
 
     used: int
     wanted: int = 0
     share: int = 0
+    limit: int | None = None
 
 
 class Sharer:
@@ -126,6 +130,11 @@ class SharedLimit(Generic[P]):
     def used(self) -> int:
         """Return what all processes use."""
         return used_in_all(self.parts.values())
+
+    @property
+    def stated(self) -> int | None:
+        """Return the least limit that a process has stated; None: none has."""
+        return min((part.use.limit for part in self.parts.values() if part.use.limit is not None), default=None)
 
     def report(self, process: P, use: Use, seen: int, limit: int | None) -> set[P]:
         """Take what a process has reported; return the processes that are to learn their shares. `limit` None: the

@@ -52,7 +52,11 @@ class Users:
         router.refusals.tried = self.directory.tried
         self.audit = LoginAudit(router.now)
         self.enforcer: Enforcer[RouterConnection] = Enforcer(
-            self.directory, self._visit, lambda seconds, call: router.clock.call_later(seconds, call), router.now
+            self.directory,
+            self._visit,
+            lambda seconds, call: router.clock.call_later(seconds, call),
+            router.now,
+            shared=True,
         )
 
         self.rates = ConnectionRates(router.connections, self.enforcer.allowances, router.clock)
