@@ -109,6 +109,7 @@ class Steady(MessagingHandler):
         super().__init__()
         self._url, self._queue, self._pause = url, queue, pause
         self._due = True
+        self._delivery: Any = None
         self._last: float | None = None
         self.sent = 1
         self.doubtful = 0
@@ -134,6 +135,8 @@ class Steady(MessagingHandler):
         self._send()
 
     def on_accepted(self, event: Any) -> None:
+        if event.delivery != self._delivery:  # of the connection before: Proton has sent it again by itself
+            return
         now = time.monotonic()
         self.longest, self._last = max(self.longest, now - (self._last or now)), now
         self.accepted.add(self.sent)
@@ -151,7 +154,7 @@ class Steady(MessagingHandler):
     def _send(self) -> None:
         if self._due and self._sender.credit:
             self._due = False
-            self._sender.send(Message(body=self.sent, durable=True))
+            self._delivery = self._sender.send(Message(body=self.sent, durable=True))
 
     def on_message(self, event: Any) -> None:
         self.came[event.message.body] += 1

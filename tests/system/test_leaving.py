@@ -15,6 +15,7 @@ import pytest
 
 from enmasse.testing import Executed, Suite, running, wait_for
 from tests.kit.processes import COMMAND, run, start
+from tests.system import roaming_gateways
 from tests.system.mqtt_devices import PATIENCE, check, publishing
 from tests.system.roaming import ADDRESSES, Fleet, Roamer, Steady, burning, more, scale_both, wait_number, wait_spread
 
@@ -158,6 +159,35 @@ def test_routers_and_gateways_come_and_leave_by_load(tmp_path: Path) -> None:
         finally:
             steady.end()
             reader.end()
+        assert suite.down() == 0
+
+
+def test_clients_of_gateways_while_routers_and_gateways_come_go_and_die(tmp_path: Path) -> None:
+    """STOMP, HTTP (answers, long poll, events), CoAP, AMQP over WebSocket: what is acknowledged comes."""
+    with running(tmp_path, roaming_gateways.ADDRESSES, options=roaming_gateways.WITH) as suite:
+        suite.up()
+        clients = roaming_gateways.Mixed(suite)
+
+        def step(name: str) -> None:
+            clients.goes_on()
+            print(f"{name}, load {os.getloadavg()[0]:.0f}: longest gaps in s: {clients.gaps()}")
+
+        try:
+            for service in ("routers", "http-gateways", "gateways"):
+                scale(suite, service, 2)
+            step("2 of each")
+            for name in ("router-0", "http_gateway-0", "stomp_gateway-0", "coap_gateway-0", "mqtt_gateway-0"):
+                victim = next(each for each in suite.status()["components"] if each["name"] == name)
+                suite.kill(victim)
+                wait_for("it is started again", lambda v=victim: _is_another(suite, v), PATIENCE)  # type: ignore[misc]  # mypy infers no type of a lambda's default
+                step(f"{name} was killed")
+            for service in ("routers", "http-gateways", "gateways"):
+                scale(suite, service, 1)
+                step(f"{service} left")
+            print(clients.check())
+            assert not any("status 500" in reasons for reasons in clients.lost().values())
+        finally:
+            clients.end()
         assert suite.down() == 0
 
 
