@@ -49,6 +49,7 @@ test)
   need mosquitto-clients has mosquitto_pub
   need slapd has_server slapd
   need libcoap3-bin has coap-client-notls
+  need nghttp2-client has h2load
   need prometheus has promtool # checks the rules of alerts
   need iproute2 has_server ip  # network namespaces
   need faketime has faketime   # clocks that jump

@@ -242,7 +242,7 @@ def test_pipelined_requests_are_answered_in_their_order() -> None:
         bodies = [part[:1] for part in answer.split(b"\r\n\r\n")[1:]]
         assert bodies == [b"0", b"1", b"2", b"3", b"4", b"5", b""]
         assert found.seen == [*(f"POST /{n}" for n in range(6)), "GET /6"]
-        assert answer.count(b"HTTP/1.1 200") == 7
+        assert answer.count(b"HTTP/1.1 200 OK\r\n") == 7
 
     inside(test)
 

@@ -37,11 +37,25 @@ def jms(version: str) -> list[str]:
     return _java("jms", f"qpid.version={version}")
 
 
+def doors() -> list[str]:
+    """The command of the program on Californium and Vert.x' STOMP client (Java), which Maven fetches."""
+    return _java("doors")
+
+
 def goamqp() -> list[str]:
     """The command of the program on Azure's go-amqp, built by Go."""
+    return _go("goamqp")
+
+
+def gohttp() -> list[str]:
+    """The command of the program on Go's net/http."""
+    return _go("gohttp")
+
+
+def _go(name: str) -> list[str]:
     go = _needs("go", "golang-go")
     command = [go, "build", "-buildvcs=false", "-o", "interop", "."]
-    folder = _built("goamqp", lambda folder: _run(command, folder, attempts=3))
+    folder = _built(name, lambda folder: _run(command, folder, attempts=3))
     return [str(folder / "interop")]
 
 
@@ -96,6 +110,8 @@ FAMILIES: dict[str, Callable[[], list[str]]] = {
     "fe2o3": fe2o3,
 }
 """The programs that know the scenarios of test_clients.py."""
+DOORS: dict[str, Callable[[], list[str]]] = {"Californium and Vert.x": doors, "Go's net/http": gohttp}
+"""The programs of test_doors.py."""
 JMS_VERSIONS = ("2.6.1", "2.7.0")
 """Of Qpid JMS; its program has scenarios of its own (test_jms.py)."""
 TOOLS = {"mvn": "maven", "npm": "npm", "go": "golang-go"}
@@ -176,7 +192,7 @@ def _run(command: list[str], folder: Path, attempts: int = 1, environment: Mappi
 
 
 def main() -> None:
-    builds: dict[str, Callable[[], object]] = {**FAMILIES, "moto (an S3 server)": moto}
+    builds: dict[str, Callable[[], object]] = {**FAMILIES, **DOORS, "moto (an S3 server)": moto}
     builds.update({f"Qpid JMS {version}": partial(jms, version) for version in JMS_VERSIONS})
     builds.update({f"docs: {one.name}": partial(documented, one) for one in programs("clients.md") if one.once})
     for name, build in builds.items():

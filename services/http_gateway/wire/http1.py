@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
+from http.client import responses
 from typing import Any, Final
 
 import h11
@@ -157,7 +158,7 @@ class Http1:
         body = bad.text.encode()
         self._wire.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (bad.status, b"Bad Request" if bad.status == 400 else b"Refused", len(body), body)
+            % (bad.status, _phrase(bad.status), len(body), body)
         )
         self._wire.close()
 
@@ -319,7 +320,7 @@ class Exchange1:
         self.absorb()
         if not self.whole or not self.keep or self._broken:
             given.append((b"connection", b"close"))
-        return h11.Response(status_code=status, headers=given)
+        return h11.Response(status_code=status, headers=given, reason=_phrase(status))
 
     async def answer(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """As HttpExchange."""
@@ -408,3 +409,8 @@ def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         before = found.get(name)
         found[name] = value if before is None else f"{before}{'; ' if name == 'cookie' else ', '}{value}"
     return found
+
+
+def _phrase(status: int) -> bytes:
+    """Return the words behind a status. They mean nothing, but h2load finds no status without any."""
+    return responses.get(status, "Refused").encode()

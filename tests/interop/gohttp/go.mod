@@ -1,0 +1,3 @@
+module enmasse/gohttp
+
+go 1.18
