@@ -44,11 +44,11 @@ class Place:
     def __init__(self, name: str, port: int, pids: list[int]) -> None:
         self.name = name
         self.port = port
-        self._pids = pids
+        self.pids = pids
 
     def cpu(self) -> float:
         """Return seconds of processor time so far."""
-        return sum(map(cpu_of, self._pids))
+        return sum(map(cpu_of, self.pids))
 
 
 class Client(asyncio.Protocol):
@@ -81,7 +81,7 @@ class Client(asyncio.Protocol):
 @contextlib.asynccontextmanager
 async def connected(port: int) -> Any:
     _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
-    client.send("CONNECT", accept_version=VERSION, host="localhost")
+    client.send("CONNECT", accept_version=VERSION, host="/")  # RabbitMQ: its virtual host
     await client.expect("CONNECTED")
     try:
         yield client
@@ -89,17 +89,17 @@ async def connected(port: int) -> Any:
         client.transport.close()
 
 
-async def stream(port: int, count: int) -> None:
+async def stream(port: int, count: int, destination: str = QUEUE) -> None:
     """Send messages and acknowledge them, each end with its own connection."""
     async with connected(port) as sender, connected(port) as receiver:
-        receiver.send("SUBSCRIBE", id="0", destination=QUEUE, ack="client-individual")
+        receiver.send("SUBSCRIBE", id="0", destination=destination, ack="client-individual")
 
         async def send() -> None:
             for number in range(count + WINDOW):
                 if number >= WINDOW:
                     await sender.expect("RECEIPT")
                 if number < count:
-                    sender.send("SEND", BODY, destination=QUEUE, persistent="true", receipt="r")
+                    sender.send("SEND", BODY, destination=destination, persistent="true", receipt="r")
 
         async def receive() -> None:
             for _ in range(count):
@@ -126,9 +126,9 @@ async def transactions(port: int, count: int) -> None:
     await asyncio.gather(*map(work, range(CONNECTIONS)))
 
 
-async def drain(port: int, count: int) -> None:
+async def drain(port: int, count: int, destination: str = QUEUE) -> None:
     async with connected(port) as client:
-        client.send("SUBSCRIBE", id="0", destination=QUEUE, ack="auto")
+        client.send("SUBSCRIBE", id="0", destination=destination, ack="auto")
         for _ in range(count):
             await client.expect("MESSAGE")
 
@@ -166,16 +166,18 @@ def amqp_transactions(server: Server, count: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def our_suite() -> Iterator[Place]:
+def our_suite(*doors: str) -> Iterator[Place]:
+    """Run a suite with the gateway of STOMP, and others."""
     queue = {QUEUE: {"type": "queue", "flavor": "small-persisted-queue"}}
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder), queue, options=("--with", "stomp")) as suite:
+    options = [word for door in ("stomp", *doors) for word in ("--with", door)]
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), queue, options=options) as suite:
         suite.up()
         yield Place("suite", 61613 + suite.offset, _pids(suite))
         suite.down()
 
 
 def _pids(suite: Suite) -> list[int]:
-    kinds = ("stomp_gateway", "router", "broker")
+    kinds = ("stomp_gateway", "http_gateway", "router", "broker")
     return [each["pid"] for each in suite.status()["components"] if each["kind"] in kinds]
 
 
