@@ -75,6 +75,7 @@ public final class Main {
         scenarios.put("presettled", Stored::presettled);
         scenarios.put("large", Stored::large);
         scenarios.put("ttl", Stored::ttl);
+        scenarios.put("transacted", Stored::transacted);
         scenarios.put("types-send", Stored::typesSend);
         scenarios.put("types-receive", Stored::typesReceive);
         scenarios.put("anycast", Direct::anycast);

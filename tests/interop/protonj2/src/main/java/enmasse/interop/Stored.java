@@ -19,6 +19,7 @@ import org.apache.qpid.protonj2.client.Receiver;
 import org.apache.qpid.protonj2.client.ReceiverOptions;
 import org.apache.qpid.protonj2.client.Sender;
 import org.apache.qpid.protonj2.client.SenderOptions;
+import org.apache.qpid.protonj2.client.Session;
 import org.apache.qpid.protonj2.client.Tracker;
 
 /** What brokers keep: queues and topics. */
@@ -174,6 +175,48 @@ final class Stored {
             Message<String> message = next(receiver).message();
             check("the one in time", "in time", message.body());
             check("ttl", true, message.timeToLive() > 0 && message.timeToLive() <= 600_000);
+            receiver.close();
+        }
+    }
+
+    /** What a session sends and receives takes effect with its commit; after a rollback it comes again. */
+    static void transacted(Peer peer) throws Exception {
+        try (Link link = peer.connect()) {
+            Session session = link.connection().openSession();
+            session.beginTransaction(); // through a router, links with transactions are opened behind it
+            Sender sender = session.openSender(peer.address("transacted"));
+            Receiver receiver = session.openReceiver(peer.address("transacted"), BY_HAND);
+            send(sender, "never");
+            session.rollbackTransaction();
+            session.beginTransaction();
+            for (int i = 0; i < 10; i++) {
+                send(sender, "body " + i);
+            }
+            session.commitTransaction();
+            session.beginTransaction();
+            receiver.addCredit(10);
+            for (int i = 0; i < 10; i++) {
+                Delivery delivery = next(receiver);
+                check("what was committed", "body " + i, delivery.<String>message().body());
+                delivery.accept();
+            }
+            send(sender, "never");
+            session.rollbackTransaction();
+            receiver.close(); // what was accepted in it is the receiver's until then
+            receiver = session.openReceiver(peer.address("transacted"), BY_HAND);
+            session.beginTransaction();
+            receiver.addCredit(10);
+            for (int i = 0; i < 10; i++) {
+                Delivery delivery = next(receiver);
+                check("again", "body " + i, delivery.<String>message().body());
+                delivery.accept();
+            }
+            send(sender, "last");
+            session.commitTransaction();
+            receiver.addCredit(1);
+            Delivery delivery = next(receiver);
+            check("after them", "last", delivery.<String>message().body());
+            delivery.accept();
             receiver.close();
         }
     }
