@@ -252,8 +252,9 @@ def test_libcoap(suite: Suite) -> None:
     observing.wait()
 
 
+@pytest.mark.parametrize("total", [450, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("killed", ["coap_gateway", "router", "broker"])
-def test_killed(suite: Suite, killed: str) -> None:
+def test_killed(suite: Suite, killed: str, total: int) -> None:
     """Clients repeat datagrams, by the same id, until they have an answer: what has 2.01 is there, and once."""
     accepted: list[bytes] = []
     stop = threading.Event()
@@ -266,18 +267,18 @@ def test_killed(suite: Suite, killed: str) -> None:
             for number in itertools.count():
                 if stop.is_set():
                     return
-                body = f"{killed} {name} {number}".encode()
+                body = f"{killed} {total} {name} {number}".encode()
                 if peer.answer(peer.request("v1/jobs", body)).code == code("2.01"):
                     accepted.append(body)
 
-    with ThreadPoolExecutor(4) as threads:
-        senders = [threads.submit(send, name) for name in range(4)]
+    with ThreadPoolExecutor(8) as threads:
+        senders = [threads.submit(send, name) for name in range(8)]
         try:
-            for at in (50, 150, 300):
+            for at in (total // 9, total // 3, total * 2 // 3):
                 wait_for(lambda: len(accepted) >= at, f"{at} messages", moves=lambda: len(accepted))
                 wait_for(lambda: component()["pid"], f"{killed} runs")
                 suite.kill(component())
-            wait_for(lambda: len(accepted) >= 450, "messages after the last kill", moves=lambda: len(accepted))
+            wait_for(lambda: len(accepted) >= total, "messages after the last kill", moves=lambda: len(accepted))
         finally:
             stop.set()
         for each in senders:

@@ -239,7 +239,7 @@ def test_the_program_of_the_guide(suite: Suite) -> None:
     assert drained(suite, "jobs") == ["hello"]
 
 
-MESSAGES, SENDERS, TRANSACTION = 2_000, 4, 5
+MESSAGES, SENDERS, TRANSACTION = 10_000, 8, 5
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_nothing_acknowledged_is_lost_when_a_process_is_killed(suite: Suite, kin
     senders = [threading.Thread(target=work) for _ in range(SENDERS)]
     for sender in senders:
         sender.start()
-    for killed_at in (50, 150, 300):
+    for killed_at in (200, 800, 1400):
         wait_for(lambda: len(done) >= killed_at, f"{killed_at}", moves=lambda: len(done))
         suite.kill(suite.component(kind, "jobs" if kind == "broker" else ""))
     for sender in senders:
@@ -311,11 +311,12 @@ def test_nothing_acknowledged_is_lost_when_a_process_is_killed(suite: Suite, kin
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stomp_gateway", "router", "broker"])
 def test_an_acknowledgement_with_a_receipt_is_final_when_a_process_is_killed(suite: Suite, kind: str) -> None:
-    total = 2000
+    total = 10_000
     sender = raw(suite)
-    for n in range(total):
-        sender.send("SEND", b"%d" % n, destination="jobs", receipt=str(n))
-    assert {sender.read().command for _ in range(total)} == {"RECEIPT"}
+    for begin in range(0, total, 1000):
+        for n in range(begin, begin + 1000):
+            sender.send("SEND", b"%d" % n, destination="jobs", receipt=str(n))
+        assert {sender.read().command for _ in range(1000)} == {"RECEIPT"}
     sender.close()
     final, unsure = Counter[str](), Counter[str]()
     ended = threading.Event()
@@ -348,7 +349,7 @@ def test_an_acknowledgement_with_a_receipt_is_final_when_a_process_is_killed(sui
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for killed_at in (300, 1000):
+    for killed_at in (1000, 4000, 7000):
         wait_for(lambda: len(final) >= killed_at, "messages", moves=lambda: len(final))
         suite.kill(suite.component(kind, "jobs" if kind == "broker" else ""))
     wait_for(lambda: len(unsure) == total, "all messages were read", moves=lambda: len(unsure))
