@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 
 class MessageOutcome(Enum):
@@ -21,6 +22,13 @@ class MessageOutcome(Enum):
     REJECTED = auto()
     """Refused, with a condition of AMQP."""
     UNKNOWN = auto()
-    """Sent, and the connection was lost before the outcome came: maybe the message is stored."""
+    """Sent, and the connection was lost before the outcome came, or none came in time: maybe the message is stored."""
 
     __hash__ = object.__hash__  # that of Enum is slow, and each message is counted
+
+
+OUTCOME_WITHIN: Final = 60.0
+"""Seconds after which clients whose protocol has an answer to each request get one: a receiver may keep a message for
+as long as it likes, and a full address lets its senders wait."""
+OVERDUE: Final = (MessageOutcome.UNKNOWN, "", f"no outcome came in {OUTCOME_WITHIN:g} s")
+"""Outcome, condition and text then."""

@@ -99,7 +99,8 @@ class CoapEndpoint(Publisher):
 
     def sent(self, key: CoapExchange, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         """As Publisher."""
-        key.settled(outcome, condition, text)
+        settled, key.settled = key.settled, _nothing
+        settled(outcome, condition, text)
 
     def failed(self, error: Exception) -> None:
         """As Publisher."""

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from enmasse.bridge.client_rates import too_large
-from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.message_outcomes import OUTCOME_WITHIN, OVERDUE, MessageOutcome
 from enmasse.identity import senders
 from enmasse.logs import log as logs
 from enmasse.model.tenants.spaces import meant_host
@@ -186,6 +186,7 @@ class CoapRequests:
         relative = visitor.lanes.topics.relative
 
         def settled(outcome: MessageOutcome, condition: str, text: str) -> None:
+            timer.cancel()
             self.kept -= kept
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
             if outcome is MessageOutcome.ACCEPTED:
@@ -195,6 +196,7 @@ class CoapRequests:
             else:
                 self._end(exchange, of_outcome(outcome, condition, relative(text)))
 
+        timer = asyncio.get_running_loop().call_later(OUTCOME_WITHIN, endpoint.sent, exchange, 1, *OVERDUE)
         exchange.settled = settled
         way.lane.send(endpoint, exchange, 1, payload)
 

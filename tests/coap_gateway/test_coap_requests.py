@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.identity.principal import Principal
 from enmasse.model.tenants.spaces import meant_host
 from enmasse.wire_formats.coap_messages import (
     ACCEPT,
@@ -27,13 +29,14 @@ from enmasse.wire_formats.coap_messages import (
     decoded,
     encoded,
 )
-from services.coap_gateway import coap_observations
+from services.coap_gateway import coap_observations, coap_requests
 from services.coap_gateway.coap_answers import CoapAnswer
 from services.coap_gateway.coap_observations import CoapObservations
 from services.coap_gateway.coap_options import understood
 from services.coap_gateway.coap_requests import CoapRequests
 from services.coap_gateway.coap_uploads import OF_ENDPOINT
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -73,13 +76,16 @@ class _Requests(CoapRequests):
     def __init__(self) -> None:
         super().__init__(1 << 20, 1 << 26, 1 << 26)
         way = SimpleNamespace(route=SimpleNamespace(to="jobs", traits=SimpleNamespace(stored=True)))
-        lanes = SimpleNamespace(publishing=SimpleNamespace(way=lambda name: way))
-        visitor = SimpleNamespace(user="anonymous", space="default", lanes=lanes)
+        self.way: Any = way
+        topics = SimpleNamespace(relative=str)
+        lanes = SimpleNamespace(publishing=SimpleNamespace(way=lambda name: way), topics=topics)
+        login = SimpleNamespace(principal=Principal("alice"))
+        visitor = SimpleNamespace(user="anonymous", space="default", lanes=lanes, login=login)
         limits = SimpleNamespace(limits=lambda space: SimpleNamespace(max_message_size=None))
         visitors: Any = SimpleNamespace(
             known=lambda space, host: visitor,
             check=lambda *given: None,
-            bridge=SimpleNamespace(allowances=limits),
+            bridge=SimpleNamespace(allowances=limits, rates=SimpleNamespace(admits=lambda space, size: True)),
         )
         self.visitors = visitors
         self.codes: list[int] = []
@@ -100,6 +106,24 @@ async def test_parameters_of_a_body_in_blocks_are_checked_at_its_first_block() -
     assert requests.first_block(1, 1, [b"subject=a"]) == code("2.31")
     assert requests.first_block(2, 1, [b"nothing=a"]) == code("4.00")
     assert len(requests.uploads) == 1
+
+
+@asyncio_test
+async def test_a_message_without_an_outcome_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In time, and once: an outcome that comes later changes nothing."""
+    monkeypatch.setattr(coap_requests, "OUTCOME_WITHIN", 0.01)
+    requests = _Requests()
+    sent: list[Any] = []
+    requests.way.lane = SimpleNamespace(send=lambda endpoint, key, qos, payload: sent.append((endpoint, key)))
+    options = [(URI_PATH, b"v1"), (URI_PATH, b"jobs"), (ECHO, requests.memory.echo(("10.0.0.1", 1)))]
+    data = encoded(CON, POST, 7, b"", options, b"x" * 16)
+    requests.memory.take(data, ("10.0.0.1", 1), 1, lambda data, _: requests.codes.append(decoded(data).code), None)
+    await until(lambda: code("5.04") in requests.codes, "an answer")
+    answers = list(requests.codes)
+    [(endpoint, key)] = sent
+    endpoint.sent(key, 1, MessageOutcome.ACCEPTED, "", "")
+    assert requests.codes == answers
+    assert (requests.kept, requests.outcomes) == (0, {MessageOutcome.UNKNOWN: 1})
 
 
 @asyncio_test

@@ -12,6 +12,7 @@ import pytest
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.performatives import RELEASED, Error, Modified, Rejected
 from enmasse.amqp.codec.types import Symbol
+from services.http_gateway.api import posting
 from services.http_gateway.api.requests_of_clients import METHODS
 from tests.http_gateway.environment import Running, running
 from tests.kit.running import asyncio_test
@@ -90,6 +91,26 @@ def test_an_outcome_is_a_status(found: Running, state: Any, status: int, outcome
         assert ("retry-after" in answer.headers) is (status in (429, 503))
         assert answer.json["outcome"] == outcome
         assert condition is None or answer.json["condition"] == condition
+
+    test()
+
+
+def test_a_receiver_that_keeps_a_message_leaves_its_outcome_unknown(
+    found: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(posting, "OUTCOME_WITHIN", 0.1)
+
+    @asyncio_test
+    async def test() -> None:
+        async with connect(host="127.0.0.1", port=found.clients) as client:
+            receiver = await client.receiver("ask")
+            answer = await asyncio.to_thread(found.ask, "POST", "/v1/ask/messages", b"x")
+            assert (answer.status, answer.json["outcome"]) == (504, "unknown")
+            await (await receiver.receive()).accept()
+            monkeypatch.undo()
+            post = asyncio.create_task(asyncio.to_thread(found.ask, "POST", "/v1/ask/messages", b"y"))
+            await (await receiver.receive()).accept()
+            assert (await post).status == 201
 
     test()
 

@@ -14,7 +14,7 @@ from enmasse.amqp.messages.jsonform import NoMessage, from_json, json_place
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Lane
 from enmasse.bridge.message_fields import DUPLICATE_ID
-from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.message_outcomes import OUTCOME_WITHIN, OVERDUE, MessageOutcome
 from enmasse.bridge.message_routes import Route
 from enmasse.identity import senders
 from enmasse.model.names import is_temporary
@@ -99,8 +99,11 @@ class Posting:
             yield await self._body(exchange, client, most)
 
     def outcome(self, client: HttpClient, lane: Lane, payload: bytes) -> asyncio.Future[Result]:
-        """Send a message and return its outcome."""
-        found: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        """Send a message and return its outcome, OVERDUE if none comes in time."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Result] = loop.create_future()
+        timer = loop.call_later(OUTCOME_WITHIN, client.sent, found, 1, *OVERDUE)
+        found.add_done_callback(lambda _: timer.cancel())
         lane.send(client, found, 1, payload)
         return found
 
