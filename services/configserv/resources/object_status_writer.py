@@ -95,20 +95,21 @@ class StatusWriter:
             await runner.woken(self._wake, LATER / 2 if self._since else None)
             await asyncio.sleep(max(0.0, self._looked + INTERVAL - asyncio.get_running_loop().time()))
             self._looked = asyncio.get_running_loop().time()
-            if self._resources.are_in(self._service.applied.contents) and self._service.applied.state.complete:
+            if self._service.applied.state.complete:
                 await self._write(self._due())
 
     def _due(self) -> Due:
         """Return the statuses to be written, in this order."""
         service, became = self._service, self._resources.became
         now = shown(service.status(), service.origins, service.placements, service.applied.state)
+        is_taken = self._resources.taken(service.applied.contents)
         clock = asyncio.get_running_loop().time()
         found: Due = {}
         later: Due = {}
         since: dict[ResourceKey, float] = {}
         known: dict[ResourceKey, tuple[Facts, dict[str, Any], Urgency]] = {}
         for key, item in self._resources.objects().items():
-            if key not in became:
+            if key not in became or not is_taken(key):
                 continue
             facts = facts_of(key, item, became[key], now)
             before = self._known.get(key)

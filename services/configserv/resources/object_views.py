@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from enmasse.model.merged import Content, FilePart
 from enmasse.process import runner
 from services.configserv.resources.endpoints import ServiceEndpoint
 from services.configserv.resources.object_kinds import (
+    ADDRESS,
     ADDRESS_SPACE,
     OF_OPERATORS,
     OF_TENANTS,
+    USER,
     ResourceKey,
     generation,
 )
@@ -106,9 +108,20 @@ class CustomResources:
         """Return what each object became."""
         return self.mapped.became
 
-    def are_in(self, contents: Mapping[str, Content]) -> bool:
-        """Return whether these contents were made with the present parts."""
-        return self.ready and all(_ends_with(contents.get(file), parts) for file, parts in self.parts.items())
+    def taken(self, contents: Mapping[str, Content]) -> Callable[[ResourceKey], bool]:
+        """Return a function that says of an object whether these contents have what it became. Addresses and users are
+        looked at one by one, as others of them may be made all the time."""
+        if not self.ready:
+            return lambda key: False
+        if all(_ends_with(contents.get(file), parts) for file, parts in self.parts.items()):
+            return lambda key: True
+        became, present, there = self.became, _by_name(self.parts.values()), _by_name(contents.values())
+
+        def is_taken(key: ResourceKey) -> bool:
+            name = became[key].source
+            return key.kind in (ADDRESS, USER) and present.get(name) == there.get(name)
+
+        return is_taken
 
     def endpoints_of(self, space: str) -> dict[str, ServiceEndpoint]:
         """Return where clients of an address space reach each service."""
@@ -183,6 +196,10 @@ class CustomResources:
             for (kind, namespace), view in self._views.items()
             if not view.complete
         ]
+
+
+def _by_name(contents: Iterable[Content]) -> dict[str, FilePart]:
+    return {part.name: part for content in contents if isinstance(content, tuple) for part in content}
 
 
 def _ends_with(content: Content, parts: tuple[FilePart, ...]) -> bool:
