@@ -122,14 +122,15 @@ class AddressProducer:
             link.session.settle(delivery_id, RELEASED)
 
     def _reject(self, delivery_id: int, settled: bool, error: errors.BrokerError | AmqpError) -> None:
-        self._note(error)
+        self._note(error, settled)
         if not settled:
             self.link.session.settle(delivery_id, rejected(error))
 
-    def _note(self, error: errors.BrokerError | AmqpError) -> None:
+    def _note(self, error: errors.BrokerError | AmqpError, settled: bool) -> None:
         if self.client is not None:
             known = error if isinstance(error, AmqpError) else AmqpError(error.condition, str(error))
-            self.client.note_refused(self.broker.refusals, "message", known, self.name, self.behind)
+            of = None if settled and not self.behind else self.behind  # of a settled message a process learns nothing
+            self.client.note_refused(self.broker.refusals, "message", known, self.name, of)
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Publish messages that came together; the ids of their deliveries are consecutive."""
@@ -176,7 +177,7 @@ class AddressProducer:
         except (errors.BrokerError, AmqpError) as error:
             if transaction is not None:
                 transaction.fail(error)
-            self._note(error)
+            self._note(error, settled)
             if not settled:
                 link.session.settle(delivery_id, TransactionalState(txn_id=id, outcome=rejected(error)))
             return

@@ -14,6 +14,7 @@ from enmasse.amqp.termini import CLIENT, SENDER, SPACE
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.feeds import ReachedSpace
+from enmasse.model.names import LocalName, full_name
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.model.users import Granted, Permission
 from services.router.routing.brokers import relay
@@ -264,6 +265,25 @@ def test_the_broker_names_the_client_that_the_router_knows(world: World) -> None
         assert error is not None and error.condition == "amqp:invalid-field"
     assert [(each["what"], each["client"], each["peer"]) for each in seen] == [("receive", "pump", "1")] * len(ALL)
     assert [each.get("space", "default") for each in seen] == [space or "default" for space in ALL]
+
+
+def test_what_a_broker_refuses_on_a_link_of_all_clients_is_an_event_of_the_client(world: World) -> None:
+    of_broker: list[dict[str, Any]] = []
+    of_router: list[dict[str, Any]] = []
+    world.core.broker.refusals.seen, world.router.refusals.seen = of_broker.append, of_router.append
+    world.core.broker.catalogue.put_settings("#", {"maxSizeBytes": 10, "addressFullMessagePolicy": "FAIL"})
+    for space in ALL:
+        for container in ("pump", "valve"):
+            client = world.client(space, container)
+            sender = client.sender("queue")
+            outcomes = [client.send(sender, "x" * 100) for _ in range(3)]
+            assert isinstance(outcomes[-1], Rejected)
+    found = [(each["client"], each["address"], each["condition"]) for each in of_router]
+    full = "amqp:resource-limit-exceeded"
+    assert sorted(set(found)) == sorted(
+        (container, full_name(space, LocalName("queue")), full) for space in ALL for container in ("pump", "valve")
+    )
+    assert of_broker == [], "not twice"
 
 
 def test_reasons_name_what_the_client_has_stated(world: World) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Accepted, Error, Modified, Rejected, Released
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Sender
@@ -57,6 +58,9 @@ class Source(Protocol):
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled."""
+
+    def refused(self, error: AmqpError) -> None:
+        """Note that a broker, which does not know whose it is, has refused a message."""
 
 
 Token = tuple[Source, int]
@@ -155,3 +159,7 @@ class DeliveryCopies:
 
     def forget(self, delivery_id: int) -> None:
         """Do nothing: copies have no state of their own."""
+
+    def refused(self, error: AmqpError) -> None:
+        """As of the delivery."""
+        self.source.refused(error)

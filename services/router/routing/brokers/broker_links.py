@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from enmasse.amqp.codec.errors import DETACH_FORCED, AmqpError
+from enmasse.amqp.codec.performatives import Rejected, Target
 from enmasse.amqp.codec.performatives import Source as Terminus
-from enmasse.amqp.codec.performatives import Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.receiver import Partial
-from enmasse.amqp.termini import SENDER
+from enmasse.amqp.termini import CLIENT, SENDER
 from enmasse.model.names import space_of, space_prefix
 from services.router.routing.addresses.address import WINDOWS, RoutedAddress
 from services.router.routing.addresses.deliveries import Source, Token, is_whole
@@ -220,6 +220,15 @@ class BrokerOut(OutLink):
         else:
             self.sender.send(payload, token, tag=self.tag(token[0]), message_format=message_format)
 
+    def outcomes(self, tokens: list[Token], state: Any, settled: bool) -> None:
+        """As for other links. That the broker has refused messages is an event of their clients here: it does not know
+        them."""
+        if settled and type(state) is Rejected and state.error is not None:
+            error = state.error.exception()
+            for source, _ in tokens:
+                source.refused(error)
+        super().outcomes(tokens, state, settled)
+
     def begin_stream(self, token: Token | None, partial: Partial) -> Outgoing:
         """As for other links."""
         tag = None if token is None else self.tag(token[0])
@@ -348,7 +357,7 @@ class LiveAutoLink:
             receiver = session.attach_receiver(name, Terminus(address=self.node), Target(), streaming=True)
             record = BrokerFeed(maker, connection, receiver, address)
         else:
-            states = {Symbol(SENDER): True}
+            states = {Symbol(SENDER): True, Symbol(CLIENT): []}
             sender = session.attach_sender(name, Terminus(), Target(address=self.node), properties=states)
             kind = BrokerOut if maker is self else BrokerDetour
             record = kind(maker, connection, sender, address)

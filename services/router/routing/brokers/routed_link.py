@@ -740,6 +740,9 @@ class RoutedLink:
         if self.second:
             self.second.pop(delivery_id, None)
 
+    def refused(self, error: AmqpError) -> None:
+        """Do nothing: the broker knows the client of such a link."""
+
 
 def _transaction(kept: Kept) -> bytes | None:
     """Return the transaction of a delivery that is to be passed on."""

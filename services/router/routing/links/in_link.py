@@ -7,6 +7,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
+from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED, Modified, Rejected, Released
 from enmasse.amqp.link import Receiver, Sender
 from enmasse.amqp.messages.scan import PROPERTIES
@@ -247,7 +248,7 @@ class InLink(LinkRecord):
     def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
         """Refuse a delivery without a destination: release it (or use `state`), or drop it if it is presettled."""
         if type(state) is Rejected and state.error is not None:
-            self.connection.refused("message", state.error.exception(), self.refused_at)
+            self.refused(state.error.exception())
         if settled:
             self.presettled += 1
             self.dropped += 1
@@ -292,6 +293,10 @@ class InLink(LinkRecord):
             waiting = [found for delivery_id in delivery_ids if (found := pop(delivery_id, None)) is not None]
             for sender, its in groupby(waiting, _RECEIVER):
                 sender.settle([token for _, token in its])
+
+    def refused(self, error: AmqpError) -> None:
+        """Note that a broker has refused a message: an event of the client."""
+        self.connection.refused("message", error, self.refused_at)
 
     def forget(self, delivery_id: int) -> None:
         """Record that the receiver has settled: it no longer waits for the sender."""

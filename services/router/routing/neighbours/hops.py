@@ -238,6 +238,9 @@ class Hop:
             for _, number in tokens:
                 self.settle(number, state)
 
+    def refused(self, error: AmqpError) -> None:
+        """Do nothing: what comes here goes to another router, not to a broker."""
+
     def forget(self, number: int) -> None:
         """Forget a delivery that its sender has taken back."""
         self._in_flight.pop(number, None)
