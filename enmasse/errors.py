@@ -151,6 +151,7 @@ ERRORS = (
     Error("spark.job.unknown", "There is no job of this name.", "`enmasse spark status` lists the jobs."),
     Error("spark.package.missing", "PySpark or PyArrow is not installed.", "pip install 'enmasse[spark]'."),
     Error("start.data.in-use", "Another suite uses the data directory.", "Stop it, or give this suite its own directory with --data."),
+    Error("start.data.missing", "The folder with the messages of a broker that ran is gone.", "Put it back, such as by mounting its disk. To start without these messages, delete the file that the message names."),
     Error("start.data.newer-format", "The data directory was written by a newer EnMasse.", "Use the newer version, or another directory."),
     Error("start.data.not-a-directory", "The data directory is a file.", "Choose another one with --data."),
     Error("start.data.not-writable", "The data directory cannot be made or written.", "Choose a directory of this user with --data."),

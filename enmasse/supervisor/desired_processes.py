@@ -14,7 +14,7 @@ from typing import Any
 from enmasse.engines import mark
 from enmasse.engines.choices import BROKERS
 from enmasse.storage.decoding import decode_any
-from enmasse.storage.files import read_file, write_json
+from enmasse.storage.files import read_file, read_json, write_json
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir
 
@@ -100,15 +100,33 @@ def write_actual(path: Path, components: list[dict[str, Any]]) -> None:
     write_json(path, {"schema": 1, "components": components})
 
 
+def _ran(path: Path) -> frozenset[str]:
+    """Return the names of the brokers that were ready when a suite wrote its last `actual` file."""
+    content = read_json(path)
+    rows = content.get("components") if isinstance(content, dict) else None
+    return (
+        frozenset(str(each.get("name")) for each in rows if isinstance(each, dict) and each.get("ready"))
+        if isinstance(rows, list)
+        else frozenset()
+    )
+
+
 def check_data(data: DataDir, engine: str) -> None:
-    """Raise StartError if brokers of another engine have messages here. Files of in-memory brokers of another engine
-    are deleted: they contain no messages, and are created again."""
+    """Raise StartError if brokers of another engine have messages here, or if the folder of one that ran is gone. Files
+    of in-memory brokers of another engine are deleted: they contain no messages, and are created again."""
     processes, _ = read_desired(data.desired, ())
+    ran = _ran(data.run / "actual.json")
     for process in processes.values():
-        if ENGINES[process.kind] == engine:
-            continue
         kept = process.settings.get("data_dir")
         folder = data.path / "brokers" / kept if isinstance(kept, str) else None
+        if folder is not None and process.name in ran and not folder.exists():
+            text = (
+                f"{folder}, with the messages of a broker that ran, is gone: put it back, such as by mounting its disk."
+            )
+            file = data.desired / f"{process.name}.json"
+            raise StartError("start.data.missing", f"{text} To start without these messages, delete {file}.")
+        if ENGINES[process.kind] == engine:
+            continue
         found = mark.owner(folder) if folder is not None else None
         if found is not None and found != engine:
             assert folder is not None

@@ -64,5 +64,6 @@ def _program() -> str:
     if shutil.which("enmasse"):
         return "enmasse"
     with contextlib.suppress(OSError):  # the current directory may be deleted
-        return shlex.quote(os.path.relpath(sys.argv[0]))
+        if os.getcwd() != "/":  # as that of a service
+            return shlex.quote(os.path.relpath(sys.argv[0]))
     return shlex.quote(sys.argv[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from enmasse.supervisor.desired_processes import write_actual
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, internal_ports
 from tests.certificates import Authority
@@ -289,3 +291,21 @@ def test_who_has_a_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         owner = internal_ports.owner_of(server.getsockname()[1])
         assert owner is not None and f"(pid {os.getpid()})" in owner
+
+
+def test_a_broker_whose_messages_are_gone(config: Path, tmp_path: Path) -> None:
+    """As where the disk of its folder is not mounted: a suite with empty queues would look healthy."""
+    data = tmp_path / "data"
+    (data / "run").mkdir(parents=True)
+    (data / "desired").mkdir()
+    (data / "format.json").write_text('{"format": 1}')
+    desired = data / "desired" / "kept-0.json"
+    desired.write_text(
+        json.dumps(
+            {"schema": 1, "name": "kept-0", "kind": "broker", "flavor": "kept", "settings": {"data_dir": "kept-0"}}
+        )
+    )
+    write_actual(data / "run" / "actual.json", [{"name": "kept-0", "ready": True}])
+    done = enmasse("up", "--config", config, "--data", data, "--port-offset", free_offset())
+    assert done.returncode == 2 and "[start.data.missing]" in done.stderr, done
+    assert str(data / "brokers" / "kept-0") in done.stderr and f"delete {desired}." in done.stderr

@@ -88,7 +88,8 @@ def command(
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "files": len(manifest["files"]), "bytes": size}))
     else:
-        say(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, to {folder}")
+        of = "the running suite" if running is not None else "a suite that does not run"
+        say(f"copied {counted(len(manifest['files']), 'file')}, {size} bytes, of {of} ({config}, {data}) to {folder}")
 
 
 def _running(offset: int, config: Path | None, data: Path | None) -> tuple[Path, Path] | None:
