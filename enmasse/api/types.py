@@ -123,6 +123,27 @@ class Sample(Resource, frozen=True, kw_only=True):
     rates: SampledRates = SampledRates()
 
 
+class ProcessSample(Resource, frozen=True, kw_only=True):
+    """Numbers of a broker or router at a time, with the rules of a Sample. `busy`: the part of the time in which its
+    event loop had work; `connections`: of a router those of clients; `messages`: of a broker."""
+
+    time: str
+    messages: int | None = None
+    memory: int | None = None
+    connections: int | None = None
+    busy: float | None = None
+    rates: SampledRates = SampledRates()
+
+
+class ProcessHistory(Resource, frozen=True, kw_only=True):
+    """Answer to `brokers/NAME/stats` and `routers/NAME/stats`: samples of the last `minutes`, with the rules of
+    Totals."""
+
+    time: str
+    interval: int
+    samples: list[ProcessSample] = []
+
+
 class Totals(Resource, frozen=True, kw_only=True):
     """Answer to `stats`: samples of all addresses together over the last `minutes`, oldest first. `time`: of the
     answer; `interval`: seconds between two samples. Where one is missing nothing is known: the console, the router or a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Iterable
@@ -107,7 +108,8 @@ def test_sums_leave_out_what_an_address_has_not_and_are_unknown_with_an_unknown_
 
 
 def live() -> Any:
-    return SimpleNamespace(history=AddressHistory(), totals=AddressHistory(), used=time.time() - 5, follows=True)
+    kept = {name: AddressHistory() for name in ("history", "totals", "processes")}
+    return SimpleNamespace(**kept, used=time.time() - 5, follows=True)
 
 
 def test_the_file_brings_everything_back_after_a_restart_and_the_time_between_is_a_gap(tmp_path: Path) -> None:
@@ -116,16 +118,28 @@ def test_the_file_brings_everything_back_after_a_restart_and_the_time_between_is
     for number in range(-40, -5):
         take(before.history, now + number, [("a", point(40 + number, 2))])
         take(before.totals, now + number, [("", point(number + 40))])
+        take(before.processes, now + number, [("broker b", point(number + 50))])
     asyncio.run(HistoryFile(str(file)).write(before, now=True))
     assert HistoryFile(str(file)).read(after) == pytest.approx(before.used)
     assert file.stat().st_mode & 0o777 == 0o600
     for interval in (FINE, COARSE):
-        for of, name in (("history", "a"), ("totals", "")):
+        for of, name in (("history", "a"), ("totals", ""), ("processes", "broker b")):
             saved = getattr(before, of).points(name, 0, interval)
             assert saved and repr(getattr(after, of).points(name, 0, interval)) == repr(saved)
     take(after.history, now, [("a", point(7, 7))])
     last = [at / FINE - now for at, _ in after.history.points("a", 0, FINE)][-3:]
     assert last == [-7, -6, 0]
+
+
+def test_a_file_of_an_earlier_version_has_no_brokers_and_routers(tmp_path: Path) -> None:
+    file, before, after = tmp_path / "history.json", live(), live()
+    take(before.history, int(time.time() // FINE), [("a", point(1))])
+    asyncio.run(HistoryFile(str(file)).write(before, now=True))
+    content = json.loads(file.read_text())
+    del content["processes"]
+    file.write_text(json.dumps(content))
+    HistoryFile(str(file)).read(after)
+    assert list(after.history.series) == ["a"] and not after.processes.series
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema":2,"used":0,"addresses":{},"spaces":{}}', "short", "long"])

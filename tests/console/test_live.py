@@ -64,6 +64,19 @@ def test_brokers_and_routers_say_what_they_use_and_how_busy_they_are(client: Cli
         assert "diskFree" not in each or (each["diskFree"] > 0 and each["size"] >= 0 and each["connections"] > 0)
 
 
+@pytest.mark.parametrize("kind", ["brokers", "routers"])
+def test_brokers_and_routers_have_a_history(kind: str, client: Client) -> None:
+    where = f"{kind}/{client.items(kind)[0]['name']}/stats?minutes=10"
+
+    def known() -> list[dict[str, Any]]:
+        return [each for each in client("GET", where).body["samples"] if each["busy"] is not None]
+
+    sample = wait_for(known, "two reports, and ten seconds")[-1]
+    assert sample["memory"] > 1 << 20 and sample["connections"] >= 0 and 0 <= sample["busy"] <= 1
+    assert {"in", "out"} == sample["rates"].keys() and (sample["messages"] is None) == (kind == "routers")
+    assert client("GET", f"{kind}/none/stats").status == 404
+
+
 def test_addresses_without_a_broker(client: Client, amqp: BlockingConnection) -> None:
     before = stats(client, "broadcast")["totals"]
     receivers = [amqp.create_receiver("broadcast", credit=5, name=f"r{number}") for number in range(2)]

@@ -599,6 +599,8 @@ def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_t
         assert client("POST", "addresses/charted/purge", {}).body["state"] == "done"
         wait_for(lambda: client("GET", deep).body["stats"]["messages"] == 0)
         (row,) = client.items("components?name=console")
+        broker = client.items("brokers")[0]["name"]
+        wait_for(lambda: client("GET", f"brokers/{broker}/stats").body["samples"], "a sample of a broker")
     os.kill(row["pid"], signal.SIGTERM)
 
     def restarted() -> bool:
@@ -620,4 +622,8 @@ def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_t
     stored.focus()
     stored.press("Home")
     expect(page.get_by_role("status").filter(has_text="stored 5")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:"))
+    page = console.open("infrastructure", "Brokers and routers")
+    page.get_by_role("row", name=broker).click()
+    expect(page.get_by_role("img", name=re.compile("^Memory: .* between "))).to_have_count(1)
+    expect(page).to_have_url(re.compile("of=brokers"))
     console.close()

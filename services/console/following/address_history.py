@@ -1,5 +1,5 @@
-"""Numbers of addresses over the last day: a point every ten seconds of the last hour, and one for every five minutes
-of the day. Bounded: MOST series of 18 KB each at most. No clock, no sockets."""
+"""Numbers of addresses, brokers and routers over the last day: a point every ten seconds of the last hour, and one for
+every five minutes of the day. Bounded: MOST series of 18 KB each at most. No clock, no sockets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ class Point(NamedTuple):
     size: float
     consumers: float
     producers: float
+
+
+class ProcessPoint(NamedTuple):
+    """Numbers of a broker or router, in the places of those of a Point. `busy`: the part of the time in which its event
+    loop had work."""
+
+    in_: float
+    out: float
+    messages: float
+    memory: float
+    connections: float
+    busy: float
 
 
 WIDTH: Final = len(Point._fields)

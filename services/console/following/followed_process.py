@@ -69,6 +69,17 @@ class Node:
         """Return what it says of itself; nothing while it is not reached."""
         return {} if self._connection is None else self.merged.kinds.get("about", {}).get(self.component, {})
 
+    @property
+    def connections(self) -> int | None:
+        """Return how many connections it has; None: not known."""
+        return None if self._connection is None else len(self.merged.kinds.get("connections", {}))
+
+    @property
+    def messages(self) -> int | None:
+        """Return how many messages the queues of a broker hold; None: not known, or it has none."""
+        queues = {} if self._connection is None else self.merged.kinds.get("queues", {})
+        return sum(int(row.get("messages") or 0) for row in queues.values()) if queues else None
+
     def take_about(self, body: Row) -> None:
         """Take the row about itself from a message, if it has one. Raises ValueError or TypeError for what is no
         number."""

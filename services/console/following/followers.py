@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -22,12 +23,20 @@ from enmasse.process import runner
 from enmasse.process.places import Places
 from enmasse.process.settings import host_port
 from services.console.errors import RequestError
-from services.console.following.address_history import DAY, FINE, UNKNOWN, AddressHistory, Point, summed
+from services.console.following.address_history import (
+    DAY,
+    FINE,
+    UNKNOWN,
+    AddressHistory,
+    Point,
+    ProcessPoint,
+    summed,
+)
 from services.console.following.configuration import Configuration
 from services.console.following.dispatch import poll_router
 from services.console.following.followed_process import DIALLING, Node
 from services.console.following.process_events import Events
-from services.console.following.traffic import Traffic
+from services.console.following.traffic import Traffic, is_inside
 
 LOOK = 1.0
 AGAIN = 5.0
@@ -61,6 +70,8 @@ class Live:
         self.history = AddressHistory()
         self.totals = AddressHistory()
         """Likewise the sums of address spaces."""
+        self.processes = AddressHistory()
+        """Likewise brokers and routers, by `past_name`: a Point there is a ProcessPoint."""
         self.used = 0.0
         """When something was followed for a request last."""
         self._configuration = configuration
@@ -387,11 +398,45 @@ class Live:
             await asyncio.sleep(0)
         for _ in self.totals.sample(number, sums.items(), lambda space: space == DEFAULT_SPACE or space in spaces):
             await asyncio.sleep(0)
+        processes = dict(self._processes())
+        for _ in self.processes.sample(number, processes.items(), processes.__contains__):
+            await asyncio.sleep(0)
+
+    def _processes(self) -> Iterator[tuple[str, Point]]:
+        """Yield the points of brokers and routers."""
+        nodes = [("broker", name, node) for name, node in self.brokers.items()]
+        nodes += [("router", node.component, node) for node in self.routers]
+        for kind, component, node in nodes:
+            name = past_name(kind, component)
+            if (connections := node.connections) is None:
+                yield name, UNKNOWN
+                continue
+            if kind == "router":
+                connections -= sum(is_inside(kind, row) for row in node.merged.kinds.get("connections", {}).values())
+            rates, _ = self.traffic.of_component(node.component)
+            found = ProcessPoint(
+                in_=rates.in_,
+                out=rates.out,
+                messages=_number(node.messages),
+                memory=_number(node.about.get("memory")),
+                connections=float(connections),
+                busy=_number(node.busy),
+            )
+            yield name, Point._make(found)
 
     def _unknown(self) -> set[str]:
         """Return the addresses of brokers that are not reached, or whose state is incomplete."""
         away = [name for name, node in self.brokers.items() if node.connection is None or not node.is_known]
         return {address for name in away for address in self._configuration.placed(name)}
+
+
+def past_name(kind: str, name: str) -> str:
+    """Return the name of the series of a process: a broker and a router may have the same."""
+    return f"{kind} {name}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 def _with_gaps(points: Iterable[tuple[str, Point]], unknown: set[str]) -> Iterator[tuple[str, Point]]:

@@ -1,5 +1,5 @@
-"""The file with the history of addresses: names of addresses, and numbers. It is written every few minutes and at the
-end; one that cannot be read is put aside."""
+"""The file with the history of addresses, brokers and routers: their names, and numbers. It is written every few
+minutes and at the end; one that cannot be read is put aside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from enmasse.logs import log
 from enmasse.storage.files import write_text
-from services.console.following.address_history import COARSE, DAY, FINE, HOUR, WIDTH, Ring, Series
+from services.console.following.address_history import COARSE, DAY, FINE, HOUR, WIDTH, AddressHistory, Ring, Series
 from services.console.following.followers import Live
 
 INTERVAL = 300.0
@@ -38,10 +38,12 @@ class _Saved(msgspec.Struct):
     used: float
     addresses: dict[str, _SavedSeries]
     spaces: dict[str, _SavedSeries]
+    processes: dict[str, _SavedSeries] = {}
+    """Brokers and routers; earlier versions had none."""
 
 
 class HistoryFile:
-    """Keeps the history of addresses, and of address spaces, in `path`; None: in memory only."""
+    """Keeps the history of addresses, address spaces, brokers and routers in `path`; None: in memory only."""
 
     def __init__(self, path: str | None) -> None:
         self._path = None if path is None else Path(path)
@@ -56,7 +58,8 @@ class HistoryFile:
             if saved.schema != 1:
                 raise ValueError(f"schema {saved.schema} is not known")
             restored = [
-                [(name, _series(each)) for name, each in rows.items()] for rows in (saved.addresses, saved.spaces)
+                [(name, _series(each)) for name, each in rows.items()]
+                for rows in (saved.addresses, saved.spaces, saved.processes)
             ]
         except FileNotFoundError:
             return 0.0
@@ -64,7 +67,7 @@ class HistoryFile:
             self._lost(error)
             self._put_aside()
             return 0.0
-        for history, rows in zip((live.history, live.totals), restored, strict=True):
+        for history, rows in zip(_kept(live), restored, strict=True):
             for name, series in rows:
                 history.restore(name, series)
         return min(saved.used, time.time())
@@ -74,7 +77,7 @@ class HistoryFile:
         if self._path is None or not live.follows or (time.monotonic() < self._next and not now):
             return
         self._next = time.monotonic() + INTERVAL
-        series = [list(each.series.items()) for each in (live.history, live.totals)]
+        series = [list(each.series.items()) for each in _kept(live)]
         try:
             await asyncio.to_thread(self._write, live.used, *series)
         except OSError as error:
@@ -82,9 +85,9 @@ class HistoryFile:
 
     def _write(self, used: float, *rows: list[tuple[str, Series]]) -> None:
         assert self._path is not None
-        addresses, spaces = [{name: _saved(series) for name, series in each} for each in rows]
+        saved = [{name: _saved(series) for name, series in each} for each in rows]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, msgspec.json.encode(_Saved(1, used, addresses, spaces)).decode())
+        write_text(self._path, msgspec.json.encode(_Saved(1, used, *saved)).decode())
 
     def _put_aside(self) -> None:
         assert self._path is not None
@@ -95,6 +98,11 @@ class HistoryFile:
 
     def _lost(self, error: Exception) -> None:
         log.get().warning("console.history.lost", file=str(self._path), error=str(error)[:200] or type(error).__name__)
+
+
+def _kept(live: Live) -> tuple[AddressHistory, ...]:
+    """Return what the file has, in the order of its fields."""
+    return live.history, live.totals, live.processes
 
 
 def _saved(series: Series) -> _SavedSeries:

@@ -25,7 +25,6 @@ def operations(parts: Components) -> list[Operation]:
         if endpoint is None:
             return None
         node = live.brokers.get(name)
-        queues = {} if node is None else node.merged.kinds.get("queues", {})
         known = node is not None and node.connection is not None
         rates, totals = live.traffic.of_component(name if node is None else node.component)
         about = {} if node is None else node.about
@@ -37,8 +36,8 @@ def operations(parts: Components) -> list[Operation]:
             connected=known,
             addresses=configuration.placed(name),
             version=str(about.get("version") or ""),
-            connections=len(node.merged.kinds.get("connections", {})) if node is not None and known else None,
-            messages=sum(int(row.get("messages") or 0) for row in queues.values()) if known and queues else None,
+            connections=None if node is None else node.connections,
+            messages=None if node is None else node.messages,
             size=about.get("size"),
             capacity=about.get("capacity"),
             disk_used=about.get("diskUsed"),

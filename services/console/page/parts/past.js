@@ -1,7 +1,7 @@
 // What the console has kept of numbers over time, continued by what the page sees.
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { usePoll } from "../api.js";
-import { bytes, count, rate } from "../format.js";
+import { bytes, count, percent, rate } from "../format.js";
 import { Chart } from "./chart.js";
 import { useQuery } from "./route.js";
 
@@ -9,23 +9,41 @@ import { useQuery } from "./route.js";
 const RANGES = { 10: "10 min", 60: "1 hour", 360: "6 hours", 1440: "1 day" };
 const STEP_MS = 2000,
   POLL_MS = 10_000;
-const FIELDS = ["in", "out", "messages", "size", "consumers", "producers"];
 
-/** Numbers of `stats` of the API. */
-const numbers = ({ rates, messages, size, consumers, producers }) => ({
-  in: rates.in,
-  out: rates.out,
-  messages,
-  size,
-  consumers,
-  producers,
-});
+/** Numbers of `stats` of the API, or of a row that has them, by the fields of charts. */
+const numbers = ({ rates, ...rest }) => ({ ...rest, in: rates.in, out: rates.out });
+const of = (label, field, color = "--blue") => ({ label, field, color });
+const RATES = ["Messages a second", [of("in", "in"), of("out", "out", "--orange")], { unit: "/s", shown: rate }];
+const STORED = ["Messages stored", [of("stored", "messages")], { shown: count }];
+
+/** Charts of an address, or of all. `stored`: it has messages; `links`: its consumers and producers are known. */
+export const ofAddresses = (stored, links = true) =>
+  [
+    RATES,
+    stored && STORED,
+    stored && ["Size of these", [of("size", "size")], { shown: bytes }],
+    links && [
+      "Consumers and producers",
+      [of("consumers", "consumers"), of("producers", "producers", "--orange")],
+      { shown: count },
+    ],
+  ].filter(Boolean);
+
+/** Charts of a broker or router. */
+export const ofProcesses = (stored) =>
+  [
+    RATES,
+    ["Loop busy", [of("busy", "busy")], { shown: percent }],
+    ["Memory", [of("memory", "memory")], { shown: bytes }],
+    ["Connections", [of("connections", "connections")], { shown: count }],
+    stored && STORED,
+  ].filter(Boolean);
 
 /**
- * The charts of an address, or of all. `where`: its history in the API; `stats`: its numbers now, null while they are
- * not known; `stored`: whether it has messages; `links`: whether its consumers and producers are known.
+ * Charts over time. `where`: the history in the API; `stats`: the numbers now, null while they are not known; `charts`:
+ * [title, series, more] of each.
  */
-export function Past({ where, stats, stored, links = true }) {
+export function Past({ where, stats, charts }) {
   const [chosen, choose] = useQuery("minutes", "10");
   const minutes = chosen in RANGES ? Number(chosen) : 10;
   const polled = usePoll(`${where}?minutes=${minutes}`, { ms: POLL_MS });
@@ -42,33 +60,23 @@ export function Past({ where, stats, stored, links = true }) {
     }, STEP_MS);
     return () => clearInterval(timer);
   }, []);
+  const fields = charts.flatMap(([, series]) => series.map((it) => it.field));
   const { columns, span } = useMemo(
-    () => joined(polled.data, own.current, minutes),
-    [polled.data, own.current.at(-1), minutes, turn],
+    () => joined(polled.data, own.current, minutes, fields),
+    [polled.data, own.current.at(-1), minutes, turn, fields.join()],
   );
-  const of = (label, field, color) => ({ label, values: columns[field], color });
-  const charts = [
-    ["Messages a second", [of("in", "in", "--blue"), of("out", "out", "--orange")], { unit: "/s", shown: rate }],
-    stored && ["Messages stored", [of("stored", "messages", "--blue")], { shown: count }],
-    stored && ["Size of these", [of("size", "size", "--blue")], { shown: bytes }],
-    links && [
-      "Consumers and producers",
-      [of("consumers", "consumers", "--blue"), of("producers", "producers", "--orange")],
-      { shown: count },
-    ],
-  ].filter(Boolean);
   return html`<div class="row ranges" role="group" aria-label="Time range of the charts">${Object.entries(RANGES).map(
     ([it, title]) => html`<button key=${it} type="button" class="small" aria-pressed=${Number(it) === minutes}
       onClick=${() => choose(it)}>${title}</button>`,
   )}</div>
   <div class="two charts">${charts.map(
-    ([title, series, more]) => html`<${Chart} key=${title} title=${title} times=${columns.at} series=${series}
-      span=${span} ...${more} />`,
+    ([title, series, more]) => html`<${Chart} key=${title} title=${title} times=${columns.at}
+      series=${series.map((it) => ({ ...it, values: columns[it.field] }))} span=${span} ...${more} />`,
   )}</div>`;
 }
 
 /** Samples of the console, then those of the page that are newer, with null where some are missing. */
-function joined(history, own, minutes) {
+function joined(history, own, minutes, fields) {
   const ahead = history ? Date.now() - Date.parse(history.time) : 0; // of the browser's clock, and the time that passes
   const skew = Math.abs(ahead) > 60_000 ? ahead / 1000 : 0;
   const kept = (history?.samples || []).map((it) => ({ at: Date.parse(it.time) / 1000 + skew, ...numbers(it) }));
@@ -77,10 +85,10 @@ function joined(history, own, minutes) {
     last = kept.at(-1)?.at ?? 0;
   const longest = 2.5 * (history?.interval ?? 10);
   /** @type {Record<string, any[]>} */
-  const columns = { at: [], ...Object.fromEntries(FIELDS.map((it) => [it, []])) };
+  const columns = { at: [], ...Object.fromEntries(fields.map((it) => [it, []])) };
   const add = (it) => {
     columns.at.push(it.at);
-    for (const field of FIELDS) columns[field].push(it[field] ?? null);
+    for (const field of fields) columns[field].push(it[field] ?? null);
   };
   let before = null;
   for (const it of [...kept, ...own.filter((one) => one.at > last)]) {

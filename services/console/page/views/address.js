@@ -5,7 +5,7 @@ import { bytes, count, rate, seconds } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
-import { Past } from "../parts/past.js";
+import { ofAddresses, Past } from "../parts/past.js";
 import { Facts, Loaded, State } from "../parts/state.js";
 import { traits } from "../types.js";
 import { Links } from "./connections.js";
@@ -63,7 +63,8 @@ export function Address({ name, me }) {
       Expired: count(address.stats.totals.expired),
       "Dead-lettered": count(address.stats.totals.deadLettered),
     }} />
-    <${Past} where=${path("addresses", name, "stats")} stats=${watched.lost ? null : address.stats} stored=${stored} />
+    <${Past} where=${path("addresses", name, "stats")} stats=${watched.lost ? null : address.stats}
+      charts=${ofAddresses(stored)} />
     <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
     </section>
     ${

@@ -1,7 +1,9 @@
 // Brokers and routers: what each of them uses, and how busy it is.
 import { html, useMemo } from "../lib.js";
-import { useWatch } from "../api.js";
+import { path, useWatch } from "../api.js";
 import { bytes, count, percent, rate, seconds } from "../format.js";
+import { ofProcesses, Past } from "../parts/past.js";
+import { useQuery } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { numeric, Table } from "../parts/table.js";
 
@@ -52,20 +54,32 @@ function duration(value) {
   return value < 1 ? `${(value * 1000).toFixed(1)} ms` : seconds(value);
 }
 
-const Rows = ({ of, label, columns, empty }) => {
-  const rows = useMemo(() => [...of.items.values()], [of.version]);
-  return html`<${Loaded} of=${of}><${Table} label=${label} columns=${columns} rows=${rows} keyOf=${(it) => it.name}
-    empty=${empty} /><//>`;
-};
+const KINDS = [
+  { kind: "brokers", title: "Brokers", columns: BROKERS, empty: "There are no brokers, or you may not see them." },
+  { kind: "routers", title: "Routers", columns: ROUTERS, empty: "No router is reached, or you may not see them." },
+];
+
+/** The table of a kind, and the charts of the one that is chosen, `KIND/NAME` in the address of the page. */
+function Processes({ of: { kind, title, columns, empty }, chosen, choose }) {
+  const watched = useWatch(kind);
+  const rows = useMemo(() => [...watched.items.values()], [watched.version]);
+  const shown = rows.find((it) => `${kind}/${it.name}` === chosen);
+  return html`<h2>${title}</h2>
+    <${Loaded} of=${watched}><${Table} label=${title} columns=${columns} rows=${rows} keyOf=${(it) => it.name}
+      onOpen=${(it) => choose(it === shown ? "" : `${kind}/${it.name}`)} empty=${empty} /><//>
+    ${
+      shown &&
+      html`<section key=${chosen}><h3>${shown.name} over time</h3><${Past} where=${path(kind, shown.name, "stats")}
+      stats=${watched.lost || !shown.connected ? null : shown} charts=${ofProcesses(kind === "brokers")} /></section>`
+    }`;
+}
 
 export function Infrastructure() {
-  const brokers = useWatch("brokers"),
-    routers = useWatch("routers");
-  return html`<h1>Brokers and routers</h1><div class="infrastructure">
-    <h2>Brokers</h2><${Rows} of=${brokers} label="Brokers" columns=${BROKERS}
-      empty="There are no brokers, or you may not see them." />
-    <h2>Routers</h2><${Rows} of=${routers} label="Routers" columns=${ROUTERS}
-      empty="No router is reached, or you may not see them." /></div>
-    <p class="soft">Loop busy: the part of the last seconds in which the process had work: near 100 % it is the bottleneck.
-      Sync: how long a batch of messages took to be on disk. What an engine does not say is shown as –.</p>`;
+  const [chosen, choose] = useQuery("of");
+  return html`<h1>Brokers and routers</h1><div class="infrastructure">${KINDS.map(
+    (it) => html`<${Processes} key=${it.kind} of=${it} chosen=${chosen} choose=${choose} />`,
+  )}</div>
+    <p class="soft">A click on a row shows its charts. Loop busy: the part of the last seconds in which the process had work:
+      near 100 % it is the bottleneck. Sync: how long a batch of messages took to be on disk. What an engine does not say
+      is shown as –.</p>`;
 }

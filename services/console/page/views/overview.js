@@ -2,10 +2,12 @@
 import { html } from "../lib.js";
 import { SPACE, usePoll, useWatch } from "../api.js";
 import { ago, bytes, count, counted, rate, time } from "../format.js";
-import { Past } from "../parts/past.js";
+import { ofAddresses, Past } from "../parts/past.js";
 import { Link } from "../parts/route.js";
 import { Loaded, State } from "../parts/state.js";
 import { Usage } from "../parts/usage.js";
+
+const CHARTS = ofAddresses(true);
 
 export function Overview({ me }) {
   const polled = usePoll("overview");
@@ -34,7 +36,7 @@ export function Overview({ me }) {
       html`<section><h2>Used${space.plan && html` of the plan <${Link} to=${["plans"]}>${space.plan}<//>`}</h2>
         <${Usage} space=${space} /></section>`
     }
-    <${Past} where="stats" stats=${polled.lost ? null : suite} stored=${true} />
+    <${Past} where="stats" stats=${polled.lost ? null : suite} charts=${CHARTS} />
     ${
       suite.components.length > 0 &&
       html`<section><h2>Components</h2><ul class="cards">${suite.components.map(
