@@ -85,6 +85,16 @@ def test_texts_that_are_no_numbers_are_answered(management: Management, number: 
             "Both connection and containerId cannot be specified. Specify only one",
         ),
         (LINK_ROUTE, {"direction": "in"}, "Either a 'prefix' or 'pattern' attribute must be provided"),
+        (
+            LINK_ROUTE,
+            {"pattern": 666, "direction": "in"},
+            "Invalid value for attribute 'pattern': 666 is not a string",
+        ),
+        (
+            LINK_ROUTE,
+            {"pattern": "t", "direction": "in", "distribution": "dilly"},
+            "Invalid value for attribute 'distribution': 'dilly' is not one of linkBalanced",
+        ),
         (LINK_ROUTE, {"prefix": "t"}, "No 'direction' attribute provided - it is mandatory"),
     ],
 )

@@ -7,7 +7,7 @@ The order of the attributes is the order of the columns of a QUERY without attri
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from enmasse.text import whole_number
 
@@ -77,6 +77,9 @@ class EntityType:
         return [a.name for a in self.attributes]
 
 
+_KINDS: Final = ("str", "int", "bool", "map", "list", "names")
+
+
 def _attributes(text: str) -> tuple[Attribute, ...]:
     """Parse `name:kind=default!flags` words; flags C(reate) U(pdate) R(equired); `a|b` is an enum."""
     found = []
@@ -86,7 +89,7 @@ def _attributes(text: str) -> tuple[Attribute, ...]:
         name, _, kind = word.partition(":")
         kind = kind or "str"
         choices: tuple[str, ...] = ()
-        if "|" in kind:
+        if kind not in _KINDS:
             choices, kind = tuple(kind.split("|")), "enum"
         default: Any = None
         if has_default:
@@ -289,6 +292,10 @@ def find_type(name: str) -> EntityType | None:
     return TYPES.get(short) or (TYPES.get(ALIASES[short]) if short in ALIASES else None)
 
 
+_ADDRESSES: Final = ("prefix", "pattern")
+"""Texts for which a number does not stand, while it does for a port."""
+
+
 def coerce(attribute: Attribute, value: Any) -> Any:
     """Convert `value` to the attribute's kind. Raises ManagementError 400 naming the attribute."""
     kind = attribute.kind
@@ -326,7 +333,7 @@ def coerce(attribute: Attribute, value: Any) -> Any:
             return str(value)
     elif isinstance(value, str):
         return str(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
+    elif isinstance(value, int) and not isinstance(value, bool) and attribute.name not in _ADDRESSES:
         return str(int(value))
     raise ManagementError(
         BAD_REQUEST, f"Invalid value for attribute '{attribute.name}': {value!r} is not {_article(attribute)}"
