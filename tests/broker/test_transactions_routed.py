@@ -269,6 +269,71 @@ def test_transactions_of_others_and_links_without_one(
     assert counts("out") == 1
 
 
+def test_several_at_once(router: RouterProcess, c: BlockingConnection, counts: Counts) -> None:
+    """Declared before there is a link to a broker and after, some without work; of a client that works at two brokers.
+    The one of another client in between."""
+    t, other = Transacted(c), router.connect()
+    ids = [t.begin() for _ in range(3)]
+    senders = {queue: c.create_sender(queue) for queue in ("out", "elsewhere")}
+    ids += [t.begin() for _ in range(3)]
+    assert len(set(ids)) == 6
+    stranger = Transacted(other)
+    stranger.begin()
+    assert stranger.send(other.create_sender("out"), Message(body="x")) == "accepted"
+    for n, id in enumerate(ids):
+        t.id = id
+        if n != 4:
+            for _ in range(n + 1):
+                assert t.send(senders["out" if n % 2 else "elsewhere"], Message(body="x")) == "accepted"
+    assert (counts("out"), counts("elsewhere")) == (0, 0)
+    for n, id in enumerate(ids):
+        (t.roll_back if n == 3 else t.commit)(id)
+    other.close()
+    assert (counts("out"), counts("elsewhere")) == (2 + 6, 1 + 3)
+
+
+def test_the_size_of_a_transaction_is_limited(c: BlockingConnection, counts: Counts) -> None:
+    t = Transacted(c)
+    sender = c.create_sender("out")
+    t.begin()
+    large = Message(body=b"x" * 500_000)
+    for _ in range((16 << 20) // 500_000):
+        t.send_later(sender, large)
+    for _ in range(2):
+        t.send_later(sender, large)
+    with pytest.raises(Refused, match="sends at most 16777216 bytes"):
+        t.commit()
+    assert counts("out") == 0
+    t.begin()
+    assert t.send(sender, Message(body="again")) == "accepted"
+    t.commit()
+    assert counts("out") == 1
+
+
+def test_outcomes_other_than_accepted(
+    router: RouterProcess, c: BlockingConnection, brokers: dict[str, Broker], counts: Counts
+) -> None:
+    """Artemis would ignore them, and keep the message for the consumer."""
+    fill(router, "in", 1)
+    t = Transacted(c)
+    receiver, sender = attach(c, "in", 1), c.create_sender("out")
+    take(receiver)
+    t.begin()
+    assert t.send(sender, Message(body="x")) == "accepted"
+    t.settle(receiver, Delivery.RELEASED)
+    if brokers["a"].engine.name == "embedded":
+        t.commit()
+    else:
+        with pytest.raises(Refused, match="no outcome but accepted"):
+            t.commit()
+        assert counts("out") == 0
+    receiver.link.flow(1)
+    take(receiver)
+    receiver.accept()
+    flush(receiver)
+    until(lambda: counts("in") == 0, "the broker to have the outcome")
+
+
 @pytest.mark.parametrize("fail", [False, True])
 def test_a_discharge_does_not_overtake_messages_that_wait_for_the_broker(
     c: BlockingConnection, brokers: dict[str, Broker], counts: Counts, fail: bool

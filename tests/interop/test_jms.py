@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from enmasse.testing import Suite, free_port, running, wait_for
+from tests.artemis import ENVIRONMENT
 from tests.broker.harness import BrokerProcess
 from tests.interop.clients import JMS_VERSIONS, Broken, jms
 from tests.kit.spaces import running_with_spaces
@@ -76,9 +77,17 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         yield suite
 
 
+@pytest.fixture(scope="module", params=["embedded", "artemis"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENVIRONMENT, "ENMASSE_BROKER": request.param}.items():
+            patch.setenv(name, value)
+        yield request.param
+
+
 @pytest.fixture(scope="module")
-def brokered(tmp_path_factory: pytest.TempPathFactory, version: str) -> Iterator[int]:
-    """The port of a suite whose clients are in a brokered space: all queues and topics are at one of three brokers."""
+def brokered(tmp_path_factory: pytest.TempPathFactory, version: str, engine: str) -> Iterator[int]:
+    """The port of a suite whose clients are in a brokered space: all queues and topics are at one of its brokers."""
     everything = {
         name: {key: value for key, value in entry.items() if key != "flavor"}
         for name, entry in addresses(prefix(version)).items()
@@ -91,7 +100,8 @@ def brokered(tmp_path_factory: pytest.TempPathFactory, version: str) -> Iterator
         "spaces/one/users.json": allowed,
         "users.json": allowed,
     }
-    flavors = {"boxes": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 3}}}
+    count = {"BROKERS": 3 if engine == "embedded" else 1}
+    flavors = {"boxes": {"type": "queue", "templateName": "queue-persisted", "templateParameters": count}}
     port = free_port()
     options = (f"--listen=amqp=127.0.0.1:{port}@one",)
     with running_with_spaces(tmp_path_factory.mktemp("brokered"), files, flavors=flavors, options=options) as suite:
@@ -165,8 +175,8 @@ def test_through_the_router(through_the_router: dict[str, str], scenario: str) -
 
 
 @pytest.mark.slow
-def test_in_a_brokered_space(brokered: int, program: list[str], version: str) -> None:
-    scenarios = [*EVERYWHERE, "transacted-across"]
+def test_in_a_brokered_space(brokered: int, program: list[str], version: str, engine: str) -> None:
+    scenarios = [*(EVERYWHERE if engine == "embedded" else ["transacted"]), "transacted-across"]
     assert run(program, "router", brokered, version, *scenarios) == dict.fromkeys(scenarios, "")
 
 
