@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from enmasse.cli.commands.configuration.address_messages import LOOKED_AT, MESSAGES
+from enmasse.cli.commands.examples import EXAMPLES
 from enmasse.cli.output.lists import Column, WantedRows, list_options
+from enmasse.cli.registry import COMMANDS, FORMER, group
+from tests.cli.test_json import leaves
 
 COLUMNS = (Column("thing", "name"), Column("in/s", "rates.in"), Column("parts", "parts", len))
 ROWS = [
@@ -71,3 +74,14 @@ def test_messages_that_were_not_looked_at_are_said(capsys: pytest.CaptureFixture
     told = capsys.readouterr()
     assert json.loads(told.out) == {"items": [], "total": None}
     assert told.err == f"only the first {LOOKED_AT} of more were looked at\n"
+
+
+def test_each_list_can_be_chosen_from_ordered_and_limited_and_each_command_has_an_example() -> None:
+    context = click.Context(group)
+    known = {name: group.get_command(context, name) for name in COMMANDS}
+    found = [each for name, command in known.items() if command is not None for each in leaves(command, (name,))]
+    assert len(found) > len(COMMANDS)
+    for words, each in found:
+        options = {name for option in each.params for name in option.opts}
+        assert words[-1] != "list" or {"--match", "--sort", "--limit"} <= options, words
+        assert words in FORMER or " ".join(words) in EXAMPLES or words[0] in EXAMPLES, words

@@ -287,6 +287,9 @@ def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, bac
     if spark_jobs.is_running(state):
         text = f"a job {name!r} runs already: stop it with `enmasse spark stop {name}`, or choose another --name"
         end("spark.job.in-use", text, COULD_NOT_START)
+    for pair in options["conf"]:
+        if not pair.partition("=")[0] or "=" not in pair:
+            raise click.BadParameter(f"expected KEY=VALUE, got {pair!r}", param_hint="--conf")
     given = [f"--state={state}", f"--name={name}", f"--master={options['master']}"]
     given += [f"--conf={pair}" for pair in options["conf"]]
     given += [] if background else ["--quiet"]
