@@ -1,9 +1,10 @@
 // Flavors: the kinds of infrastructure that addresses may ask for.
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
 import { bytes, count } from "../format.js";
-import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
-import { faultsOf, Field, JsonEntry, Labelled, Tabs, told, valueAt, withValue } from "../parts/fields.js";
+import { Confirm, notice } from "../parts/dialog.js";
+import { EntryForm, useEntry } from "../parts/entry_form.js";
+import { Field, Labelled, told, valueAt, withValue } from "../parts/fields.js";
 import { Facts, Loaded } from "../parts/state.js";
 
 const NEW = { name: "", entry: { type: "queue", templateName: "queue-persisted" } };
@@ -67,65 +68,31 @@ function facts({ entry, addresses }, templates) {
 }
 
 function Editor({ flavor, templates, onClose }) {
-  const [name, setName] = useState(flavor.name),
-    [entry, setEntry] = useState(flavor.entry),
-    [tab, setTab] = useState("form"),
-    [wrong, setWrong] = useState(""),
-    [error, setError] = useState(null),
-    [busy, setBusy] = useState(false);
-  const form = useRef(null);
+  const form = useEntry(flavor.name, flavor.entry);
+  const { entry } = form;
   const template = templates.find((it) => it.name === entry.templateName);
   const fields = template?.fields || [];
-  const { at, others } = faultsOf(
-    error,
-    name,
-    tab === "form" ? ["", "templateName", ...fields.map((it) => it.name)] : [""],
-  );
-  useEffect(() => form.current?.querySelector("[aria-invalid=true]")?.focus(), [error]);
   const choose = (event) => {
     const next = templates.find((it) => it.name === event.currentTarget.value);
     const kept = fields.filter((it) => next.fields.some((other) => other.name === it.name));
-    setEntry((before) =>
+    form.edit((before) =>
       kept.reduce((made, it) => withValue(made, it.name, valueAt(before, it.name)), {
         type: next.type,
         templateName: next.name,
       }),
     );
   };
-  const go = async (event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      await call("PUT", path("flavors", name), { body: entry, etag: flavor.etag });
-      notice(`${name} is saved.`);
-      onClose();
-    } catch (problem) {
-      setError(problem);
-      setBusy(false);
-    }
-  };
-  return html`<${Dialog} title=${flavor.name ? `Edit ${flavor.name}` : "New flavor"} onClose=${onClose} wide><form
-    onSubmit=${go} ref=${form}>
-    <${Labelled} label="Name" id="field-" fault=${at[""]}><input ...${told("", at[""], "")} required value=${name}
-      disabled=${Boolean(flavor.name)} autocomplete="off" placeholder="large-queue"
-      onInput=${(event) => setName(event.currentTarget.value)} /><//>
-    ${flavor.addresses > 0 && html`<p class="lost">A change restarts its brokers, one after the other. No message is lost.</p>`}
-    <${Tabs} of=${tab} onChange=${setTab} stuck=${wrong} />
-    ${
-      tab === "json"
-        ? html`<${JsonEntry} entry=${entry} label="Entry in flavors.json" onChange=${(next, fault) => {
-            setWrong(fault);
-            if (next) setEntry(next);
-          }} />`
-        : html`<${Labelled} label="Template" id="field-templateName" fault=${at.templateName} text=${template?.text}>
-        <select ...${told("templateName", at.templateName, template?.text)} value=${entry.templateName} onChange=${choose}>
-        ${templates.map((it) => html`<option key=${it.name} value=${it.name}>${it.name}</option>`)}</select><//>
-        <div class="fields">${fields.map(
-          (it) => html`<${Field} key=${`${entry.templateName} ${it.name}`} field=${it} fault=${at[it.name]}
-          value=${valueAt(entry, it.name)}
-          onChange=${(value) => setEntry((before) => withValue(before, it.name, value))} />`,
-        )}</div>`
-    }
-    <${Failure} error=${error} others=${others} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
-      class="main" disabled=${busy || Boolean(wrong) || !name}>Save</button></footer></form><//>`;
+  const note =
+    flavor.addresses > 0 &&
+    html`<p class="lost">A change restarts its brokers, one after the other. No message is lost.</p>`;
+  return html`<${EntryForm} of=${form} kind="flavors" etag=${flavor.etag} placeholder="large-queue" save="Save"
+    title=${flavor.name ? `Edit ${flavor.name}` : "New flavor"} note=${note} onDone=${onClose} onClose=${onClose}
+    fields=${["templateName", ...fields.map((it) => it.name)]}>${(at) => html`
+    <${Labelled} label="Template" id="field-templateName" fault=${at.templateName} text=${template?.text}>
+    <select ...${told("templateName", at.templateName, template?.text)} value=${entry.templateName} onChange=${choose}>
+    ${templates.map((it) => html`<option key=${it.name} value=${it.name}>${it.name}</option>`)}</select><//>
+    <div class="fields">${fields.map(
+      (it) => html`<${Field} key=${`${entry.templateName} ${it.name}`} field=${it} fault=${at[it.name]}
+      value=${valueAt(entry, it.name)} onChange=${(value) => form.put(it.name, value)} />`,
+    )}</div>`}<//>`;
 }
