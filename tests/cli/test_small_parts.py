@@ -18,8 +18,9 @@ from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
 from enmasse.cli.commands.suite.scale import _is_of
 from enmasse.cli.commands.suite.status import command
-from enmasse.cli.common import report
+from enmasse.cli.common import ADMIN_PORT, report
 from enmasse.cli.configuration import cluster
+from enmasse.cli.contexts.http import NotRunning, suite_info
 from enmasse.cli.output import tables
 from enmasse.cli.output.tables import age
 from enmasse.http import health
@@ -439,3 +440,11 @@ def test_routers_of_spaces_keep_their_names_and_are_never_more_than_there_may_be
     assert own_routers({"a": 1, "two": 2}, first, 1) == ({"router-6": "two", "router-7": "a", "router-5": "two"}, [])
     assert own_routers({"two": 7}, first, 5) == ({"router-6": "two", "router-7": "two", "router-5": "two"}, ["two"])
     assert own_routers({"one": 1}, first, 8) == ({}, ["one"])
+
+
+def test_a_suite_that_hangs_is_not_said_to_be_stopped() -> None:
+    offset = free_offset()
+    with socket.create_server(("127.0.0.1", ADMIN_PORT + offset)), pytest.raises(NotRunning) as caught:
+        suite_info(offset, timeout=0.05)
+    assert "does not answer" in str(caught.value) and "not running" not in str(caught.value)
+    assert f"`enmasse status --port-offset {offset}`" in str(caught.value)

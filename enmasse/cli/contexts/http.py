@@ -100,6 +100,12 @@ def _exchange(
             f"EnMasse is not running: nothing listens on 127.0.0.1:{port}. "
             f"`enmasse up{offset_option(offset)}` starts it; --port-offset selects another suite."
         ) from None
+    except TimeoutError:
+        who = "EnMasse" if port == ADMIN_PORT + offset else "the console"
+        raise NotRunning(
+            f"{who} does not answer on 127.0.0.1:{port} within {timeout:g} s; clients may still be served. `enmasse "
+            f"status{offset_option(offset)}` shows what is wrong."
+        ) from None
     except (OSError, ValueError) as error:
         raise NotRunning(f"EnMasse is not running: 127.0.0.1:{port} gives no valid answer ({error})") from None
 
