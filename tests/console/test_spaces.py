@@ -362,8 +362,9 @@ def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_
     ):
         assert "!!" not in run(suite, *command, *at)
     assert run(suite, "address", "list", "--space", "none", status=1)
-    run(suite, "space", "remove", "shop")
-    wait_for(lambda: "removed" in run(suite, "space", "show", "shop"), "its queue holds a message")
+    remaining = suite.command("space", "remove", "shop", "--port-offset", str(suite.offset)).stderr
+    assert "holds 1 message: it stays" in remaining and "`enmasse space remove shop --force" in remaining
+    wait_for(lambda: "Terminating" in run(suite, "space", "show", "shop"), "its queue holds a message")
     assert "thrown away" in run(suite, "space", "remove", "shop", "--force")
     wait_for(lambda: "shop" not in run(suite, "space", "list"), "it is gone")
 

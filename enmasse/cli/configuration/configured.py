@@ -67,8 +67,8 @@ def opened(kind: Kind, config: Path | None, offset: int, place: cluster.Place | 
     return FileEntries(kind, folder, offset, None if config is not None else LocalConsole(offset))
 
 
-def removed(there: Entries, name: str, *, force: bool) -> None:
-    """Remove an entry, with `force` also the messages that it holds, and print both."""
+def removed(there: Entries, name: str, *, force: bool, kind: Kind = ADDRESSES) -> None:
+    """Remove an address or a space, with `force` also the messages that it holds, and print both."""
     where = there.remove(name, force=force)
     if where:
         tell(f"removed {name} from {where}")
@@ -78,7 +78,7 @@ def removed(there: Entries, name: str, *, force: bool) -> None:
     elif held := _held(there, name):
         report(
             f"{name} holds {counted(held, 'message')}: it stays (Terminating) until they are received. "
-            f"`enmasse address remove {name} --force` deletes them."
+            f"`enmasse {kind.noun} remove {name} --force` deletes them."
         )
     done("", "removed", name=name, place=where or None, forced=force)
 
@@ -281,11 +281,21 @@ class ContextEntries:
             refused(status, found)
 
     def rest(self, name: str) -> dict[str, Any] | None:
-        """Return the row of a removed address; None once it is gone."""
+        """Return the row of a removed address; None once it is gone. Of a removed space: as of one address."""
+        if self._kind is SPACES:
+            return self._rest_of_space(name)
         if self._kind is not ADDRESSES:
             return None
         status, row = console(self._offset).request("GET", api(path(self._kind.plural, name)))
         return None if status >= 400 else {"phase": row["phase"], "messages": row["stats"]["messages"]}
+
+    def _rest_of_space(self, name: str) -> dict[str, Any] | None:
+        where = path("spaces", name)
+        status, row = console(self._offset).request("GET", api(where))
+        if status >= 400 or row["entry"] is not None:
+            return None
+        rows = items(self._offset, f"{where}/addresses")
+        return {"phase": "Terminating", "messages": sum(row["stats"]["messages"] or 0 for row in rows)}
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Return the addresses in the shape of the status JSON, by name."""

@@ -36,7 +36,7 @@ def _there(offset: int) -> ContextEntries:
 
 def _ready(row: dict[str, Any]) -> str:
     if row["entry"] is None:
-        return "removed"
+        return "Terminating"
     if not row["phases"]:
         return "?"  # the user may not view all addresses
     return f"{row['phases']['Active']} of {sum(row['phases'].values())}"
@@ -72,7 +72,7 @@ def show(name: str, offset: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(row))
         return
-    say(f"{printable(name)}: {json.dumps(row['entry']) if row['entry'] is not None else 'removed'}")
+    say(f"{printable(name)}: {json.dumps(row['entry']) if row['entry'] is not None else 'Terminating'}")
     say(f"  addresses ready: {_ready(row)}")
     for limit in row["limits"] | row["used"]:
         used, most = row["used"].get(limit), row["limits"].get(limit)
@@ -131,4 +131,4 @@ def remove(name: str, force: bool, offset: int) -> None:
     Addresses that hold messages are kept by the suite until they are empty, or until the space is removed with --force;
     that works also after it was removed.
     """
-    removed(_there(offset), name, force=force)
+    removed(_there(offset), name, force=force, kind=SPACES)
