@@ -20,6 +20,7 @@ from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS, SPACE
 from enmasse.model.operations import OPERATIONS, Operation
 from enmasse.model.values import Wrong
+from enmasse.text import did_you_mean
 
 Effect = Literal["allow", "deny"]
 
@@ -175,7 +176,10 @@ def unknown_groups(document: Document, users: Mapping[str, User]) -> list[Proble
     for name, user in users.items():
         missing = [group for group in user.groups if GROUP + group not in users]
         if missing and name in document.entries:
-            reason = f"no entry {shown(GROUP + missing[0])!r}: add one with its permissions, or remove the group here"
+            group = GROUP + missing[0]
+            reason = f"no entry {shown(group)!r}: add one with its permissions, or remove the group here"
+            if hint := did_you_mean(group, (each for each in users if each.startswith(GROUP))):
+                reason += f".{hint}"
             problem = document.problem(reason, name, "groups")
             problems.append(msgspec.structs.replace(problem, applies=True))
     return problems

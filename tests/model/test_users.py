@@ -125,11 +125,11 @@ def test_a_name_that_occurs_twice_is_not_used() -> None:
 
 
 def test_a_group_without_an_entry_is_reported_and_the_user_applies() -> None:
-    document = parse("users.json", b'{"a": {"groups": ["x", "y"]}, "@x": {}}')
+    document = parse("users.json", b'{"a": {"groups": ["x", "devcies"]}, "@x": {}, "@devices": {}}')
     good, _ = parse_users(document)
     (problem,) = unknown_groups(document, good)
     assert problem.applies
-    assert "a.groups: no entry '@y'" in str(problem)
+    assert "a.groups: no entry '@devcies'" in str(problem) and "Did you mean '@devices'?" in str(problem)
 
 
 @pytest.mark.parametrize(
