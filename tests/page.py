@@ -44,7 +44,8 @@ class Program:
         """
         folder.mkdir(exist_ok=True)
         for name, text in self.files.items():
-            ports = {"5672": str(5672 + suite.offset), "1883": str(suite.mqtt_port), "8088": str(8088 + suite.offset)}
+            ports = {str(port): str(port + suite.offset) for port in (5672, 8088, 61613, 5683)}
+            ports["1883"] = str(suite.mqtt_port)
             for old, new in {**ports, **(replaced or {})}.items():
                 text = text.replace(old, new)
             (folder / name).write_text(text)

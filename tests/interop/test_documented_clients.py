@@ -1,5 +1,5 @@
-"""The programs of docs/clients.md, as they stand there, after nothing but `enmasse init` and `enmasse up`
-(`--with http` for those of HTTP)."""
+"""The programs of docs/clients.md, as they stand there, after nothing but `enmasse init` and `enmasse up` with
+the gateways."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.page import Program, programs
 
 pytestmark = pytest.mark.timeout(1200)  # where nobody has built the clients before, the first test does
 
+OPTIONS = ("--with", "http", "--with", "stomp", "--with", "coap")
 LIMIT = 300
 """Seconds for one program; each of its steps gives up after 60."""
 PROGRAMS = {program.name: program for program in programs("clients.md")}
@@ -26,7 +27,7 @@ HELLO = ("hello.py", "hello_asyncio.py", "Hello.java", "hello.js", "hello.go", "
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("documented"), options=("--with", "http")) as suite:
+    with running(tmp_path_factory.mktemp("documented"), options=OPTIONS) as suite:
         suite.up(240)
         yield suite
 
@@ -44,7 +45,7 @@ def run(program: Program, suite: Suite, folder: Path, **replaced: str) -> subpro
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.slow
 def test_a_program_prints_what_the_page_shows(suite: Suite, name: str, tmp_path: Path) -> None:
-    assert any("5672" in text or "8088" in text for text in PROGRAMS[name].files.values())
+    assert any(port in text for text in PROGRAMS[name].files.values() for port in ("5672", "8088", "61613", "5683"))
     done = run(PROGRAMS[name], suite, tmp_path)
     assert (done.stdout, done.returncode) == (PROGRAMS[name].output, 0), done.stderr
     wait_for("no message left", lambda: not any(a["messages"] for a in suite.status()["addresses"]))
