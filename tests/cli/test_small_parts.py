@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.probe import Probe
 from enmasse.supervisor.error_lines import error_lines
 from enmasse.supervisor.feed import StatusFeed, _Changes
+from enmasse.supervisor.plan.internal_ports import InternalPorts
 from enmasse.supervisor.plan.own_routers import own_routers
 from enmasse.testing import free_offset, free_ports, ports_of
 from tests.cli.running import address, enmasse
@@ -448,3 +451,26 @@ def test_a_suite_that_hangs_is_not_said_to_be_stopped() -> None:
         suite_info(offset, timeout=0.05)
     assert "does not answer" in str(caught.value) and "not running" not in str(caught.value)
     assert f"`enmasse status --port-offset {offset}`" in str(caught.value)
+
+
+@contextlib.contextmanager
+def port_of_the_next_run(file: Path, port: int) -> Iterator[int]:
+    """Give the port of a suite that had this one in its last run."""
+    write_json(file, {"router-one/amqp": port})
+    ports = InternalPorts(file)
+    yield ports.get("router-one/amqp")
+    ports.close()
+
+
+def test_a_port_is_kept_over_a_restart_while_the_system_remembers_its_last_connections(tmp_path: Path) -> None:
+    ports = InternalPorts(tmp_path / "ports.json")
+    port = ports.get("router-one/amqp")
+    with socket.create_server(("127.0.0.1", port)) as server, socket.create_connection(("127.0.0.1", port)) as client:
+        accepted, _ = server.accept()
+        accepted.close()  # the server's side first: it is remembered (TIME_WAIT)
+        assert client.recv(1) == b""
+        with port_of_the_next_run(tmp_path / "another.json", port) as other:
+            assert other != port, "somebody listens there"
+    ports.close()
+    with port_of_the_next_run(tmp_path / "ports.json", port) as again:
+        assert again == port

@@ -19,6 +19,8 @@ from enmasse.supervisor.errors import StartError
 LOOPBACK = "127.0.0.1"
 OTHER_HOST = "Name an address or a name of this machine"
 OTHER_PORTS = "choose other ports with --port-offset N"
+LISTEN, TIME_WAIT = "0A", "06"
+"""States of sockets in /proc/net/tcp."""
 INTERNAL = range(20000, 32768)
 """Range below Linux's range for outgoing connections, which therefore never occupy one of our ports."""
 
@@ -87,14 +89,33 @@ def owner_of(port: int) -> str | None:
 
 
 def _listening_inodes(port: int) -> set[str]:
-    found = set()
+    return {inode for state, inode in _sockets(port) if state == LISTEN}
+
+
+def _sockets(port: int) -> list[tuple[str, str]]:
+    """Return state and inode of each socket at a local port that listens or has, or had, a connection."""
+    found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(table).read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:  # 0A: LISTEN
-                    found.add(fields[9])
+                if int(fields[1].rpartition(":")[2], 16) == port:
+                    found.append((fields[3], fields[9]))
     return found
+
+
+def _remembered(port: int) -> socket.socket | None:
+    """Return a socket at a port that nobody has, although the system remembers connections of the last run there."""
+    if {state for state, _ in _sockets(port)} != {TIME_WAIT}:
+        return None
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        holder.bind((LOOPBACK, port))
+    except OSError:
+        holder.close()
+        return None
+    return holder
 
 
 class InternalPorts:
@@ -156,7 +177,9 @@ class InternalPorts:
                 holder.bind((LOOPBACK, port))  # without SO_REUSEADDR: fails if any process holds it
             except OSError:
                 holder.close()
-                continue
+                if port != preferred or (held := _remembered(port)) is None:
+                    continue
+                return held
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # from now on our server may bind it as well
             return holder
         raise StartError(
