@@ -362,13 +362,14 @@ def test_scale_and_force_over_http(empty_config: Path, tmp_path: Path) -> None:
             ("router", 0, "cannot run without router"),
             ("ragent", 3, "controller"),
             ("broker", 3, "BROKERS"),
+            ("broker", 0, "BROKERS"),
             ("nonsense", 1, "no service 'nonsense'"),
         ):
             code, answer = up.http("/api/scale", {"service": service, "count": count})
             assert code == 409 and reason in answer["message"], answer
             done = enmasse("scale", f"{service}={count}", "--port-offset", up.offset)
             assert done.returncode == 1 and reason in done.stderr
-        assert enmasse("scale", "broker=0", "--port-offset", up.offset).returncode == 0
+        assert enmasse("scale", "ragent=1", "--port-offset", up.offset).returncode == 0
         body: object
         for body in ({}, {"service": "router"}, {"service": "router", "count": -1}, [], "x", '{"count": ', None):
             assert up.http("/api/scale", body, method="POST", Content_Type="application/json")[0] == 400
