@@ -105,7 +105,7 @@ def _sockets(port: int) -> list[tuple[str, str]]:
 
 
 def _remembered(port: int) -> socket.socket | None:
-    """Return a socket at a port that no process has, although the system remembers connections of the last run there."""
+    """Return a socket at a port that no process has, although connections of the last run are remembered."""
     if {state for state, _ in _sockets(port)} != {TIME_WAIT}:
         return None
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
