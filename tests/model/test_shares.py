@@ -143,3 +143,11 @@ def test_a_rate_goes_where_the_traffic_is(uses: list[Use], shares: list[int]) ->
     parts = [Sharer(use) for use in uses]
     split_rate(100, parts)
     assert [part.given for part in parts] == shares
+
+
+def test_processes_know_what_is_used_of_a_limit_that_is_exceeded() -> None:
+    """They state it to clients that they refuse."""
+    limit: SharedLimit[str] = SharedLimit(rate=False)
+    assert limit.report("a", Use(2, share=2), 0, 2) >= {"a"}
+    assert limit.report("b", Use(1), 0, 2) == {"a", "b"}
+    assert limit.report("a", Use(1, share=2), 0, 2) == {"a", "b"} and limit.used == 2

@@ -123,8 +123,8 @@ class SharedLimit(Generic[P]):
     def __init__(self, *, rate: bool) -> None:
         self.parts: dict[P, Sharer] = {}
         self._rate = rate
-        self._full = False
-        """Processes know that nothing is left."""
+        self._full: int | None = None
+        """The use of a limit that is used up, as processes know it; None: there is room."""
 
     @property
     def used(self) -> int:
@@ -148,7 +148,7 @@ class SharedLimit(Generic[P]):
         if limit is None:
             return set()
         told = {process} if asks else set()
-        if new or self._full or any(each.use.wanted for each in self.parts.values()):
+        if new or self._full is not None or any(each.use.wanted for each in self.parts.values()):
             told |= self.split(limit)
         return told
 
@@ -160,6 +160,6 @@ class SharedLimit(Generic[P]):
     def split(self, limit: int) -> set[P]:
         """Split the limit again; return the processes that are to learn their shares."""
         changed = (split_rate if self._rate else split)(limit, list(self.parts.values()))
-        full = not self._rate and self.used >= limit
-        news, self._full = full is not self._full, full
+        full = None if self._rate or self.used < limit else self.used
+        news, self._full = full != self._full, full
         return {process for process, part in self.parts.items() if news or part in changed}
