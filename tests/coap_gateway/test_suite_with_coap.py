@@ -13,8 +13,9 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from enmasse.aio.client import connect
 from enmasse.testing import Suite, running
 from enmasse.wire_formats.coap_messages import (
     BLOCK2,
+    CON,
     CONTENT_FORMAT,
     MAX_AGE,
     OBSERVE,
@@ -33,6 +35,7 @@ from enmasse.wire_formats.coap_messages import (
     block,
     block_option,
     code,
+    shown,
     uint,
 )
 from enmasse.wire_formats.coap_messages import GET as GET_CODE
@@ -252,33 +255,28 @@ def test_libcoap(suite: Suite) -> None:
     observing.wait()
 
 
-@pytest.mark.parametrize("total", [450, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("killed", ["coap_gateway", "router", "broker"])
-def test_killed(suite: Suite, killed: str, total: int) -> None:
-    """Clients repeat datagrams, by the same id, until they have an answer: what has 2.01 is there, and once."""
+def send_while(suite: Suite, name: str, total: int, disturbances: Iterable[Callable[[], object]]) -> None:
+    """Send while something happens, by clients that repeat datagrams, by the same id, until they have an answer: what
+    has 2.01 is there, and once."""
     accepted: list[bytes] = []
     stop = threading.Event()
 
-    def component() -> dict[str, Any]:
-        return suite.component(killed, "jobs" if killed == "broker" else "")
-
-    def send(name: int) -> None:
+    def send(client: int) -> None:
         with CoapPeer(PORT + suite.offset) as peer:
             for number in itertools.count():
                 if stop.is_set():
                     return
-                body = f"{killed} {total} {name} {number}".encode()
+                body = f"{name} {client} {number}".encode()
                 if peer.answer(peer.request("v1/jobs", body)).code == code("2.01"):
                     accepted.append(body)
 
     with ThreadPoolExecutor(8) as threads:
-        senders = [threads.submit(send, name) for name in range(8)]
+        senders = [threads.submit(send, client) for client in range(8)]
         try:
-            for at in (total // 9, total // 3, total * 2 // 3):
+            for at, disturb in zip((total // 9, total // 3, total * 2 // 3), disturbances, strict=True):
                 wait_for(lambda: len(accepted) >= at, f"{at} messages", moves=lambda: len(accepted))
-                wait_for(lambda: component()["pid"], f"{killed} runs")
-                suite.kill(component())
-            wait_for(lambda: len(accepted) >= total, "messages after the last kill", moves=lambda: len(accepted))
+                disturb()
+            wait_for(lambda: len(accepted) >= total, "messages after the last one", moves=lambda: len(accepted))
         finally:
             stop.set()
         for each in senders:
@@ -286,3 +284,35 @@ def test_killed(suite: Suite, killed: str, total: int) -> None:
     stored = Counter(bytes(each.body) for each in drained(suite, "jobs"))
     assert set(accepted) <= stored.keys()
     assert {body: n for body, n in stored.items() if n > 1} == {}
+
+
+@pytest.mark.parametrize("total", [450, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("killed", ["coap_gateway", "router", "broker"])
+def test_killed(suite: Suite, killed: str, total: int) -> None:
+    def component() -> dict[str, Any]:
+        return suite.component(killed, "jobs" if killed == "broker" else "")
+
+    def kill() -> None:
+        wait_for(lambda: component()["pid"], f"{killed} runs")
+        suite.kill(component())
+
+    send_while(suite, f"{killed} {total}", total, [kill] * 3)
+
+
+@pytest.mark.slow
+def test_gateways_that_come_and_leave(suite: Suite) -> None:
+    """Datagrams of an endpoint go to another gateway then: requests that are repeated there are stored once, and an
+    observer of a gateway that leaves is told that it ends."""
+
+    def scale(count: int) -> None:
+        done = suite.command("scale", f"coap_gateway={count}", "--port-offset", str(suite.offset))
+        assert done.returncode == 0, done
+
+    with CoapPeer(PORT + suite.offset) as observer:
+        scale(3)
+        assert observer.observe("v1/events/#").code == code("2.05")
+        send_while(suite, "scaled", 1500, [partial(scale, count) for count in (1, 3, 1)])
+        found = observer.read()
+        while (shown(found.code), found.type) != ("5.03", CON):
+            found = observer.read()
+        observer.acknowledge(found)
