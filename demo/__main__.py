@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo import faults, mqtt, semantics, telemetry, tenants
+from demo import doors, faults, mqtt, semantics, telemetry, tenants
 from demo.report import Report
 from enmasse import testing
 
@@ -60,12 +60,13 @@ def main() -> int:
 def run(folder: Path, out: Path, report: Report) -> None:
     """Start a suite in `folder`, show each part with it, and draw the pictures into `out`."""
     report.step("starting EnMasse")
-    with testing.running(folder, ADDRESSES, options=()) as running:
+    with testing.running(folder, ADDRESSES, options=doors.OPTIONS) as running:
         seconds = running.up(300)
         ports = f"AMQP {5672 + running.offset}, MQTT {running.mqtt_port}"
         report.say(f"ready after {seconds:.1f} s, {ports}, folder {folder}")
         semantics.show(running, report)
         mqtt.show(running, report)
+        doors.show(running, report)
         faults.show(running, report)
         series, found = telemetry.show(running, report, folder)
         status = running.status()
