@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import click
 
-from enmasse.cli.common import port_offset, say
+from enmasse.cli.common import port_offset, report, say
 
 FILTERS = {
     "condition": "AMQP condition, or the name of a reason code of MQTT.",
@@ -51,7 +51,7 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
     newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
     _show(reversed(newest), as_json)
     if not newest and not as_json:
-        click.echo("no such event among those that are kept" if query else "no client was refused", err=True)
+        report("no such event among those that are kept" if query else "no client was refused")
 
 
 def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
