@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from enmasse.amqp.codec.errors import (
     NOT_FOUND,
@@ -104,7 +104,9 @@ class RoutedHalf(LinkRecord):
             self.pair.count(state)
 
     def detached(self, error: AmqpError | None, closed: bool, lost: bool) -> None:
-        self.pair.detached(self, error, closed, lost)
+        pair = self.pair
+        pair.detached(self, error, closed, lost)
+        pair.let_go()
 
     def gone(self) -> None:
         """Do nothing: `detached` has notified the pair."""
@@ -697,6 +699,17 @@ class RoutedLink:
             link.detach(error, closed=closed)
         link.session.connection.wake()
 
+    def let_go(self) -> None:
+        """Once both links have ended, release what refers to the pair, to which it refers: only the garbage collector
+        would free them, with their connections."""
+        halves = [self.client] if self.container is None else [self.client, self.container]
+        if all(half.link.over for half in halves):
+            for half in halves:
+                half.pair = _OVER
+            self.elsewhere = None
+            if self.container is not None:
+                self.egress.available = None
+
     def _drop_waiting(self) -> None:
         """Drop the deliveries that wait for the receiving end, and the rest of the one that it has begun to receive.
 
@@ -742,6 +755,16 @@ class RoutedLink:
 
     def refused(self, error: AmqpError) -> None:
         """Do nothing: the broker knows the client of such a link."""
+
+
+def _ignore(half: RoutedHalf) -> None:
+    pass
+
+
+_NONE: Any = None
+_OVER: Final = RoutedLink("", "", False, _NONE, _ignore, _ignore)
+"""The pair of links that have ended."""
+_OVER.client = _NONE
 
 
 def _transaction(kept: Kept) -> bytes | None:
