@@ -84,15 +84,19 @@ class Outputs:
     def _all(self, batch: DataFrame, epoch: int) -> None:
         query = json.loads((self.checkpoint / "metadata").read_text())["id"]
         columns = batch.columns
-        addressed = batch.where("address is not null").select("kind", *stages.ADDRESSED)
+        # A file whose only stage is [last] sends nothing.
+        sends = "address" in columns
+        addressed = batch.where("address is not null").select("kind", *stages.ADDRESSED) if sends else None
         if "reading" in columns:
             readings = batch.where("reading is not null").select("reading.*")
-            if self.window:
+            if self.window and addressed is not None:
                 addressed = self._with_late(addressed, readings, epoch)
             if self.last is not None:
                 self.last.update(stages.latest(readings).toArrow())
         if "window" in columns and (self.make_table is not None or self.make_recent is not None):
             self._keep_windows(batch.where("window is not null").select("window.*"), query, epoch)
+        if addressed is None:
+            return
         # Without the kind equal rows of two stages would be one.
         writer = repeatable(addressed).drop("kind").write.format("amqp").options(**self.sink)
         writer.option("writeId", f"{query}-{epoch}").mode("append").save()
