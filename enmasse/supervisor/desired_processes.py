@@ -115,7 +115,7 @@ def check_data(data: DataDir, engine: str) -> None:
     """Raise StartError if brokers of another engine have messages here, or if the folder of one that ran is gone. Files
     of in-memory brokers of another engine are deleted: they contain no messages, and are created again."""
     processes, _ = read_desired(data.desired, ())
-    ran = _ran(data.run / "actual.json")
+    ran = _ran(data.actual)
     for process in processes.values():
         kept = process.settings.get("data_dir")
         folder = data.path / "brokers" / kept if isinstance(kept, str) else None

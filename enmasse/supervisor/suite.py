@@ -635,7 +635,7 @@ class Supervisor:
         """Write the changed files. Raises OSError; the next call repeats the rest."""
         pids = sorted(child.pid for child in (*self._children(), *self._leaving()) if child.pid is not None)
         actual = self._brokers.actual()
-        children_file, actual_file = self.data.run / "children.json", self.data.run / "actual.json"
+        children_file, actual_file = self.data.run / "children.json", self.data.actual
         if actual != self._written_actual or not actual_file.exists():
             desired_processes.write_actual(actual_file, actual)
             self._written_actual = actual

@@ -34,6 +34,8 @@ class DataDir:
         self.audit = self.logs / "audit.log"
         """The file for auditors, to which all processes of the suite append."""
         self.desired = path / "desired"
+        self.actual = self.run / "actual.json"
+        """What became of `desired`."""
         self._locks: list[int] = []
 
     def lock(self) -> None:

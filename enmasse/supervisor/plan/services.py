@@ -491,7 +491,7 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
     driver = {
         "kind": "local",
         "desired": str(data.desired),
-        "actual": str(data.run / "actual.json"),
+        "actual": str(data.actual),
         "engine": engine,
     }
     name = "storage_controller"
