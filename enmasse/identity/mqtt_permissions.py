@@ -15,6 +15,9 @@ from enmasse.model.operations import Operation
 from enmasse.model.topic_map import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt.topics import parse_share
 
+MOST_NAMES = 3
+"""Names on AMQP in the text of an event."""
+
 
 def name_of(topics: TopicMap, topic: str) -> str:
     """Return the name on AMQP of a topic."""
@@ -37,6 +40,25 @@ def names_of(topics: TopicMap, filter: str) -> list[str]:
 def names_of_all(topics: TopicMap, filters: Iterable[str]) -> list[str]:
     """Return the names of several filters, each once."""
     return list(dict.fromkeys(name for filter in filters for name in names_of(topics, filter)))
+
+
+def without_permission(topics: TopicMap, what: str, topic: str) -> str:
+    """Return the text for a client without permission to do `what` with a topic or filter. Its name in permissions is
+    the one that it has if no address takes it, whether one does or not: a client does not learn which there are."""
+    text = f"no permission to {what} {topic[:100]!r}"
+    share = parse_share(topic)
+    plain = topic if share is None else share.filter
+    if topics.default is None or plain.startswith("$") or plain.split("/")[0] == topics.default:
+        return text
+    name = f"{topics.default}/{wire_form(plain)}"
+    return f"{text}, which permissions name {name[:100]!r} if no address of its own takes it"
+
+
+def denied(what: str, topic: str, names: Iterable[str]) -> str:
+    """Return the text of an event about a topic or filter for which a client had no permission, with its `names` on
+    AMQP, which those who see the event may view."""
+    found = ", ".join(repr(name[:100]) for name in list(names)[:MOST_NAMES] if name != topic)
+    return f"no permission to {what} {topic[:100]!r}{found and f', on AMQP {found}'}"
 
 
 def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:

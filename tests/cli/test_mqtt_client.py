@@ -183,7 +183,7 @@ def test_publish_gives_up_with_a_server_that_closes_at_each_message() -> None:
 
 
 def test_a_session_is_deleted_by_a_clean_one() -> None:
-    broker = Broker("a")
+    broker = Broker("a", present=True)
     assert (
         told(broker, "subscribe", "t", "-m", "1", "-i", "me", "--session-expiry", "60", "--unsubscribe").returncode == 0
     )
@@ -223,6 +223,11 @@ def test_unsubscribe_prints_what_a_stored_session_holds_and_then_deletes_it() ->
     first, last = connects(broker)
     assert not first.clean and last.clean and last.properties.session_expiry is None
     assert broker.packets.index(last) > max(broker.packets.index(ack) for ack in broker.of(PubAck))
+
+
+def test_a_session_that_is_not_there_cannot_be_deleted() -> None:
+    done = told(Broker("a"), "subscribe", "t", "-i", "gone", "--unsubscribe")
+    assert (done.returncode, done.stdout) == (1, "") and "there is no session 'gone' to delete" in done.stderr
 
 
 def test_a_clean_session_can_be_kept() -> None:

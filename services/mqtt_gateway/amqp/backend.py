@@ -23,6 +23,7 @@ from enmasse.bridge.offering import Offering
 from enmasse.bridge.uplink import Uplink
 from enmasse.identity import authors
 from enmasse.identity.login import Login
+from enmasse.identity.mqtt_permissions import without_permission
 from enmasse.identity.owned import owned
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.refused import Refusals
@@ -267,7 +268,7 @@ class AmqpBackend:
             try:
                 session.set_topics(topics.of(session.login.principal.space))
                 if session.rights is not None and (ended := session.not_allowed()):
-                    self._revoke(session, f"no permission to receive from {ended[0][:100]!r}")
+                    self._revoke(session, session.not_to(ended[0]))
             except Exception as error:
                 session.failed(error)
 
@@ -288,7 +289,7 @@ class AmqpBackend:
                 session.has_will = False
                 self.wills.clear(session.client_id, session.epoch)
             if not reason and (ended := session.not_allowed()):
-                reason = f"no permission to receive from {ended[0][:100]!r}"
+                reason = session.not_to(ended[0])
             if reason:
                 self._revoke(session, reason)
         except Exception as error:
@@ -401,12 +402,11 @@ class AmqpBackend:
         rights = self.access.rights(login)
         if response is not None and rights is not None and not may_have_replies(rights, topics, response):
             self.access.refused["will"] += 1
-            raise Refused(
-                reasons.NOT_AUTHORIZED, f"no permission to receive from {response[:100]!r}, the response topic"
-            )
+            text = without_permission(topics, "receive from the response topic", response)
+            raise Refused(reasons.NOT_AUTHORIZED, text)
         if rights is not None and not may_send(rights, topics, topic, route):
             self.access.refused["will"] += 1
-            raise Refused(reasons.NOT_AUTHORIZED, f"no permission to send a will to {topic[:100]!r}")
+            raise Refused(reasons.NOT_AUTHORIZED, without_permission(topics, "send a will to", topic))
         return "" if route is None else route.to
 
     async def _opened(self, request: Request, login: Login) -> OpenReply:

@@ -17,7 +17,7 @@ from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.publishing import Way
 from enmasse.identity import authors, senders
 from enmasse.identity.login import Login
-from enmasse.identity.mqtt_permissions import may_keep, may_subscribe, name_of, names_of
+from enmasse.identity.mqtt_permissions import denied, may_keep, may_subscribe, name_of, names_of, without_permission
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
@@ -170,6 +170,10 @@ class MqttSession(Publisher):
             return []
         return [filter for filter in self.interest.subscriptions if not may_keep(rights, topics, filter)]
 
+    def not_to(self, filter: str) -> str:
+        """Return the text for the client about a filter that is not allowed."""
+        return without_permission(self._shared.topics, "receive from", filter)
+
     async def _end_subscriptions(self, filters: list[str]) -> None:
         """End subscriptions of the stored session, which count no longer here. If that fails, they are found again
         when the session is resumed."""
@@ -214,11 +218,11 @@ class MqttSession(Publisher):
         try:
             way = self._way(publish.topic)
         except NotAllowed:
-            self._forbid(publish, f"no permission to send to {publish.topic[:100]!r}")
+            self._forbid(publish, "send to", publish.topic)
             return
         rights, response = self.rights, publish.properties.response_topic
         if rights is not None and response is not None and not may_have_replies(rights, shared.topics, response):
-            self._forbid(publish, f"no permission to receive from {response[:100]!r}, the response topic")
+            self._forbid(publish, "receive from the response topic", response)
             return
         if way is None:
             if qos == 2 or not publish.topic.startswith(BRIDGE_STATE):
@@ -287,10 +291,11 @@ class MqttSession(Publisher):
         elif publish.retain and reason == reasons.RETAIN_NOT_SUPPORTED and self.client is not None:
             self.client.disconnect(reason, text)
 
-    def _forbid(self, publish: Publish, text: str) -> None:
-        access, packet_id, qos = self._shared.access, publish.packet_id, publish.qos
+    def _forbid(self, publish: Publish, what: str, topic: str) -> None:
+        access, packet_id, qos, topics = self._shared.access, publish.packet_id, publish.qos, self._shared.topics
         access.refused["publish"] += 1
-        self._note_publish(reasons.NOT_AUTHORIZED, text, publish.topic)
+        text = without_permission(topics, what, topic)
+        self._note_publish(reasons.NOT_AUTHORIZED, denied(what, topic, [name_of(topics, topic)]), publish.topic)
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:
@@ -449,7 +454,9 @@ class MqttSession(Publisher):
         wanted = [each for each in asked if each.filter not in refused]
         if not wanted:
             if self._replies is not None:
-                self._replies.subscribed(subscribe.packet_id, [reasons.NOT_AUTHORIZED] * len(asked), _not_to(refused))
+                self._replies.subscribed(
+                    subscribe.packet_id, [reasons.NOT_AUTHORIZED] * len(asked), self.not_to(next(iter(refused)))
+                )
             return
         if any(each.qos == 2 for each in wanted):
             await self._make_final()
@@ -484,7 +491,7 @@ class MqttSession(Publisher):
         if refused:
             given = iter(codes)
             codes = [reasons.NOT_AUTHORIZED if each.filter in refused else next(given, 0x80) for each in asked]
-            text = _not_to(refused)
+            text = self.not_to(next(iter(refused)))
         if self._replies is not None:
             self._replies.subscribed(subscribe.packet_id, codes, text)
 
@@ -496,7 +503,8 @@ class MqttSession(Publisher):
         found = dict.fromkeys(each.filter for each in asked if not may_subscribe(rights, topics, each.filter))
         self._shared.access.refused["subscribe"] += len(found)
         for filter in found:
-            self._note_subscribe(reasons.NOT_AUTHORIZED, "no permission", filter)
+            text = denied("receive from", filter, names_of(topics, filter))
+            self._note_subscribe(reasons.NOT_AUTHORIZED, text, filter)
         return found
 
     async def _make_final(self) -> None:
@@ -620,10 +628,6 @@ class MqttSession(Publisher):
         completed = self.settlements.completed()
         self.settlements.close()
         self._closed(self, ending, expiry, [*sent, *completed])
-
-
-def _not_to(filters: Mapping[str, None]) -> str:
-    return f"no permission to receive from {next(iter(filters))[:100]!r}"
 
 
 def _mark(publish: Publish) -> str:

@@ -22,6 +22,7 @@ CLIENTS = (
     Column("gateway", "gateway"), Column("from", "peer"),
     Column("protocol", "protocol", lambda version: _VERSIONS.get(version, version)), Column("for", "since", since),
     Column("subscriptions", "subscriptions"), Column("in flight", "in_flight"),
+    Column("waiting", "waiting"),
 )  # fmt: skip
 
 
@@ -40,10 +41,10 @@ def command() -> None:
 @port_offset
 def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages of QoS 1 and 2 in
-    flight."""
+    flight, messages that wait."""
     from enmasse.cli.commands.live import subscribers
 
-    found = [row for row in subscribers.clients(offset) if all_ or row.connected]
+    found = [row for row in subscribers.clients(offset) if all_ or row["connected"]]
     none = "there are no sessions" if all_ else "no client is connected; --all shows the sessions of those away too"
     wanted.show("clients", found, CLIENTS, none)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, Final, TypeVar
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from enmasse.cli.common import end
@@ -87,9 +88,15 @@ def sessions(offset: int) -> list[SessionRow]:
     ]  # fmt: skip
 
 
-def clients(offset: int) -> list[SessionRow]:
-    """Return the MQTT sessions of the address space. `in_flight` of those that are connected counts messages of QoS 1
-    too, which the gateway knows and the subscription service does not, if the console answers."""
+def clients(offset: int) -> list[dict[str, Any]]:
+    """Return the MQTT sessions of the address space, each with the number of messages that wait for it (`waiting`)."""
+    waiting = {row.client: row.depth for row in subscriptions(offset) if row.kind == "mqtt"}
+    return [{**to_builtins(row), "waiting": waiting.get(row.client, 0)} for row in _with_all_in_flight(offset)]
+
+
+def _with_all_in_flight(offset: int) -> list[SessionRow]:
+    """Return the MQTT sessions. `in_flight` of those that are connected counts messages of QoS 1 too, which the gateway
+    knows and the subscription service does not, if the console answers."""
     found = sessions(offset)
     if not any(row.connected for row in found) or not _console_answers(offset):
         return found

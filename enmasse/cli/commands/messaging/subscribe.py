@@ -57,7 +57,7 @@ def command(
     It connects again when the connection is lost.
 
     Exit status 0: --count messages were received (without --count: until --timeout). 1: the session of --unsubscribe
-    holds more, and was kept. 3: fewer than --count messages
+    does not exist, or holds more and was kept. 3: fewer than --count messages
     within --timeout. 4: no connection, or a filter was refused.
     """
     from enmasse.cli.contexts.remote import refuse_url
@@ -134,6 +134,11 @@ class SubscribeLoop:
         await self._session.open()
         try:
             assert client.connack is not None
+            if options.unsubscribe and not self._attempts.received_before and not client.connack.session_present:
+                await self._session.delete()  # the one that CONNECT has made
+                text = f"{self._server}: there is no session {client.packet.client_id!r} to delete"
+                report(marked("subscription.name.unknown", f"{text}: `enmasse mqtt clients --all` lists them"))
+                return FAILED
             if not (self._attempts.received_before and client.connack.session_present):
                 await self._subscribe()
             self._attempts.receiving()
