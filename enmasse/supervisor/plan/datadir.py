@@ -35,7 +35,7 @@ class DataDir:
         """The file for auditors, to which all processes of the suite append."""
         self.desired = path / "desired"
         self.actual = self.run / "actual.json"
-        """What became of `desired`."""
+        """File of the processes that run, as `desired` has the ones that should."""
         self._locks: list[int] = []
 
     def lock(self) -> None:
