@@ -63,7 +63,7 @@ def _selector(text: Any) -> Selector | None:
     try:
         return compile_selector(text) if text.strip() else None
     except SelectorError as error:
-        raise BrokerError(f"AMQ119009: Invalid filter: {text}: {error}", "amqp:invalid-field") from None
+        raise BrokerError(f"the selector {text[:200]!r} is wrong: {error}", "amqp:invalid-field") from None
 
 
 SELECTORS: Final[Mapping[FilterType, Callable[[Any], Selector | None]]] = {SELECTOR: _selector}

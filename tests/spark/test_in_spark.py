@@ -335,6 +335,9 @@ def test_a_read_leaves_a_queue_as_it_was(spark: Any, broker: Broker) -> None:
     with pytest.raises(Exception, match="refuses") as caught:
         spark.read.format("amqp").option("url", broker.url).option("address", "nosuch").load().count()
     assert "amqp reader: " in str(sentence(caught.value))
+    with pytest.raises(Exception, match="selector") as caught:
+        rows.option("selector", "a =").load().count()
+    assert """amqp reader: option "selector": """ in str(sentence(caught.value)) and "'a ='" in str(caught.value)
 
 
 def peek(broker: Broker, queue: str, count: int) -> list[Message]:

@@ -17,6 +17,7 @@ from enmasse.amqp.messages.message import AmqpValue, Message
 from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema.columns import decoded
+from enmasse.spark.schema.ddl import fault
 from enmasse.spark.schema.schema import ARROW
 from enmasse.spark.schema.value_column import Values
 from enmasse.spark.source.source import SpoolRange
@@ -140,6 +141,17 @@ def test_json_of_any_type_that_spark_can_have_of_it() -> None:
         ({"bodyFormat": "xml"}, "must be binary, text, json, not 'xml'"),
         ({"bodyFormat": "json"}, 'needs the option "schema"'),
         ({"bodyFormat": "text", "schema": "a int"}, "is for .*json"),
+        (
+            {"bodyFormat": "json", "schema": "device strng"},
+            "option \"schema\": 'strng' is no type. Did you mean .string",
+        ),
+        (
+            {"bodyFormat": "json", "schema": "a array<struct<b: map<string, itn>>>"},
+            "'itn' is no type. Did you mean 'int'",
+        ),
+        ({"bodyFormat": "json", "schema": "a int, b"}, "'b' is no column"),
+        ({"bodyFormat": "json", "schema": "a array<int"}, "write array<…>"),
+        ({"bodyFormat": "json", "schema": "a " + "array<" * 500}, "write array<…>"),
         ({"schema": "a int"}, "is for .*json"),
     ],
 )
@@ -166,6 +178,14 @@ def test_columns_that_a_message_does_not_have_are_refused(
 ) -> None:
     with pytest.raises(OptionError, match=said):
         AmqpDataSource({"address": "a", "spool": "s", **more}).streamReader(schema(wanted)).initialOffset()
+
+
+def test_schemas_as_spark_takes_them_are_not_refused() -> None:
+    good = (
+        "id BIGINT NOT NULL, `odd, name` decimal(10, 2) COMMENT 'a, <b', at: timestamp_ntz, "
+        "m map<string, array<int>>, s struct<a: int, b: struct<c string>>, e struct<>"
+    )
+    assert fault(good) is None
 
 
 @pytest.mark.parametrize("more", [{}, {"receivers": "1"}, {"bodyFormat": "binary"}])

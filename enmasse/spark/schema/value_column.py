@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from enmasse.spark.options import OptionError
+from enmasse.spark.schema.ddl import fault
 from enmasse.spark.schema.schema import ARROW, DDL
 from enmasse.spark.versions import IN_UTC
 
@@ -58,6 +59,8 @@ def columns_of(options: Mapping[str, str]) -> str:
         raise OptionError(
             'amqp source: bodyFormat "json" needs the option "schema": .option("schema", "device string, …")'
         )
+    if format == "json" and (wrong := fault(options["schema"])) is not None:
+        raise OptionError(f'amqp source: option "schema": {wrong}')
     value = f", value struct<{options['schema']}>" if format == "json" else kinds[format]
     return DDL + value + (f", {PARTITION} int" if PARTITIONED in options else "")
 

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from enmasse.aio.client import Client, ClientReceiver, Delivery
+from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.spark.errors import QueryError, plainly
@@ -77,8 +78,8 @@ class AmqpReader(DataSourceReader):
     @property
     def selector(self) -> str | None:
         """Return the selector of the option and that of pushed filters, together."""
-        both = [f"({text})" for text in (self.given, self.pushed) if text]
-        return " AND ".join(both) or None
+        both = [text for text in (self.given, self.pushed) if text]
+        return " AND ".join(f"({text})" for text in both) if len(both) > 1 else "".join(both) or None
 
 
 class SelectingReader(AmqpReader):
@@ -117,6 +118,11 @@ class Browse:
                 address, credit=0, browse=True, selector=reader.selector, most_waiting=BATCH_BYTES
             )
         except (OSError, AmqpError, UnicodeError) as error:
+            if reader.given and isinstance(error, AmqpError) and error.condition == errors.INVALID_FIELD:
+                raise BrowseError(
+                    f'amqp reader: option "selector": {reader.login.server} refuses {reader.given!r} ({words(error)}). '
+                    "Correct it"
+                ) from None
             wrong = remedy(url, address, phase, error, reader.login.user) or unreached(url, address, phase, error)
             raise BrowseError(f"amqp reader: {wrong}") from None
         granted = self.receiver.link.remote_source

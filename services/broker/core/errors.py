@@ -110,9 +110,9 @@ def too_many_queues(address: str, count: int) -> BrokerError:
     )
 
 
-def address_full(address: str) -> BrokerError:
-    """Refusal: the address has used up its memory or its size."""
-    return BrokerError(f'AMQ229102: Address "{address}" is full.', "amqp:resource-limit-exceeded")
+def address_full(address: str, why: str) -> BrokerError:
+    """Refusal: the address has used up its memory or its size. Users read it: it has no code."""
+    return BrokerError(f'Address "{address}" is full: {why}', "amqp:resource-limit-exceeded")
 
 
 def space_full(limit: int) -> BrokerError:

@@ -197,7 +197,7 @@ class Transactions:
             post.prepare()
             refusal = self._broker.admission.refusal(post.owner, post.durable, post.size)
             if refusal is not None and refusal is not ACCEPT:
-                raise address_full(post.owner.name)
+                raise self._broker.admission.full(post.owner, post.size)
         except (BrokerError, AmqpError) as error:
             transaction.fail(error)
             raise
@@ -268,11 +268,11 @@ class Transactions:
                 spaces[owner.space] = total = spaces.get(owner.space, 0) + sum(some)
                 if owner.space.size + total > owner.space.most:
                     self._broker.admission.refusal(owner, durable, total)
-                    raise address_full(owner.name)
+                    raise address_full(owner.name, "its address space has no more storage here; receive some")
             refusal = self._broker.admission.refusal(owner, durable, sum(some))
             beyond = owner.size + sum(some) > owner.limit or owner.count + len(some) > owner.limit_count
             if (refusal is not None and refusal is not ACCEPT) or (beyond and owner.settings.full_policy in _STRICT):
-                raise address_full(owner.name)
+                raise self._broker.admission.full(owner, sum(some))
         return size
 
     def _stored(self, transaction: Transaction, done: Done, error: OSError | None) -> None:

@@ -13,6 +13,7 @@ from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
 
 _log = log.get()
 _HARD_LIMIT_SLACK = 1 << 20
+_RAISE = "a limit of its flavor; receive some, or raise STORAGE_CAPACITY or MEMORY there"
 
 
 class Admission:
@@ -50,14 +51,14 @@ class Admission:
         if policy == "DROP":
             return ACCEPT
         if policy == "FAIL":
-            raise errors.address_full(owner.name)
+            raise self.full(owner, size)
         # BLOCK, LATE: senders get no more credit; what they had was granted before, and is served up to a hard limit.
         if policy == "LATE":
             self.block_late(owner)
             return RELEASE if self._ledger.coming + size > 2 * UNCOMMITTED else None
         self.block(owner)
         if 0 <= owner.settings.reject_threshold < owner.size + size:
-            raise errors.address_full(owner.name)
+            raise self.full(owner, size)
         ledger = self._ledger
         if (
             owner.size + size > 2 * owner.limit + _HARD_LIMIT_SLACK
@@ -75,6 +76,21 @@ class Admission:
             raise errors.space_full(given.limit)
         self.block(owner)
         return RELEASE
+
+    def full(self, owner: BrokerAddress, size: int) -> errors.BrokerError:
+        """Return the refusal of `size` bytes at a full address: which limit is reached, and what to do."""
+        ledger, paged = self._ledger, owner.settings.page_limit_bytes
+        if owner.count >= owner.limit_count:
+            why = f"it holds {owner.count} of {owner.limit_count} messages; receive some"
+        elif ledger.size + size > ledger.capacity:
+            why = f"its broker holds {ledger.size} of {ledger.capacity} bytes, {_RAISE}"
+        elif owner.settings.full_policy == "PAGE" and 0 <= paged <= owner.size:
+            why = f"it holds {owner.size} of {paged} bytes, {_RAISE}"
+        elif owner.size + size > owner.limit:
+            why = f"it holds {owner.size} of {owner.limit} bytes; receive some, or raise its maxSize"
+        else:
+            why = f"its broker holds {ledger.size} of {ledger.size_limit} bytes, {_RAISE}"
+        return errors.address_full(owner.name, why)
 
     def full_policy(self, owner: BrokerAddress) -> str:
         """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
