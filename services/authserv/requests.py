@@ -22,10 +22,12 @@ from enmasse.identity.proofs.login_requests import (
     ISSUERS,
     MAX_REQUEST,
     MOST,
+    AskRevision,
     IssuersAnswer,
     ListIssuers,
     LoginAnswer,
     RefreshLogin,
+    RevisionAnswer,
     decoded_issuer_request,
     decoded_request,
     encoded,
@@ -120,6 +122,9 @@ class LoginRequests(Handler):
         request, answer = decoded_issuer_request(payload), self._pairs[ISSUERS].answer
         if isinstance(request, ListIssuers):
             answer(encoded(IssuersAnswer(request.id, self._logins.issuers.for_browsers(request.space))))
+            return
+        if isinstance(request, AskRevision):
+            answer(encoded(RevisionAnswer(request.id, self._logins.users.revision)))
             return
         login = SaslLogin(self._logins, request.client, relayed=False, space=request.space)
         if isinstance(request, RefreshLogin):

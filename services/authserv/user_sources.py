@@ -27,6 +27,8 @@ class Users:
         """There is a user of the default space with a password for SCRAM."""
         self.spaces: Set[str] = frozenset()
         """All address spaces but the default one."""
+        self.revision = 0
+        """Of the feed; 0: nothing was delivered yet."""
         self._checks = checks
         self._users: dict[str, User] = {}
         """By full name."""
@@ -40,6 +42,7 @@ class Users:
     def replace(self, body: feeds.Users) -> None:
         """Put other users in force."""
         self._users, self.anonymous, self.known = {**body.users, **(body.in_spaces or {})}, body.anonymous, True
+        self.revision = body.revision
         self.spaces = frozenset(body.spaces or ())
         self.scram = any(user.scram for user in body.users.values())
         self._tokens = {

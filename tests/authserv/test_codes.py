@@ -20,15 +20,18 @@ from enmasse.identity.processes.roles import Role
 from enmasse.identity.proofs.failures import Failures
 from enmasse.identity.proofs.login_requests import (
     ISSUERS,
+    AskRevision,
     BrowserIssuer,
     IssuersAnswer,
     ListIssuers,
     LoginAnswer,
     RedeemCode,
     RefreshLogin,
+    RevisionAnswer,
     decoded_answer,
     encoded,
 )
+from enmasse.model import feeds
 from enmasse.model.issuers import Issuer
 from services.authserv import authenticator
 from tests.authserv.published import AUDIENCE, CLIENT, Published
@@ -80,6 +83,11 @@ class Console:
         _, values = Sections((await self._receiver.receive(DEADLINE)).payload).body()
         return msgspec.json.decode(values[0], type=IssuersAnswer).issuers
 
+    async def revision(self) -> int:
+        await self._sender.send(encoded(AskRevision(4)), settled=True, timeout=DEADLINE)
+        _, values = Sections((await self._receiver.receive(DEADLINE)).payload).body()
+        return msgspec.json.decode(values[0], type=RevisionAnswer).revision
+
     async def redeem(self, code: str, **more: Any) -> LoginAnswer:
         login: dict[str, Any] = {
             "id": 2, "issuer": "issuer-0", "code": code, "verifier": VERIFIER, "nonce": NONCE, "redirect": REDIRECT,
@@ -117,6 +125,14 @@ async def test_a_code_proves_the_user_and_the_groups_of_the_access_token_once(
     _, fields = published.requests[0]
     assert fields["client_id"] == CLIENT and "client_secret" not in fields
     assert service.service.logins.issuers.problems() == []
+
+
+@asyncio_test
+async def test_the_console_learns_which_users_are_known(service: Running, suite: Suite) -> None:
+    async with console(service, suite) as c:
+        for revision in (7, 9):
+            service.replace(feeds.Users(revision=revision, users={"bob": user("bob's")}))
+            assert await c.revision() == revision
 
 
 @asyncio_test

@@ -198,7 +198,8 @@ def test_who_may_make_and_see_tokens(suite: Suite, ann: Client) -> None:
 
 def test_a_user_has_twenty_tokens_at_most(suite: Suite, ann: Client) -> None:
     for number in range(20):
-        made(ann, f"t{number}")
+        secret = made(ann, f"t{number}")
+        assert by(suite, secret, "GET", "me").status == 200, "authserv knows it when it is shown"
     refused = ann("POST", "tokens", {"name": "one-more"})
     assert refused.status == 422 and "20 API tokens at most" in refused.body["detail"]
     for number in range(20):

@@ -110,7 +110,13 @@ class RefreshLogin(msgspec.Struct, frozen=True, tag_field="ask", tag="refresh"):
         return f"RefreshLogin({self.id}, issuer={self.issuer!r}, client={self.client!r})"
 
 
-IssuerRequest = ListIssuers | RedeemCode | RefreshLogin
+class AskRevision(msgspec.Struct, frozen=True, tag_field="ask", tag="revision"):
+    """Request for the revision of the feed `users` by which passwords and tokens are checked now."""
+
+    id: int
+
+
+IssuerRequest = ListIssuers | RedeemCode | RefreshLogin | AskRevision
 
 
 class BrowserIssuer(msgspec.Struct, frozen=True):
@@ -128,7 +134,14 @@ class IssuersAnswer(msgspec.Struct, frozen=True):
     issuers: tuple[BrowserIssuer, ...]
 
 
-def encoded(message: LoginRequest | LoginAnswer | IssuerRequest | IssuersAnswer) -> bytes:
+class RevisionAnswer(msgspec.Struct, frozen=True):
+    """Answer to `AskRevision`; 0: there are no users yet."""
+
+    id: int
+    revision: int
+
+
+def encoded(message: LoginRequest | LoginAnswer | IssuerRequest | IssuersAnswer | RevisionAnswer) -> bytes:
     """Return the AMQP message."""
     return b"\x00\x53\x77" + encode_string(msgspec.json.encode(message).decode())
 

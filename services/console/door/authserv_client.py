@@ -17,12 +17,15 @@ from enmasse.identity.proofs.login_requests import (
     BrowserIssuer,
     IssuersAnswer,
     LoginAnswer,
+    RevisionAnswer,
 )
 from enmasse.process.settings import host_port
 from services.console.errors import RequestError
 from services.console.request_links import Requester
 
 SECONDS = 20.0
+PAUSE = 0.02
+"""Seconds between two looks at which users are known there."""
 AT_ONCE = 64
 """Requests to authserv that are under way at most."""
 
@@ -74,6 +77,12 @@ class Authserv:
     async def issuers(self, space: str | None) -> tuple[BrowserIssuer, ...]:
         """Return the issuers at which browsers can log in. `space`: as of `check`. Raises RequestError."""
         return (await self._ask(ISSUERS, {"ask": "list", "space": space}, IssuersAnswer)).issuers if self.known else ()
+
+    async def has_users(self, revision: int) -> None:
+        """Wait until passwords and tokens are checked by this revision of the users, or a newer one. Raises
+        RequestError."""
+        while self.known and (await self._ask(ISSUERS, {"ask": "revision"}, RevisionAnswer)).revision < revision:
+            await asyncio.sleep(PAUSE)
 
     async def redeem(self, **login: str | None) -> Proved | None:
         """Return the identity that a code proves, with the fields of `RedeemCode`; None: the issuer refuses it, or it

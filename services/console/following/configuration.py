@@ -75,6 +75,8 @@ class Configuration:
 
     def __init__(self, address: str, name: str, credential: AnyCredential | None) -> None:
         self.users = UserDirectory()
+        self.users_revision = 0
+        """Revision of the permissions in force, which is that of the feed `users` or an older one."""
         self.errors: list[Fault] = []
         self.spaces: dict[str, SpaceEntry] = {}
         """Address spaces beside the default one."""
@@ -351,6 +353,7 @@ class Configuration:
         others = body.full or bool(body.removed) or body.in_spaces is not UNSET
         others = others or not body.users.keys() <= self.users.users.keys()
         names = self.users.take(body)
+        self.users_revision = body.revision
         if names is not None and any(named(name).name.startswith(GROUP) for name in names):
             names = None  # the rows of its users have its permissions, too
         self.principals.changed(names, other_keys=others)

@@ -130,7 +130,7 @@ def operations(parts: Components) -> list[Operation]:
         result = await writing.made(parts, call, change)
         if entry is None:
             parts.gate.withdraw(name, parts.space, token)
-        await writing.seen(rows, name, result.etags.get(name, ""))
+        await writing.seen(parts, "users", name, result.etags.get(name, ""))
 
     async def delete(call: Call) -> Answer:
         call.parameters()

@@ -27,7 +27,7 @@ async def put(parts: Components, call: Call, kind: Kind, name: str, entry: dict[
     if kind == "users" and "password" in entry:
         parts.gate.withdraw(name, parts.space, None)
     etag = result.etags.get(name, "")
-    await seen(_rows(parts, kind), name, etag)
+    await seen(parts, kind, name, etag)
     return etag
 
 
@@ -36,7 +36,7 @@ async def remove(parts: Components, call: Call, kind: Kind, name: str) -> None:
     await made(parts, call, Change(kind=kind, remove=[name], if_={name: _based(call, exists=True)}))
     if kind == "users":
         parts.gate.withdraw(name, parts.space)
-    await seen(_rows(parts, kind), name, None)
+    await seen(parts, kind, name, None)
 
 
 def _rows(parts: Components, kind: Kind) -> AnyRows[Any]:
@@ -110,13 +110,17 @@ def administers(caller: Caller) -> None:
         raise RequestError("console.permission.denied", "this needs the permission `manage` on `#`")
 
 
-async def seen(rows: AnyRows[Any], name: str, etag: str | None) -> None:
-    """Wait until the row has this etag, so that a request that follows finds the change."""
+async def seen(parts: Components, kind: Kind, name: str, etag: str | None) -> None:
+    """Wait until the row has this etag, so that a request that follows finds the change; and, for users, until
+    passwords and tokens are checked by it, so that a login that follows does."""
+    rows = _rows(parts, kind)
     try:
         async with asyncio.timeout(SEEN_SECONDS):
             with rows.watched() as watcher:
                 while (None if (row := rows.get(name)) is None else row.etag) != etag:
                     watcher.take()
                     await watcher.wait()
-    except TimeoutError:
+            if kind == "users":
+                await parts.authserv.has_users(parts.configuration.users_revision)
+    except (TimeoutError, RequestError):
         pass  # it is in force later, for example because an edit by hand has broken the file meanwhile
