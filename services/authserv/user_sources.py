@@ -28,7 +28,7 @@ class Users:
         self.spaces: Set[str] = frozenset()
         """All address spaces but the default one."""
         self.revision = 0
-        """Of the feed; 0: nothing was delivered yet."""
+        """Revision of the feed; 0: nothing was delivered yet."""
         self._checks = checks
         self._users: dict[str, User] = {}
         """By full name."""
