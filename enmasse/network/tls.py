@@ -73,6 +73,8 @@ class Followed:
         self._make = make
         self._seen = self._stamps()
         self._context = make()
+        self._rejected = False
+        """The files cannot be used until one of them changes."""
         _followed.add(self)
 
     def current(self) -> ssl.SSLContext:
@@ -93,8 +95,10 @@ class Followed:
         return _Listening(self)
 
     def without_sessions(self) -> ssl.SSLContext:
-        """Return another context for the next connection: its predecessor's sessions are forgotten."""
-        self._remake(", ".join(self.files))
+        """Return another context for the next connection: its predecessor's sessions are forgotten. While the files are
+        rejected there is no other."""
+        if not self._rejected:
+            self._remake(", ".join(self.files))
         return self._context
 
     def _remake(self, cert: str) -> bool:
@@ -102,7 +106,9 @@ class Followed:
             self._context = self._make()
         except (OSError, ValueError) as error:
             log.error("tls.certificate.rejected", cert=cert, reason=str(error))
+            self._rejected = True
             return False
+        self._rejected = False
         return True
 
     def _stamps(self) -> tuple[Stamp, ...]:

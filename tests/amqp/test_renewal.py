@@ -154,10 +154,13 @@ def test_no_session_survives_its_authority(tmp_path: Path, version: ssl.TLSVersi
     asyncio.run(run())
 
 
-def test_a_listener_remembers_few_sessions(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_remembers_few_sessions(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Those of TLS 1.2 without tickets, which any client can begin; those of the last connections can be resumed."""
     monkeypatch.setattr(tls, "MOST_SESSIONS", 5)
-    context = tls.server(*map(str, authority.issue("server"))).listening()
+    cert, key = authority.issue("server")
+    context = tls.server(str(cert), str(key)).listening()
     client = authority.client_context()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.options |= ssl.OP_NO_TICKET
@@ -175,6 +178,10 @@ def test_a_listener_remembers_few_sessions(authority: Authority, monkeypatch: py
         theirs, ours = connected()
         assert context.session_stats()["number"] + ours.context.session_stats()["number"] <= 6
     assert not theirs.session_reused and connected(theirs.session)[0].session_reused
+    cert.write_text("broken")
+    for _ in range(20):
+        connected()
+    assert capsys.readouterr().err.count("tls.certificate.rejected") == 1, "not one for each connection"
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
