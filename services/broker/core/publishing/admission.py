@@ -14,6 +14,8 @@ from services.broker.core.publishing.verdict import ACCEPT, RELEASE, Verdict
 _log = log.get()
 _HARD_LIMIT_SLACK = 1 << 20
 _RAISE = "a limit of its flavor; receive some, or raise STORAGE_CAPACITY or MEMORY there"
+_ALL_FULL = f"its broker holds as much as it may, {_RAISE}"
+"""Without numbers: these are of all addresses of the broker, which may be of several address spaces."""
 
 
 class Admission:
@@ -79,17 +81,15 @@ class Admission:
 
     def full(self, owner: BrokerAddress, size: int) -> errors.BrokerError:
         """Return the refusal of `size` bytes at a full address: which limit is reached, and what to do."""
-        ledger, paged = self._ledger, owner.settings.page_limit_bytes
+        paged = owner.settings.page_limit_bytes
         if owner.count >= owner.limit_count:
             why = f"it holds {owner.count} of {owner.limit_count} messages; receive some"
-        elif ledger.size + size > ledger.capacity:
-            why = f"its broker holds {ledger.size} of {ledger.capacity} bytes, {_RAISE}"
         elif owner.settings.full_policy == "PAGE" and 0 <= paged <= owner.size:
             why = f"it holds {owner.size} of {paged} bytes, {_RAISE}"
         elif owner.size + size > owner.limit:
             why = f"it holds {owner.size} of {owner.limit} bytes; receive some, or raise its maxSize"
         else:
-            why = f"its broker holds {ledger.size} of {ledger.size_limit} bytes, {_RAISE}"
+            why = _ALL_FULL
         return errors.address_full(owner.name, why)
 
     def full_policy(self, owner: BrokerAddress) -> str:
