@@ -140,7 +140,7 @@ EVENTS = (
     Event("component.process.leaving", "info", "pid counts", "A process was ordered to leave: it hands its clients on, and ends then (`component.process.stopped`). `counts`: what it has.", NOTHING),
     Event("component.process.started", "info", "pid", "A process was started.", NOTHING),
     Event("component.process.stopped", "info", "", "A process stopped as requested.", NOTHING),
-    Event("component.process.suspended", "error", "pid seconds", "A process that carries clients' messages has been stopped by a signal (SIGSTOP) for `seconds`; it is killed and started again.", "Find out who stops it."),
+    Event("component.process.suspended", "error", "pid seconds", "A process that clients wait for has been stopped by a signal (SIGSTOP) for `seconds`; it is killed and started again.", "Find out who stops it."),
     Event("component.readiness.gained", "info", "pid detail", "A process became ready.", NOTHING),
     Event("component.readiness.lost", "info", "pid detail", "A process is running and not ready; `detail` has the reason.", "See `enmasse status` if it continues."),
     Event("configserv.configuration.changed", "info", "file added changed removed more space", "Entries in force changed; names beyond the first are counted in `more`.", NOTHING),

@@ -30,6 +30,8 @@ class ProcessBounds(NamedTuple):
 def parse(text: str) -> ProcessBounds:
     """Return the bounds that `N` or `N..M` states. Raises ValueError."""
     found = _FORM.fullmatch(text)
-    if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+    if found is not None and found[2] is not None and int(found[2]) < int(found[1]):
+        raise ValueError(f"expected the least number of processes in front of the most, got {text!r}")
+    if found is None:
         raise ValueError(f"expected a number of processes, or the least and the most as 1..4, got {text!r}")
     return ProcessBounds(int(found[1]), int(found[2] or found[1]))

@@ -16,7 +16,7 @@ LIVE: Final = frozenset(
     }
 )  # fmt: skip
 """Fields of Options that take effect while the suite runs."""
-_DERIVED: Final = frozenset({"users", "listener_names"})
+_DERIVED: Final = frozenset({"users", "overridden", "listener_names"})
 """Fields that are no options."""
 _NAMES: Final[Mapping[str, str]] = {
     "allowed_origins": "allowed-origin", "mqtt_limits": "mqtt-limit", "log_levels": "log-level",
@@ -40,6 +40,8 @@ class Reload(NamedTuple):
         parts = [f"in force: {', '.join(self.changed)}" if self.changed else "nothing has changed"]
         if self.later:
             parts.append(f"after a restart of `enmasse up` only: {', '.join(self.later)}")
+        if named := self.options.overridden:
+            parts.append(f"not in force, as the command line of `enmasse up` states them: {', '.join(named)}")
         return "; ".join([*parts, *self.waiting])
 
     def as_json(self) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def compared(running: Options, wanted: Options) -> Reload:
     ]
     live = {name: getattr(wanted, name) for name in differ if name in LIVE}
     names = {each.place: each.name for each in running.listeners()}
-    options = replace(running, **live, users=wanted.users, listener_names=names)
+    options = replace(running, **live, users=wanted.users, overridden=wanted.overridden, listener_names=names)
     return Reload(options, _options(live), _options(name for name in differ if name not in LIVE), [])
 
 

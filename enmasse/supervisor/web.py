@@ -204,7 +204,8 @@ def _refusal(request: Request, secret: str) -> Response | None:
         if count := _refused_requests.count((host, what)):
             log.audit("audit.request.refused", who=None, from_=host, what=what, outcome="refused", count=count)
         return _refused(
-            f"needs the header `Authorization: {BEARER}SECRET`; the secret is in run/{SECRET_FILE} in the data folder",
+            f"needs the header `Authorization: {BEARER}SECRET`; the secret is in run/{SECRET_FILE} in the data folder. "
+            "The console takes a user and password too (HTTP Basic)",
             401,
         )
     return None

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from services.console.door.access import Caller
 from services.console.door.gate import Gate
-from services.console.errors import RequestError
+from services.console.errors import RequestError, of_suite
 from services.console.following.configuration import Configuration
 
 HEALTH = ("/livez", "/readyz", "/healthz")
@@ -75,7 +75,7 @@ class ClusterPaths:
         self._gate.check_site(request)
         caller = await self._gate.caller(request)
         if not self._gate.oversees(caller):
-            raise RequestError("console.permission.denied", "this needs `view` on everything")
+            raise of_suite()
         return caller
 
 

@@ -70,6 +70,15 @@ def unknown(what: str) -> RequestError:
     return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it")
 
 
+def of_suite() -> RequestError:
+    """Return the error for what is of no address space, if the caller may not view it."""
+    return RequestError(
+        "console.permission.denied",
+        "this is of the whole suite: the operator may, and while there are no address spaces a user with `view` on "
+        "everything (orders: `manage`). `enmasse address list` and `enmasse space show` have what is yours",
+    )
+
+
 def failed(what: str) -> RequestError:
     """Log the exception that is being handled, which is an error of the console; return the problem that names it."""
     id = secrets.token_hex(6)

@@ -7,7 +7,7 @@ from aiohttp import web
 from services.console.door.access import Caller
 from services.console.door.gate import Gate
 from services.console.door.peer_limits import CONNECTIONS_KEY
-from services.console.errors import RequestError
+from services.console.errors import of_suite
 from services.console.following.supervisor import Supervisor
 
 READ = ("/livez", "/readyz", "/healthz", "/metrics", "/api/suite", "/api/status", "/api/ready")
@@ -54,5 +54,5 @@ class SupervisorPaths:
             self._gate.check_site(request)
             self._gate.check_token(request, caller)
             if not (caller.is_operator if request.path in ORDERS else self._gate.oversees(caller)):
-                raise RequestError("console.permission.denied", "this needs `view` on everything, an order `manage`")
+                raise of_suite()
         return caller

@@ -127,7 +127,7 @@ def test_bounds_as_they_are_written(text: str, bounds: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "4..1", "1..", "..4", "-1", "1...4", "a", "1..99999", "\u0662", "1 .. 4"])
 def test_what_are_no_bounds(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a number"):
+    with pytest.raises(ValueError, match=r"expected (a number|the least)"):
         parse(text)
 
 

@@ -319,7 +319,8 @@ async def test_a_process_that_was_ready_and_answers_no_longer_is_killed_and_star
 
 @asyncio_test
 @pytest.mark.parametrize(
-    ("kind", "killed"), [("router", True), ("broker", True), ("mqtt_gateway", True), ("ragent", False)]
+    ("kind", "killed"),
+    [("router", True), ("broker", True), ("mqtt_gateway", True), ("authserv", True), ("ragent", False)],
 )
 async def test_a_stopped_process_for_which_clients_wait_is_killed_and_started_again(
     tmp_path: Path, kind: str, killed: bool

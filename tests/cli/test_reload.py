@@ -104,6 +104,14 @@ def test_each_option_takes_effect_or_is_said_to_need_a_restart(tmp_path: Path) -
     assert {each.name for each in command.params if each.name in LIVE} == LIVE
 
 
+def test_what_the_command_line_states_otherwise_is_named(tmp_path: Path) -> None:
+    line = ("--with", "http", "--log-level", "debug")
+    running = stated(tmp_path, {}, *line).options()
+    found = compared(running, stated(tmp_path, {"with": ["http", "stomp"], "log-level": ["debug"]}, *line).options())
+    assert str(found) == "nothing has changed; not in force, as the command line of `enmasse up` states them: with"
+    assert not compared(running, stated(tmp_path, {"with": ["http"]}, *line).options()).options.overridden
+
+
 def test_a_listener_keeps_its_name_as_long_as_it_is_there() -> None:
     ports = {"amqp": 5672}
     one, two = "amqp=192.0.2.1", "amqp=192.0.2.2"

@@ -40,7 +40,12 @@ __all__ = [
 
 _MAX_ROUNDS = 16
 EXTERNAL = "EXTERNAL"
-_TEXT = {1: "wrong credentials", 2: "a system error", 3: "a permanent system error", 4: "a transient system error"}
+_TEXT = {
+    1: "wrong credentials",
+    2: "a system error",
+    3: "a permanent system error",
+    4: "a transient system error; try again",
+}
 
 
 def _nothing(*_: Any) -> None:

@@ -35,7 +35,7 @@ def options_in(file: Path, context: click.Context, without: Collection[str]) -> 
         raise OptionsFault([str(error)]) from None
     except OSError as error:
         raise OptionsFault([f"{file}: {error.strerror}; make it readable, or name another file"]) from None
-    known = {_name(each): each for each in context.command.params if isinstance(each, click.Option)}
+    known = {option_name(each): each for each in context.command.params if isinstance(each, click.Option)}
     faults: list[Problem] = [document.repeated(*path) for path in document.duplicates]
     found: dict[str, Any] = {}
     for entry, value in document.entries.items():
@@ -56,7 +56,7 @@ def options_in(file: Path, context: click.Context, without: Collection[str]) -> 
     return found
 
 
-def _name(option: click.Option) -> str:
+def option_name(option: click.Option) -> str:
     return next((name for name in option.opts if name.startswith("--")), "--")[2:]
 
 

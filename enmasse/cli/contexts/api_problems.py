@@ -23,6 +23,8 @@ class LoginNeeded(Lost):
 def refused(status: int, found: Any) -> NoReturn:
     """End the command with the problem that an answer has."""
     id, detail = problem(status, found)
+    if detail.startswith("there is no address "):
+        detail += "; `enmasse address list` shows them"
     end(id, detail, UNREACHABLE if status == 503 else FAILED)
 
 

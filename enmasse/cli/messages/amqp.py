@@ -101,6 +101,8 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
     text = explain(error, remote)
     if isinstance(error, LoginError):
         if error.temporary:
+            where = f"; `enmasse status{offset_option(remote.offset)}` shows it" if remote.offset is not None else ""
+            text += f". The authentication service does not answer, is starting or has too much to do{where}"
             return marked("server.login.unavailable", text)
         if remote.user is None and remote.space is None and not remote.certified:
             return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")

@@ -149,7 +149,7 @@ class Child:
         done, _ = await asyncio.wait([self._task], timeout=patience)
         if not done:
             self._log.error("component.process.killed", pid=self.pid, seconds=patience)
-            self._say(f"{self.spec.name} does not stop within {patience:g} s and is killed")
+            self._say(f"{self.spec.name} does not stop within {patience:.3g} s and is killed")
             self._signal(signal.SIGKILL)
         await runner.join(self._task)
 
@@ -176,7 +176,7 @@ class Child:
     def look(self, now: float) -> None:
         """Kill the process if it has been stopped for STOPPED seconds and clients wait for it. Its connections end with
         it, and so does its part of the connects to ports that it shares."""
-        if self.pid is None or self.spec.kind not in os_process.CARRIERS or not os_process.is_stopped(self.pid):
+        if self.pid is None or self.spec.kind not in os_process.WAITED_FOR or not os_process.is_stopped(self.pid):
             self._stopped_since = None
         elif self._stopped_since is None:
             self._stopped_since = now

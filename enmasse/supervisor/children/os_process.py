@@ -9,6 +9,8 @@ from enmasse.process.service_table import SERVICES
 
 CARRIERS = frozenset(kind for kind, service in SERVICES.items() if service.schemes) | {"broker"}
 """Kinds of processes that carry clients' messages: clients wait while one stands still."""
+WAITED_FOR = CARRIERS | {"authserv"}
+"""Kinds of processes that clients wait for, also to log in."""
 
 
 def is_stopped(pid: int) -> bool:

@@ -131,6 +131,8 @@ class Options:
     """Clients mean an address space by the host `SPACE.<space_domain>`; empty: not."""
     doors: frozenset[str] = frozenset()
     """Parts of DOORS that serve clients."""
+    overridden: tuple[str, ...] = ()
+    """Options of the file that the command line, or the environment, states otherwise."""
     listener_names: Mapping[Place, str] = field(default_factory=lambda: NO_NAMES)
     """Names of listeners that were there before a reload: they keep them."""
 

@@ -232,8 +232,9 @@ class Configuration:
                 self._configuring = Requester(connection, "configure")
             return msgspec.json.decode(await self._configuring.ask(body, SECONDS), type=ChangeResult)
         except (ControlError, TimeoutError, msgspec.DecodeError) as error:
-            text = f"it is unknown whether the configuration service has changed it: {error or 'no answer'}"
-            raise RequestError("console.service.failed", text) from None
+            text = "the configuration service (configserv) has not answered: it may have changed this or not"
+            remedy = "`enmasse status` shows whether it runs. Look at what is in force, then try again"
+            raise RequestError("console.service.failed", f"{text}. {remedy}") from error
 
     async def _deliver(self, target: str, message: bytes) -> None:
         connection = self._connection

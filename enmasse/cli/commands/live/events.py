@@ -11,6 +11,8 @@ import click
 
 from enmasse.cli.common import port_offset, report, say
 
+MOST_LOOKED_AT = 1000
+"""Events whose kinds are named when none has the one that was asked for."""
 FILTERS = {
     "condition": "AMQP condition, or the name of a reason code of MQTT.",
     "address": "Address or topic.",
@@ -51,7 +53,9 @@ def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: i
     newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
     _show(reversed(newest), as_json)
     if not newest and not as_json:
-        report("no such event among those that are kept" if query else "no client was refused")
+        kinds = sorted({row["kind"] for row in items(offset, "events", most=MOST_LOOKED_AT)}) if kind else []
+        hint = f"; those have the kinds {', '.join(kinds)}" if kinds and kind not in kinds else ""
+        report(f"no such event among those that are kept{hint}" if query else "no client was refused")
 
 
 def _follow(offset: int, query: str, count: int, as_json: bool) -> None:

@@ -40,10 +40,12 @@ def command(service: str, count: str | None, offset: int) -> None:
         service, _, count = service.partition("=")
     try:
         bounds = process_bounds.parse(count)
-    except ValueError:
-        bounds = None
-    if not service or bounds is None:
-        raise click.BadParameter(f"expected a service and a number, such as gateways 2, got {service!r} {count!r}")
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{error}; write a service and a number, such as gateways 2 or gateways 1..4"
+        ) from None
+    if not service:
+        raise click.BadParameter("there is no service in front of the =; write it, such as gateways=2")
     kind = NAMES.get(service, service)
     most = {} if bounds.fixed else {"most": bounds.most}
     accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say
-from enmasse.cli.configuration.options_file import OPTIONS_FILE, OptionsFault, options_in
+from enmasse.cli.configuration.options_file import OPTIONS_FILE, OptionsFault, option_name, options_in
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
 from enmasse.engines.choices import BROKERS, ROUTERS
@@ -271,6 +272,7 @@ class _Stated:
     def __init__(self, context: click.Context, given: Mapping[str, Any]) -> None:
         self._context = context
         self._given = given
+        self._overridden: tuple[str, ...] = ()
 
     def options(self, *, first: bool = False) -> Options:
         """Return the options. `first`: an empty default folder gets the example. Raises StartError, or click.UsageError
@@ -282,7 +284,7 @@ class _Stated:
         data: Path = values["data"] or data_folder(offset)
         config: Path = values["config"] or config_folder(offset)
         _check_together(values)
-        options = _options(config, data, values)
+        options = replace(_options(config, data, values), overridden=self._overridden)
         if first and values["config"] is None:
             start.check_highest_port(options)  # before there is a folder of it
             _write_example(config, data)
@@ -316,7 +318,11 @@ class _Stated:
         except OptionsFault as fault:
             raise StartError("start.options.invalid", *fault.lines) from None
         default = click.core.ParameterSource.DEFAULT
-        return given | {name: v for name, v in found.items() if self._context.get_parameter_source(name) is default}
+        used = {name: v for name, v in found.items() if self._context.get_parameter_source(name) is default}
+        options = [each for each in self._context.command.params if isinstance(each, click.Option)]
+        differ = {name for name in found.keys() - used.keys() if found[name] != given[name]}
+        self._overridden = tuple(option_name(each) for each in options if each.name in differ)
+        return given | used
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
