@@ -68,6 +68,9 @@ SECTIONS = {
 FORMER = {("subscription", "delete"): "remove", ("retained", "clear"): "remove"}
 """Former words of subcommands, which still work and are shown nowhere → their word now."""
 
+OF_OTHERS = {"delete": "remove", "edit": "set", "create": "add"}
+"""Words of the console, of rabbitmqctl and EMQX for subcommands → theirs here. They work, and are shown nowhere."""
+
 WITHOUT_JSON = frozenset({"up", "help", "spark run", "spark submit"})
 """Commands without --json: what they print is for people, or what follows is for a program of the user."""
 JSON_HELP = 'One JSON object on stdout: {"done": VERB, ...}.'
@@ -128,8 +131,9 @@ def _show_examples(command: click.Command, words: tuple[str, ...]) -> None:
 
 def _keep_former(group: click.Group, name: str) -> None:
     """Let the former words of a group's subcommands work, hidden."""
-    for (of, former), now in FORMER.items():
-        if of == name and former not in group.commands:
+    words = OF_OTHERS | {former: now for (of, former), now in FORMER.items() if of == name}
+    for former, now in words.items():
+        if former not in group.commands and now in group.commands:
             hidden = copy.copy(group.commands[now])
             hidden.hidden = True
             group.add_command(hidden, former)

@@ -61,6 +61,15 @@ SERVICES = {
 }
 
 
+CONSOLE = "CONSOLE"
+"""Name of the console's URLs among the entry points of a suite."""
+
+
+def entry_point(name: str, value: object) -> str:
+    """Return the line about a URL or file that clients need, as `enmasse up` and `enmasse status` print it."""
+    return f"{name:7} {value}"
+
+
 def client_urls(scheme: str, at: str, *, relays: bool) -> list[str]:
     """Return the URLs of a listener for clients at HOST:PORT. `relays`: routers are embedded ones, to which it passes
     AMQP on."""

@@ -11,15 +11,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from enmasse.engines import EMBEDDED
-from enmasse.process.service_table import client_urls
+from enmasse.process.service_table import CONSOLE, client_urls, entry_point
 from enmasse.supervisor.error_lines import INSECURE
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
 from enmasse.supervisor.plan.services import Options
 from enmasse.text import offset_option
 
 EXAMPLE = "orders"
-CONSOLE = "PAGE"
-"""Name of the endpoints of the console, beside HTTP of gateways."""
 
 
 def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
@@ -38,7 +36,7 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
     facts += [(CONSOLE, f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
-    found = [f"{name:6} {value}" for name, value in facts]
+    found = [entry_point(name, value) for name, value in facts]
     how = "as a user, by ENMASSE_USER and ENMASSE_PASSWORD_FILE" if options.users else "in another terminal"
     return ["", *found, "", f"Try {how}:", *(f"  {line}" for line in _commands(options, list(addresses)))]
 

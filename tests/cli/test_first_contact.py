@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from enmasse.cli.registry import COMMANDS, FORMER, SECTIONS, WITHOUT_VARIABLE, group
+from enmasse.cli.registry import COMMANDS, FORMER, OF_OTHERS, SECTIONS, WITHOUT_VARIABLE, group
 from tests.cli.running import Up, enmasse, free_offset, wait_for
 from tests.kit.waiting import DEADLINE
 
@@ -51,7 +51,7 @@ def test_it_makes_its_folders_and_names_them(up: Up) -> None:
         ["MQTT", f"mqtt://127.0.0.1:{1883 + up.offset}"],
         ["WS", f"ws://127.0.0.1:{8083 + up.offset}/mqtt"],
         ["WS", f"ws://127.0.0.1:{8083 + up.offset}/amqp"],
-        ["PAGE", f"http://127.0.0.1:{8080 + up.offset}"],
+        ["CONSOLE", f"http://127.0.0.1:{8080 + up.offset}"],
         ["config", str(up.config)],
         ["data", str(up.data)],
     ]
@@ -115,11 +115,11 @@ def test_only_the_entry_points_are_shown(up: Up) -> None:
     shown = enmasse("status", "--wait", "60", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
     assert re.match("ready: [0-9]+ of [0-9]+ components, ([0-9]+) of \\1 addresses, ", shown)
     assert shown.splitlines()[2:7] == [
-        f"AMQP   amqp://127.0.0.1:{5672 + up.offset}",
-        f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}",
-        f"WS     ws://127.0.0.1:{8083 + up.offset}/mqtt",
-        f"WS     ws://127.0.0.1:{8083 + up.offset}/amqp",
-        f"PAGE   http://127.0.0.1:{8080 + up.offset}",
+        f"AMQP    amqp://127.0.0.1:{5672 + up.offset}",
+        f"MQTT    mqtt://127.0.0.1:{1883 + up.offset}",
+        f"WS      ws://127.0.0.1:{8083 + up.offset}/mqtt",
+        f"WS      ws://127.0.0.1:{8083 + up.offset}/amqp",
+        f"CONSOLE http://127.0.0.1:{8080 + up.offset}",
     ]
     status = enmasse("status", "--json", env={"ENMASSE_PORT_OFFSET": str(up.offset)}).stdout
     pids = {str(each["pid"]) for each in json.loads(status)["components"]}  # a port may be the same number
@@ -270,10 +270,11 @@ def test_documented_are_the_variables_that_there_are() -> None:
 
 
 def test_former_words_and_underscores_still_work() -> None:
-    for name, former in FORMER:
+    others = {("address", word): now for word, now in OF_OTHERS.items()}
+    for (name, former), now in (FORMER | others).items():
         shown = enmasse(name, "--help").stdout
-        assert f"\n  {FORMER[name, former]} " in shown and f"\n  {former} " not in shown
-        words = [enmasse(name, word, "--help").stdout.partition("\n")[2] for word in (former, FORMER[name, former])]
+        assert f"\n  {now} " in shown and f"\n  {former} " not in shown
+        words = [enmasse(name, word, "--help").stdout.partition("\n")[2] for word in (former, now)]
         assert words[0] == words[1] != ""
     offset = free_offset()
     done = enmasse("status", "--port_offset", offset)

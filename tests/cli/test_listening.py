@@ -268,7 +268,7 @@ def test_users_reach_the_console_from_other_machines_with_tls(tmp_path: Path) ->
         assert asked("/")[1].startswith("text/html")
         assert not connects(OWN, 8080 + up.offset)
         assert up.http("/healthz")[0] == 200, "HTTP stays on loopback"
-        line = f"PAGE   https://0.0.0.0:{8443 + up.offset}"
+        line = f"CONSOLE https://0.0.0.0:{8443 + up.offset}"
         wait_for(lambda: line in up.lines, "the lines after the one that the suite is ready")
         assert line in enmasse("status", "--port-offset", up.offset).stdout
 
@@ -302,12 +302,12 @@ def test_the_certificate_has_the_addresses_of_the_machine(suite: Up) -> None:
 def test_it_is_reported_at_once_in_the_status_and_as_a_metric(suite: Up) -> None:
     line = "INSECURE: clients of other machines may connect without credentials"
     assert suite.lines[1] == line
-    wanted = {f"AMQPS  amqps://0.0.0.0:{5671 + suite.offset}", f"MQTT   mqtt://[::1]:{1883 + suite.offset}"}
+    wanted = {f"AMQPS   amqps://0.0.0.0:{5671 + suite.offset}", f"MQTT    mqtt://[::1]:{1883 + suite.offset}"}
     wait_for(lambda: wanted <= set(suite.lines), "the lines after the one that the suite is ready")
     assert suite.status()["insecure"] == ["anonymous"]
     assert suite.component("mqtt_gateway-0")["endpoints"]["mqtt-2"] == f"[::1]:{1883 + suite.offset}"
     shown = enmasse("status", "--port-offset", suite.offset).stdout
-    assert f"{line}\n" in shown and f"AMQP   amqp://[::1]:{5672 + suite.offset}\n" in shown
+    assert f"{line}\n" in shown and f"AMQP    amqp://[::1]:{5672 + suite.offset}\n" in shown
     metrics = suite.http("/metrics")[1]
     assert 'enmasse_insecure{what="anonymous"} 1.0' in metrics and 'enmasse_insecure{what="plaintext"} 0.0' in metrics
 

@@ -61,7 +61,7 @@ def test_they_are_there_with_their_settings(empty_config: Path, tmp_path: Path) 
         assert f"mqtt://127.0.0.1:{1883 + up.offset}" in welcome
         assert f"ws://127.0.0.1:{8083 + up.offset}/mqtt" in welcome
         shown = enmasse("status", "--port-offset", up.offset).stdout
-        assert f"MQTT   mqtt://127.0.0.1:{1883 + up.offset}\n" in shown and str(own["port"]) not in shown
+        assert f"MQTT    mqtt://127.0.0.1:{1883 + up.offset}\n" in shown and str(own["port"]) not in shown
         assert shown.count("0 clients") == len(up.status()["components"])
         metrics = up.http("/metrics")[1]
         assert 'enmasse_mqtt_clients{name="mqtt_gateway-0"} 0.0' in metrics

@@ -68,12 +68,12 @@ def asked(commands: Commands) -> tuple[str, Any]:
 
 def test_subscriptions_are_listed_and_shown(shared: Commands) -> None:
     table = shared.done("subscription", "list").splitlines()
-    assert table[0].split() == ["subscription", "kind", "client", "connected", "filters", "messages", "for", "brokers"]
+    assert table[0].split() == ["subscription", "kind", "client", "connected", "filters", "waiting", "for", "brokers"]
     assert table[1].split()[:4] == ["mqtt.thermo", "mqtt", "thermo", "no"] and "home/#, cmd/thermo" in table[1]
     assert "f0, f1, f2 and 2 more" in table[2]
     assert json.loads(shared.done("subscription", "list", "--json"))["subscriptions"][0] == ROW
     shown = shared.done("subscription", "show", "mqtt.thermo")
-    assert "  filter: cmd/thermo (QoS 2)\n" in shown and "  messages: 3\n" in shown
+    assert "  filter: cmd/thermo (QoS 2)\n" in shown and "  waiting: 3\n" in shown
     assert asked(shared) == ("subscription", {"id": "mqtt.thermo"})
     assert json.loads(shared.done("subscription", "show", "mqtt.thermo", "--json")) == ROW
 
@@ -109,7 +109,7 @@ def test_clients_are_listed_and_disconnected(shared: Commands) -> None:
     table = shared.done("mqtt", "clients").splitlines()
     assert table[1].split()[:5] == ["thermo", "yes", "mqtt_gateway-0", "127.0.0.1:4000", "5"] and len(table) == 2
     assert "away" in shared.done("mqtt", "clients", "--all")
-    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [SESSION], "total": 1}
+    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [{**SESSION, "waiting": 3}], "total": 1}
     assert shared.done("mqtt", "disconnect", "thermo") == "disconnected thermo\n"
     assert asked(shared)[0] == "disconnect" and asked(shared)[1]["client"] == "thermo"
 

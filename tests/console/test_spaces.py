@@ -576,13 +576,13 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     assert client("POST", "spaces/page-space/addresses/held/messages", {"body": "kept"}).status == 204
     wait_for(lambda: client("GET", "spaces/page-space/overview").body["messages"] == 1, "the message is counted")
     page.get_by_role("link", name="page-space").click()
-    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Delete").click()
     expect(dialog).to_contain_text("Stored messages: 1 now")
     expect(dialog.get_by_role("radio", name="Keep them")).to_be_checked()
     assert console.findings() == []
     dialog.get_by_label("Type").fill("page-space")
-    dialog.get_by_role("button", name="Remove").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("page-space removed")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("page-space terminating")
     expect(page.get_by_role("main")).to_contain_text("1 of its addresses hold messages")
     page.get_by_role("button", name="Delete messages").click()
     dialog.get_by_label("Type").fill("page-space")
@@ -592,9 +592,9 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     wait_for(lambda: client("GET", "spaces/page-space").status == 404, "the space is gone")
     console.open("plans", "Plans")
     for name in ("page-plan", "page-queue"):
-        page.get_by_role("button", name=f"Remove {name}").click()
-        dialog.get_by_role("button", name="Remove").click()
-        expect(page.get_by_role("button", name=f"Remove {name}")).to_have_count(0)
+        page.get_by_role("button", name=f"Delete {name}").click()
+        dialog.get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("button", name=f"Delete {name}")).to_have_count(0)
     assert not {"page-plan", "page-queue"} & json.loads((suite.config / "plans.json").read_text()).keys()
 
 

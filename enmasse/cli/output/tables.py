@@ -15,7 +15,7 @@ import click
 from enmasse.cli.common import HTTP_PORT, report
 from enmasse.cli.same_suite import typed
 from enmasse.engines import EMBEDDED
-from enmasse.process.service_table import SERVICES, client_urls
+from enmasse.process.service_table import CONSOLE, SERVICES, client_urls, entry_point
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
@@ -133,14 +133,14 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
             for name, at in endpoints.items():  # all gateways have the same; a second one has a number
                 if name.partition("-")[0] == scheme:
                     for url in client_urls(scheme, at, relays=relayed):
-                        click.echo(f"{scheme.upper():6} {url}")
+                        click.echo(entry_point(scheme.upper(), url))
     if ca is not None:
-        click.echo(f"{'CA':6} {printable(ca)}")
+        click.echo(entry_point("CA", printable(ca)))
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})
     for name, at in console.items():
         if name.startswith("https"):
-            click.echo(f"{'PAGE':6} https://{at}")
-    click.echo(f"{'PAGE':6} http://127.0.0.1:{HTTP_PORT + offset}\n")
+            click.echo(entry_point(CONSOLE, f"https://{at}"))
+    click.echo(entry_point(CONSOLE, f"http://127.0.0.1:{HTTP_PORT + offset}\n"))
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:

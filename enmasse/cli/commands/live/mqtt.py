@@ -19,7 +19,7 @@ def _user(client: str) -> str:
 
 CLIENTS = (
     Column("client", "client"), Column("user", "client", _user), Column("connected", "connected"),
-    Column("gateway", "gateway"), Column("from", "peer"),
+    Column("gateway", "gateway"), Column("peer", "peer"),
     Column("protocol", "protocol", lambda version: _VERSIONS.get(version, version)), Column("for", "since", since),
     Column("subscriptions", "subscriptions"), Column("in flight", "in_flight"),
     Column("waiting", "waiting"),
@@ -37,7 +37,7 @@ def command() -> None:
 
 @command.command("clients")
 @click.option("--all", "all_", is_flag=True, help="Show the sessions of clients that are away too.")
-@list_options(CLIENTS, key="clients")
+@list_options(CLIENTS, key="clients", former={"from": "peer", "-from": "-peer"})
 @port_offset
 def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages of QoS 1 and 2 in

@@ -42,13 +42,13 @@ def _filters(filters: dict[str, str]) -> str:
 SUBSCRIPTIONS = (
     Column("subscription", "id", matched=True), Column("kind", "kind"), Column("client", "client", matched=True),
     Column("user", "client", _user, of_row=True), Column("connected", "connected"),
-    Column("filters", "filters", _filters), Column("messages", "depth"),
+    Column("filters", "filters", _filters), Column("waiting", "depth"),
     Column("for", "since", since), Column("brokers", "brokers", ", ".join),
 )  # fmt: skip
 
 
 @command.command("list")
-@list_options(SUBSCRIPTIONS, key="subscriptions")
+@list_options(SUBSCRIPTIONS, key="subscriptions", former={"messages": "depth", "-messages": "-depth"})
 @port_offset
 def list_(wanted: WantedRows, offset: int) -> None:
     """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
@@ -73,7 +73,7 @@ def show(id_: str, as_json: bool, offset: int) -> None:
     say(printable(row.id))
     facts = {
         "kind": row.kind, "client": row.client, "connected": "yes" if row.connected else "no",
-        "messages": row.depth, "since": row.since, "brokers": ", ".join(row.brokers),
+        "waiting": row.depth, "since": row.since, "brokers": ", ".join(row.brokers),
     }  # fmt: skip
     for name, value in facts.items():
         if value != "":

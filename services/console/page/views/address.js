@@ -47,7 +47,7 @@ export function Address({ name, me }) {
       Plan: address.entry?.plan,
       Flavor: address.flavor,
       Brokers: address.brokers.join(", "),
-      Depth: count(address.stats.messages),
+      Messages: count(address.stats.messages),
       Size: stored ? bytes(address.stats.size) : null,
       Oldest: stored ? seconds(address.stats.oldest) : null,
       Consumers: count(address.stats.consumers),

@@ -20,7 +20,7 @@ const COLUMNS = (history) => [
   },
   { key: "type", title: "Type" },
   { key: "phase", title: "State", render: (it) => html`<${State} text=${it.phase} detail=${it.message} />` },
-  numeric("messages", "Depth", (it) => it.stats.messages, count, { down: true }),
+  numeric("messages", "Messages", (it) => it.stats.messages, count, { down: true }),
   numeric("in", "In/s", (it) => it.stats.rates.in, rate, { down: true }),
   numeric("out", "Out/s", (it) => it.stats.rates.out, rate, { down: true }),
   {

@@ -85,7 +85,7 @@ export function Messages({ name, depth, me }) {
       <button type="button" onClick=${() => setDialog("redrive")} disabled=${!items.length || !dead}
         title="Send each back to where it came from">Redrive ${which}</button>
       <button type="button" class="danger" onClick=${() => setDialog(removes ? "remove" : "purge")}
-        disabled=${!items.length}>${removes ? `Remove ${which}` : "Purge"}</button>`
+        disabled=${!items.length}>${removes ? `Delete ${which}` : "Purge"}</button>`
       }
     </form>
     ${
@@ -158,12 +158,12 @@ export function Messages({ name, depth, me }) {
     }
     ${
       dialog === "remove" &&
-      html`<${Confirm} title="Remove" text=${`Remove ${what}? They are lost.`} onClose=${close}
+      html`<${Confirm} title="Delete" text=${`Delete ${what}? They are lost.`} onClose=${close}
       action=${() => call("POST", path("addresses", name, "remove"), { body: selected })} onDone=${began} />`
     }
     ${
       dialog === "purge" &&
-      html`<${Confirm} title="Purge" name=${name} text=${`Remove all ${count(depth)} messages? They are lost.`}
+      html`<${Confirm} title="Purge" name=${name} text=${`Delete all ${count(depth)} messages? They are lost.`}
         onClose=${close}
       action=${() => call("POST", path("addresses", name, "purge"), { body: {} })} onDone=${began} />`
     }`;
@@ -198,7 +198,7 @@ const timesOf = (it) =>
     ? `It died ${count(it.count)} times${it.first ? `, first ${time(it.first)}` : ""}${it.last ? `, last ${time(it.last)}` : ""}.`
     : it.last && `That was ${time(it.last)}.`;
 
-const DONE = { purge: "Purged", remove: "Removed", move: "Moved", redrive: "Redriven" };
+const DONE = { purge: "Purged", remove: "Deleted", move: "Moved", redrive: "Redriven" };
 
 function sentence(job) {
   const detail = job.detail ? `: ${job.detail}` : "";

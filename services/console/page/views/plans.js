@@ -28,8 +28,8 @@ export function Plans({ operator }) {
           operator &&
           html`<button type="button" class="small" aria-label=${`Edit ${it.name}`} onClick=${() => setEdited(it)}>
           Edit</button>
-        <button type="button" class="small" aria-label=${`Remove ${it.name}`} disabled=${it.spaces.length > 0}
-          title=${it.spaces.length ? "address spaces have it" : ""} onClick=${() => setRemoving(it)}>Remove</button>`
+        <button type="button" class="small" aria-label=${`Delete ${it.name}`} disabled=${it.spaces.length > 0}
+          title=${it.spaces.length ? "address spaces have it" : ""} onClick=${() => setRemoving(it)}>Delete</button>`
         }</div><${Facts} of=${kind === "space" ? ofSpace(it.entry) : ofAddress(it.entry)} />
       ${
         operator &&
@@ -54,11 +54,11 @@ export function Plans({ operator }) {
     ${edited && html`<${Editor} plan=${edited} others=${rows} onClose=${() => setEdited(null)} />`}
     ${
       removing &&
-      html`<${Confirm} title="Remove" text=${`Remove the plan ${removing.name}? No address space has it.`}
+      html`<${Confirm} title="Delete" text=${`Delete the plan ${removing.name}? No address space has it.`}
       onClose=${() => setRemoving(null)}
       action=${() => call("DELETE", path("plans", removing.name), { etag: removing.etag })} onDone=${() => {
         setRemoving(null);
-        notice("The plan is removed.");
+        notice("The plan is deleted.");
       }} />`
     }`;
 }

@@ -9,8 +9,8 @@ import { fullest, Usage, Used } from "../parts/usage.js";
 import { List } from "./lists.js";
 
 const total = (space) => Object.values(space.phases).reduce((sum, it) => sum + it, 0);
-const state = (space) => (space.entry === null ? "removed" : space.ready ? "ready" : "not ready");
-const ready = (space) => (space.entry === null ? "removed" : `${space.phases.Active} of ${total(space)}`);
+const state = (space) => (space.entry === null ? "terminating" : space.ready ? "ready" : "not ready");
+const ready = (space) => (space.entry === null ? "terminating" : `${space.phases.Active} of ${total(space)}`);
 
 /** A link to the page of the space alone. */
 const Enter = ({ name, children }) => html`<a href=${`?space=${encodeURIComponent(name)}#/`}>${children}</a>`;
@@ -64,13 +64,13 @@ export function Space({ name }) {
     html`<h1>${name} <${State} text=${state(space)} /></h1>
     ${
       space.entry === null &&
-      html`<p class="lost">The space was removed. ${count(total(space))} of its addresses hold messages, and stay until
+      html`<p class="lost">The space was deleted. ${count(total(space))} of its addresses hold messages, and stay until
         they are empty.</p>`
     }
     <div class="tools"><${Enter} name=${name}>Show this space alone<//><span class="spring"></span>
       ${space.entry && html`<button type="button" onClick=${() => setDialog("edit")}>Edit</button>`}
       <button type="button" class="danger" onClick=${() => setDialog("remove")}>
-        ${space.entry ? "Remove" : "Delete messages"}</button></div>
+        ${space.entry ? "Delete" : "Delete messages"}</button></div>
     <${Facts} of=${{
       Type: space.type === "brokered" ? "brokered: one broker has all of its addresses" : space.type,
       Plan: space.plan ? html`<${Link} to=${["plans"]}>${space.plan}<//>` : "none: it may use everything",
@@ -152,7 +152,7 @@ function Remove({ space, onClose }) {
   const messages = useFetch(path("spaces", space.name, "overview")).data?.messages;
   const choice = (value, text) => html`<label class=${force === value ? "chosen" : ""}><input type="radio"
     name="messages" checked=${force === value} onChange=${() => setForce(value)} /> ${text}</label>`;
-  return html`<${Confirm} title=${removed ? "Delete messages" : "Remove"} name=${space.name} onClose=${onClose}
+  return html`<${Confirm} title=${removed ? "Delete messages" : "Delete"} name=${space.name} onClose=${onClose}
     text=${
       removed
         ? `The messages that addresses of ${space.name} still hold are thrown away.`
@@ -163,8 +163,8 @@ function Remove({ space, onClose }) {
     onDone=${() => {
       notice(
         force
-          ? `${space.name} is removed with its messages.`
-          : `${space.name} is removed. Addresses that hold messages stay until they are empty.`,
+          ? `${space.name} is deleted with its messages.`
+          : `${space.name} is deleted. Addresses that hold messages stay until they are empty.`,
       );
       onClose();
       if (force) go("spaces");

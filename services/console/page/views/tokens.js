@@ -32,17 +32,17 @@ export function Tokens({ user, me }) {
           spoken: "action",
           render: (it) =>
             may &&
-            html`<button type="button" class="small danger" aria-label=${`Remove the token ${it.name}`}
-            onClick=${() => setDialog({ removing: it.name })}>Remove</button>`,
+            html`<button type="button" class="small danger" aria-label=${`Delete the token ${it.name}`}
+            onClick=${() => setDialog({ removing: it.name })}>Delete</button>`,
         },
       ]} /><//>
     ${dialog?.making && html`<${Maker} user=${user} onClose=${() => setDialog(null)} />`}
     ${
       dialog?.removing &&
-      html`<${Confirm} title="Remove" text=${`Programs with the token ${dialog.removing} are refused from now on.`}
+      html`<${Confirm} title="Delete" text=${`Programs with the token ${dialog.removing} are refused from now on.`}
       onClose=${() => setDialog(null)} action=${() => call("DELETE", path("tokens", `${user}/${dialog.removing}`))}
       onDone=${() => {
-        notice(`The token ${dialog.removing} is removed.`);
+        notice(`The token ${dialog.removing} is deleted.`);
         setDialog(null);
       }} />`
     }</section>`;
