@@ -18,15 +18,17 @@ Check = Callable[[Any], str]
 """A value → what is wrong with it, or an empty text."""
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 REQUIRED = object()
+SHOWN = 20
+"""Problems that the text of an error has."""
 
 
 class PipelineFileError(QueryError):
-    """The file of a pipeline is wrong: the text names the file, section, field and reason of the first problem."""
+    """The file of a pipeline is wrong: the text has each problem: file, section, field and reason."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"{problems[0]}{more}")
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        super().__init__("; ".join(map(str, problems[:SHOWN])) + more)
 
 
 def text(value: Any) -> str:

@@ -82,6 +82,10 @@ def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineFileError, match="cannot be read"):
         load(tmp_path / "nosuch.toml")
     assert len(problems(tmp_path, "[source]\n[windows]\nquantiles = 3\n[table]")) == 4
+    with pytest.raises(
+        PipelineFileError, match=r"source.address: .*; .*windows.quantiles: .*; .*table.path: is missing"
+    ):
+        load(tmp_path / "p.toml")
 
 
 def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,8 @@ def test_a_new_query_waits_so_long_for_its_server() -> None:
     said = new.failed(Phase.CONNECT, REFUSED, 30)
     assert said is not None and 'option "url": no connection with amqp://me@host:1 in 30 s' in said
     assert "Connect call failed" in said
+    said = outage().failed(Phase.CONNECT, ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), 30)
+    assert said is not None and "AMQP without TLS is amqp://host:port" in said
 
 
 def test_a_server_that_was_there_is_waited_for_without_end() -> None:

@@ -87,6 +87,11 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str
 def unreached(url: str, address: str, phase: Phase, error: BaseException, took: str = "") -> str:
     """Return the remedy for passing trouble that did not end; `took` (" in 30 s") states for how long."""
     server = shown(url)
+    if phase is Phase.CONNECT and isinstance(error, ssl.SSLError):
+        return (
+            f'option "url": no TLS with {server}{took} ({words(error)}). Is this a port of AMQPS? AMQP without TLS is '
+            "amqp://host:port"
+        )
     if phase is Phase.CONNECT:
         return (
             f'option "url": no connection with {server}{took} ({words(error)}). Start the server there, or correct '
