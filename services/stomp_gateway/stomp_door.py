@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import socket
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ from enmasse.bridge.client_door import ClientDoor
 from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
 from enmasse.logs import log as logs
 from enmasse.network.small_reads import SmallReads
+from enmasse.process.late_imports import imported
 from services.stomp_gateway.settings import StompListener
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
 from services.stomp_gateway.stomp_sockets import StompSocket
@@ -43,7 +43,7 @@ class StompDoor(ClientDoor["StompSocket | StompWebPeer"]):
     async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
         if listener.kind in OVER_WEB and self._web is None:  # aiohttp costs a fifth of a second, and 12 MiB
-            module = await asyncio.to_thread(importlib.import_module, "services.stomp_gateway.stomp_web")
+            module = await imported("services.stomp_gateway.stomp_web")
             self._web = module.StompWebServer(self.clients, self._allowed_origins)
             self._new_web_peer = module.StompWebPeer
         await super().open(listener)

@@ -79,8 +79,9 @@ async def test_a_forked_process_is_a_child_like_an_executed_one(tmp_path: Path) 
         assert like["imported_by"] == like["pid"]
         for each in (about, like):
             assert each["evaluated_by"] == [each["imported_by"]]
-        for key in ("parent", "arguments", "input", "files"):
+        for key in ("parent", "arguments", "input"):
             assert about[key] == like[key], key
+        assert len(about["files"]) == len(like["files"]) + 1  # to the server, which it tells what it imports
         assert about["umask"] == 0o077
         assert about["parent"] == os.getpid()
         for each in (about, like):
@@ -167,6 +168,21 @@ async def test_other_commands_are_executed(tmp_path: Path, monkeypatch: pytest.M
     async with server() as forks:
         started = await start(forks, tmp_path / "log", FAKE, "exit", "5")
         assert await started.process.wait() == 5
+
+
+@asyncio_test
+async def test_what_a_process_imports_late_the_next_one_has_from_its_beginning(tmp_path: Path) -> None:
+    """A module of services only, whatever a process states."""
+    async with server() as forks:
+        for late, taken in ((f"{FAKE}.late", True), ("tests.cli.running", False)):
+            first = await start(forks, tmp_path / f"{late}-1", FAKE, "late", late)
+            await first.process.wait()
+            assert json.loads(first.log.read_text().splitlines()[1])["before"] == ""
+            second = await start(forks, tmp_path / f"{late}-2", FAKE, "late", late)
+            await second.process.wait()
+            found = json.loads(second.log.read_text().splitlines()[1])
+            assert found["before"] == (late if taken else "")
+            assert not taken or found["imported_by"] == pid_of_server(forks)
 
 
 CLIENT = """

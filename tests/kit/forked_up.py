@@ -73,7 +73,7 @@ def _wait(theirs: socket.socket) -> None:
     theirs.close()
     forkserver.show(TITLE)
     gc.freeze()
-    forkserver.answer(socket.socket(fileno=0))
+    forkserver.answer(socket.socket(fileno=0), ["services"])
     startup.end(0)
 
 

@@ -7,6 +7,10 @@ subreaper. A request is the JSON list [MODULE, ARGUMENT…] with one file descri
 answer is its process id, or an error number of the system, negative. The new process becomes a child of the client: a
 killed server leaves the services running. The server ends when the client closes the socket, or ends.
 
+What a service imports with its first client that needs it, the server imports after it
+(enmasse/process/late_imports.py): the first client of the process that replaces it does not wait again, and a suite
+without such clients has none of that.
+
 Imports next to nothing itself: a service is forked with what is imported here.
 """
 
@@ -18,6 +22,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import socket
 import sys
 from collections.abc import Iterator
@@ -40,17 +45,34 @@ def serve(client: socket.socket, modules: list[str]) -> None:
             importlib.import_module(module)
     prepare()
     gc.freeze()  # collections of a forked process do not write into pages that all share
-    answer(client)
+    answer(client, modules)
 
 
-def answer(client: socket.socket) -> None:
-    """Fork a process for each request until the client ends."""
+def answer(client: socket.socket, modules: list[str]) -> None:
+    """Fork a process for each request until the client ends; meanwhile import what services import."""
+    from enmasse.process import late_imports  # which services have imported
+
+    names, late_imports.told = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    late_imports.told.setblocking(False)
     while True:
+        if names in select.select([client, names], [], [])[0]:
+            _import_late(names.recv(LONGEST), modules)
+            continue
         request, files, _, _ = socket.recv_fds(client, LONGEST, 1)
         if not request:
             return
-        _fork(client, request, files[0])
+        _fork(client, names, request, files[0])
         os.close(files[0])
+
+
+def _import_late(stated: bytes, modules: list[str]) -> None:
+    """Import a module that a service has imported: one of the services, whatever a service states."""
+    name = stated.decode(errors="replace")
+    if name.startswith(tuple(f"{module}." for module in modules)) and name not in sys.modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+        gc.freeze()
+        sys._clear_type_cache()
 
 
 def prepare() -> None:
@@ -75,7 +97,7 @@ def _derived(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _derived(each)
 
 
-def _fork(client: socket.socket, request: bytes, output: int) -> None:
+def _fork(client: socket.socket, names: socket.socket, request: bytes, output: int) -> None:
     """Fork twice: the process between ends at once, and the client inherits the second as its child."""
     try:
         between = os.fork()
@@ -97,6 +119,7 @@ def _fork(client: socket.socket, request: bytes, output: int) -> None:
         os.sched_yield()
     client.send(b"%d" % os.getpid())
     client.detach()  # `_run` replaces standard input
+    names.close()
     _run(json.loads(request), output)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import socket
 import ssl
 from collections.abc import Callable, Collection, Coroutine
@@ -15,6 +14,7 @@ from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
 from enmasse.process.allocator import trim
+from enmasse.process.late_imports import imported
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
 from services.mqtt_gateway.network.wire import Flusher, TcpWire
 from services.mqtt_gateway.protocol.server_state import ServerState
@@ -130,7 +130,7 @@ class Listeners:
         """aiohttp costs a fifth of a second and 12 MiB: it is imported with the first peer that needs it, and no
         other connection waits for that."""
         if self._web is None:
-            module = await asyncio.to_thread(importlib.import_module, "services.mqtt_gateway.network.websocket")
+            module = await imported("services.mqtt_gateway.network.websocket")
             if self._web is None:  # two may have waited
                 self._web = module.WebSocketServer(self._front, self._flusher, self._allowed_origins, self._relay)
         return self._web

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import sys
 from typing import Any
 
 import msgspec
+
+from enmasse.process.late_imports import imported
 
 IMPORTED_BY = os.getpid()
 EVALUATED_BY: list[int] = []
@@ -39,6 +42,10 @@ def main() -> None:
     match sys.argv[1]:
         case "wait":
             signal.pause()
+        case "late":  # who has imported the module before the client that needs it comes, and now
+            before = name if (name := sys.argv[2]) in sys.modules else ""
+            module = asyncio.run(imported(name))
+            print(json.dumps({"before": before, "imported_by": getattr(module, "IMPORTED_BY", None)}), flush=True)
         case "exit":
             raise SystemExit(int(sys.argv[2]))
         case "raise":
