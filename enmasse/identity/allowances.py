@@ -14,7 +14,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.space_plans import SpacePlans, used_up
 from enmasse.model import feeds
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.tenants.shares import CONNECTIONS, OF_USERS, Use
+from enmasse.model.tenants.shares import CONNECTIONS, CONNECTS, OF_USERS, STATED, Use
 
 PATIENCE: Final = 2.0
 """Seconds that a login waits for room in a limit in which other processes may have a share to spare."""
@@ -24,15 +24,16 @@ class _Account:
     """One limit. `used`: by this process; `wanted`: logins that wait, or a rate; `share`: None until it is known;
     `total`: used by all processes, as the service has stated; it states each change of whether that is the limit.
     `born`: number of the report that has it first; shares that do not take that report into account belong to an
-    earlier account. `of`: the user whose own limit it is."""
+    earlier account. `of`: the user whose own limit it is; `limit`: that of a user's rate."""
 
-    __slots__ = ("born", "of", "share", "total", "used", "wanted")
+    __slots__ = ("born", "limit", "of", "share", "total", "used", "wanted")
 
     def __init__(self) -> None:
         self.used = self.wanted = self.total = 0
         self.share: int | None = None
         self.born: int | None = None
         self.of: Principal | None = None
+        self.limit: int | None = None
 
 
 class Reservation:
@@ -73,6 +74,7 @@ class Allowances(SpacePlans):
         self._of_user = of_user
         self.of_users = False
         """Some users have limits of their own."""
+        self._rates_of_users = False
         self._accounts: dict[str, _Account] = {}
         self._changed: set[str] = set()
         self._number = self._seen = 0
@@ -90,7 +92,7 @@ class Allowances(SpacePlans):
     @property
     def limited(self) -> bool:
         """Return whether a space has limits, or a user may have some of its own."""
-        return self.of_users or super().limited
+        return self.of_users or self._rates_of_users or super().limited
 
     def limit_users(self, connected: Iterable[Principal]) -> None:
         """Learn that users may have limits of their own, or others than before. `connected`: those of all connections,
@@ -168,6 +170,8 @@ class Allowances(SpacePlans):
             if principal is None and (account := self._accounts.get(key)) is not None:
                 principal = account.of
             return None if principal is None or self._of_user is None else self._of_user(principal)
+        if kind == CONNECTS:
+            return account.limit if (account := self._accounts.get(key)) is not None else None
         limits = self.limits(space)
         return limits.connections_per_user if user else limits.connections
 
@@ -230,12 +234,14 @@ class Allowances(SpacePlans):
 
     # other limits
 
-    def use(self, name: str, space: str, used: int, wanted: int = 0) -> None:
-        """Set the use of another limit of a space, and the number that is wanted beside that."""
+    def use(self, name: str, space: str, used: int, wanted: int = 0, limit: int | None = None) -> None:
+        """Set the use of another limit of a space, or of CONNECTS of a user there (SPACE/USER), whose `limit` this is;
+        and the number that is wanted beside that."""
         key = f"{name}/{space}"
         account = self._accounts.setdefault(key, _Account())
-        if (account.used, account.wanted) != (used, wanted):
-            account.used, account.wanted = used, wanted
+        if (account.used, account.wanted, account.limit) != (used, wanted, limit):
+            account.used, account.wanted, account.limit = used, wanted, limit
+            self._rates_of_users |= limit is not None
             self._changed.add(key)
             self.on_change(False)
 
@@ -273,7 +279,7 @@ class Allowances(SpacePlans):
                 continue
             if account.born is None:
                 account.born = self._number
-            limit = self._limit(key) if account.of is not None else None
+            limit = self._limit(key) if key.partition("/")[0] in STATED else None
             uses[key] = Use(account.used, account.wanted, account.share or 0, limit)
         if not uses and not removed:
             self._number -= 1

@@ -48,7 +48,7 @@ class Enforcer(Generic[K]):
         self._later = later
         self.allowances = Allowances(later, self._most if shared else None)
         """Connections, and other uses, of address spaces."""
-        self._quotas = Quotas(now)
+        self._quotas = Quotas(now, self.allowances, later)
         self._members: dict[str, dict[K, _Member]] = {}
         """By the full name of the user."""
 

@@ -105,7 +105,7 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Limits of a user's connections: how many at all routers together and at each gateway, how many are opened in a
-    second at each process; None: without."""
+    second at all of them; None: without."""
 
     connections: int | None = None
     connects_per_second: int | None = None

@@ -12,7 +12,7 @@ import msgspec
 from enmasse.control import ControlConnection, ControlLink, Delivery, jsonmessage
 from enmasse.model import feeds
 from enmasse.model.tenants.plans import SpaceLimits
-from enmasse.model.tenants.shares import CONNECTIONS, OF_USERS, RATES, SharedLimit, Use
+from enmasse.model.tenants.shares import CONNECTIONS, CONNECTS, RATES, STATED, SharedLimit, Use
 from services.configserv.reports import LinkPair, read_or_reject
 
 ADDRESS: Final = "usage"
@@ -117,11 +117,11 @@ class SharedLimits:
     # shares
 
     def _put(self, process: _Process, key: str, use: Use, seen: int) -> None:
-        shared = self._limits.get(key)
+        shared, name = self._limits.get(key), key.partition("/")[0]
         if shared is None:
-            shared = self._limits[key] = SharedLimit(rate=key.partition("/")[0] in RATES)
+            shared = self._limits[key] = SharedLimit(rate=name in (*RATES, CONNECTS))
         process.keys.add(key)
-        limit = use.limit if key.startswith(f"{OF_USERS}/") else self._limit(key)
+        limit = use.limit if name in STATED else self._limit(key)
         self._tell(key, shared.report(process, use, seen, limit))
         self._soon(key)
 
@@ -147,7 +147,7 @@ class SharedLimits:
     def _limit(self, key: str) -> int | None:
         name, _, rest = key.partition("/")
         space, _, user = rest.partition("/")
-        if name == OF_USERS:
+        if name in STATED:
             shared = self._limits.get(key)
             return None if shared is None else shared.stated
         found = self._spaces.get(space)

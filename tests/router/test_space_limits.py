@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -109,6 +110,45 @@ def test_a_user_has_as_many_as_its_own_limit_over_both_routers(installation: Ins
         assert "alice has 2 of 2 connections" in installation.refused(1, space="two")
         installation.limit_users("two")
         wait_for(lambda: _connected(installation, 1, space="two"), "no limit is in force").close()
+
+
+def test_a_users_connects_in_a_second_are_those_of_both_routers(installation: Installation) -> None:
+    installation.limit_users("two", connects_per_second=20)
+    wait_for(lambda: _is_too_often(installation), "the limit is in force")
+    over, made = threading.Event(), [0, 0]
+
+    def connect(front: int) -> None:
+        while not over.is_set():
+            if (found := _connected(installation, front, space="two")) is not None:
+                found.close()
+                made[front] += 1
+
+    with ThreadPoolExecutor(2) as ends:
+        tries = [ends.submit(connect, front) for front in (0, 1)]
+        try:
+            wait_for(lambda: min(made) > 5 or any(each.done() for each in tries), "both let the user in")
+            before, begun = sum(made), time.monotonic()
+
+            def is_limited() -> bool:
+                """Return whether the mean is that of one limit."""
+                seconds, more = time.monotonic() - begun, sum(made) - before
+                return more > 60 and more <= 26 * seconds
+
+            wait_for(lambda: is_limited() or any(each.done() for each in tries), "together they have the user's rate")
+        finally:
+            over.set()
+        for each in tries:
+            each.result()
+    installation.limit_users("two")
+
+
+def _is_too_often(installation: Installation) -> bool:
+    for _ in range(100):
+        try:
+            installation.connect(0, space="two").close()
+        except ConnectionException as refused:
+            return "alice may connect 20 times a second" in str(refused)
+    return False
 
 
 def _has_two(installation: Installation, front: int) -> bool:

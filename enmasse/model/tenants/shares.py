@@ -14,6 +14,11 @@ import msgspec
 CONNECTIONS: Final = "connections"
 OF_USERS: Final = "userConnections"
 """Connections of a user at all routers, by its own limit in users.json; it is no limit of a space."""
+CONNECTS: Final = "userConnects"
+"""Connections that a user opens in THOUSAND seconds at all processes, by its own limit."""
+THOUSAND: Final = 1000
+STATED: Final = (OF_USERS, CONNECTS)
+"""Limits that processes state with their use, as groups of a token may decide them."""
 MESSAGES: Final = "messagesPerSecond"
 BYTES: Final = "bytesPerSecond"
 RATES: Final = (MESSAGES, BYTES)
