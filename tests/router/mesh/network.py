@@ -35,14 +35,18 @@ class Routers:
     def start(
         self, name: str, *entities: list[Any], kind: str = "ours", dials: Mapping[str, int] | None = None
     ) -> RouterProcess:
-        """Start a router with a listener for others. `dials`: other routers with the costs of the connections."""
-        port = self._ports[name] = free_port()
+        """Start a router with a listener for others, on the port that it had if it was killed. `dials`: other routers
+        with the costs of the connections."""
+        port = self._ports[name] = self._ports.get(name) or free_port()
         listener = ["listener", {"name": "mesh", "host": "127.0.0.1", "port": str(port), "role": "inter-router"}]
         connectors = [["connector", {"name": to, **self.connector(to, cost)}] for to, cost in (dials or {}).items()]
         make = DispatchProcess if kind == "theirs" else RouterProcess
         process = make([*ADDRESSES, listener, *connectors, *entities], router_id=name, default="balanced")
         self._by_id[name] = process
-        self._stack.callback(self._end, name)
+        if name in self._killed:
+            self._killed.discard(name)
+        else:
+            self._stack.callback(self._end, name)
         self._management[name] = process.management()
         return process
 

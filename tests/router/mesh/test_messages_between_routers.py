@@ -13,7 +13,17 @@ import pytest
 from proton import Delivery, Endpoint, Message
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached
 
-from tests.router.harness import LINK_ROUTE, Broker, Management, post, pump, pump_until, rush, wait_for
+from tests.router.harness import (
+    LINK_ROUTE,
+    Broker,
+    Management,
+    RouterProcess,
+    post,
+    pump,
+    pump_until,
+    rush,
+    wait_for,
+)
 from tests.router.mesh.network import Routers
 
 OURS, THEIRS = "ours", "theirs"
@@ -326,31 +336,97 @@ def test_nothing_accepted_is_lost_when_the_router_between_is_killed(middle: str)
         routers.start("d", dials={"c": 5})
         routers.start("a", dials={"b": 1, "d": 5})
         wait_for(lambda: routers.costs("a") == {"b": 1, "c": 2, "d": 5}, "the shorter way")
-        to, at = routers["c"].connect(), routers["a"].connect()
-        receiver = to.create_receiver("any/kill", credit=1000)
-        sender = at.create_sender("any/kill")
-        todo, got = list(range(600)), []
-        under_way: dict[Any, int] = {}
-        accepted: set[int] = set()
+        everything_comes(routers, "a", "c", killed)
 
-        def step() -> bool:
-            rush(at, to)
-            got.extend(bodies(receiver))
-            for delivery in [each for each in under_way if each.settled]:
-                number = under_way.pop(delivery)
-                if delivery.remote_state == Delivery.ACCEPTED:
-                    accepted.add(number)
-                else:
-                    todo.append(number)
-            while todo and sender.link.credit > 0 and len(under_way) < 50:
-                number = todo.pop(0)
-                under_way[sender.link.send(Message(body=number))] = number
-            if len(accepted) >= 200 and killed.process.poll() is None and under_way:
-                routers.kill(killed)
-            return len(accepted) == 600
 
-        wait_for(step, "all are accepted", moves=lambda: len(accepted))
-        assert killed.process.poll() is not None
-        assert set(got) == set(range(600))
-        at.close()
-        to.close()
+def everything_comes(routers: Routers, sends: str, receives: str, killed: RouterProcess) -> None:
+    """Send by anycast, kill a router with messages under way, and send again what is not accepted."""
+    to, at = routers[receives].connect(), routers[sends].connect()
+    receiver = to.create_receiver("any/kill", credit=1000)
+    sender = at.create_sender("any/kill")
+    todo, got = list(range(600)), []
+    under_way: dict[Any, int] = {}
+    accepted: set[int] = set()
+
+    def step() -> bool:
+        rush(at, to)
+        got.extend(bodies(receiver))
+        for delivery in [each for each in under_way if each.settled]:
+            number = under_way.pop(delivery)
+            if delivery.remote_state == Delivery.ACCEPTED:
+                accepted.add(number)
+            else:
+                todo.append(number)
+        while todo and sender.link.credit > 0 and len(under_way) < 50:
+            number = todo.pop(0)
+            under_way[sender.link.send(Message(body=number))] = number
+        if len(accepted) >= 200 and killed.process.poll() is None and under_way:
+            routers.kill(killed)
+        return len(accepted) == 600
+
+    wait_for(step, "all are accepted", moves=lambda: len(accepted))
+    assert killed.process.poll() is not None
+    assert set(got) == set(range(600))
+    at.close()
+    to.close()
+
+
+SQUARE: dict[str, dict[str, int]] = {"c": {}, "b": {"c": 1}, "d": {"c": 1}, "a": {"b": 1, "d": 1, "c": 5}}
+"""Routers in the order of their start, and whom each dials: two ways of 2 between opposite corners, and a diagonal."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "theirs", [pytest.param("", id="ours"), pytest.param("bd", id="with-dispatch", marks=DISPATCH)]
+)
+def test_a_square_with_a_diagonal_and_a_kill_of_each_router(theirs: str) -> None:
+    """Multicast comes once from each corner to each, before and after; anycast loses nothing that is accepted."""
+    with ExitStack() as stack:
+        routers = Routers(stack)
+
+        def start(name: str) -> None:
+            routers.start(name, kind=THEIRS if name in theirs else OURS, dials=SQUARE[name])
+
+        def is_whole() -> bool:
+            return all(
+                routers.costs(name)
+                == {other: 2 if {name, other} in ({"a", "c"}, {"b", "d"}) else 1 for other in SQUARE if other != name}
+                for name in SQUARE
+            )
+
+        for name in SQUARE:
+            start(name)
+        wait_for(is_whole, "all have paths to all")
+        multicast_comes_once(routers)
+        for name in SQUARE:
+            ends = ("a", "c") if name in "bd" else ("b", "d")
+            everything_comes(routers, *ends, routers[name])
+            start(name)
+            wait_for(is_whole, f"{name} is back")
+        multicast_comes_once(routers)
+
+
+def multicast_comes_once(routers: Routers) -> None:
+    """Send ten messages from each corner of a square to receivers at all."""
+    clients = {name: routers[name].connect() for name in SQUARE}
+    receivers = {name: client.create_receiver("all/square", credit=100) for name, client in clients.items()}
+
+    def remotes(name: str) -> int:
+        rows = routers.query(name, "router.address", "name", "remoteCount")
+        return sum(row["remoteCount"] for row in rows if row["name"] == "M0all/square")
+
+    wait_for(lambda: all(remotes(name) == 3 for name in SQUARE), "the receivers are known")
+    got: dict[str, list[Any]] = {name: [] for name in SQUARE}
+    senders = {name: client.create_sender("all/square") for name, client in clients.items()}
+    sent = [f"{name}-{number}" for name in SQUARE for number in range(10)]
+    deliveries = [post(senders[each[0]], Message(body=each)) for each in sent]
+
+    def all_settled() -> bool:
+        for name, receiver in receivers.items():
+            got[name] += bodies(receiver)
+        return all(delivery.settled for delivery in deliveries)
+
+    pump_until(all_settled, "the outcomes", *clients.values())
+    assert {name: sorted(each) for name, each in got.items()} == dict.fromkeys(SQUARE, sorted(sent))
+    for client in clients.values():
+        client.close()
