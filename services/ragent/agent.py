@@ -67,6 +67,8 @@ class ClientListener(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls: Tls | None = None
     router: str | None = None
     """Id of the router that has the listener; absent: every router has it."""
+    routers: str | None = None
+    """Instead, of several: what their ids have before `-NUMBER`, as the names of a StatefulSet's pods do."""
     space: str | None = None
     """Address space of all of its clients; absent: each means its own."""
     shared: bool = False
@@ -107,7 +109,9 @@ def _files(tls: Tls | None) -> entities.TlsFiles | None:
 
 def _listeners(config: RouterAgentSettings) -> list[entities.ClientListener]:
     return [
-        entities.ClientListener(each.name, each.host, each.port, _files(each.tls), each.router, each.space, each.shared)
+        entities.ClientListener(
+            each.name, each.host, each.port, _files(each.tls), each.router, each.space, each.shared, each.routers
+        )
         for each in config.listeners
     ]
 
@@ -152,9 +156,7 @@ class RouterAgent:
             ),
             self.readiness,
         )
-        self.client_shares = ClientShares(
-            lambda: [router for name, router in self.routers.items() if not self.desired.is_of_a_space(name)]
-        )
+        self.client_shares = ClientShares(self.routers.values, self.desired.space_of)
         self._static = frozenset(config.static)
         self._waiting: list[ControlConnection] = []
         """Connections of routers that were accepted on standby."""

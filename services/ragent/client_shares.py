@@ -1,4 +1,5 @@
-"""Tells each router how many there are, and how many clients these have together: clients spread after one came."""
+"""Tells each router how many there are for the same clients, and how many of these they have together: clients spread
+after one came."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ AGAIN: Final = 1.0
 
 
 class ClientShares:
-    """`routers` gives those that are connected; only embedded ones that serve clients are asked."""
+    """`routers` gives those that are connected; only embedded ones that serve clients are asked. `space_of` gives the
+    address space whose clients alone come to a router, by its id: routers of a space share no clients with others."""
 
-    def __init__(self, routers: Callable[[], Iterable[ManagedRouter]]) -> None:
+    def __init__(self, routers: Callable[[], Iterable[ManagedRouter]], space_of: Callable[[str], str | None]) -> None:
         self._routers = routers
+        self._space_of = space_of
         self._clients: dict[str, int] = {}
         """Router that stays → its clients."""
 
@@ -32,8 +35,12 @@ class ClientShares:
         those of the round before."""
         before, self._clients = self._clients, {}
         asked = [router for router in self._routers() if router.serving and router.extended]
-        sums = len(before), sum(before.values())
-        answers = await asyncio.gather(*(router.share_clients(*sums) for router in asked), return_exceptions=True)
+        shares: dict[str | None, list[int]] = {}
+        for name, clients in before.items():
+            shares.setdefault(self._space_of(name), []).append(clients)
+        told = [shares.get(self._space_of(router.id), []) for router in asked]
+        asking = [router.share_clients(len(each), sum(each)) for router, each in zip(asked, told, strict=True)]
+        answers = await asyncio.gather(*asking, return_exceptions=True)
         for router, answer in zip(asked, answers, strict=True):
             if isinstance(answer, BaseException):
                 if not isinstance(answer, ControlError):

@@ -208,13 +208,13 @@ class Desired:
     def listeners(self, router: str) -> list[Entity]:
         """Return the router's listeners for clients, and their TLS profiles. A port of a host belongs to one router;
         one that has listeners of its own has none of those of all."""
-        own = [each for each in self._listeners if each.router == router]
-        wanted = own or [each for each in self._listeners if each.router is None]
+        own = [each for each in self._listeners if each.is_of(router)]
+        wanted = own or [each for each in self._listeners if each.is_of_all]
         return entities.listeners(wanted, self._sasl_plugin, authenticate=self._authenticate)
 
-    def is_of_a_space(self, router: str) -> bool:
-        """Return True if only clients of one address space come to this router."""
-        return any(each.router == router and each.space is not None for each in self._listeners)
+    def space_of(self, router: str) -> str | None:
+        """Return the address space whose clients alone come to this router; None: those of all come."""
+        return next((each.space for each in self._listeners if each.is_of(router)), None)
 
     def expected(self, router: str, type_: str, name: str) -> Entity | None:
         """Return the desired entity of this name; None if it is not desired, or if the agent gives no such name."""

@@ -104,9 +104,9 @@ class TlsFiles(NamedTuple):
 
 
 class ClientListener(NamedTuple):
-    """A listener for clients: name, host, port, its TLS, the router that has it (None: every router without listeners
-    of its own has one), the address space of its clients (None: each means its own), and whether other routers listen
-    at the same port."""
+    """A listener for clients: name, host, port, its TLS, the router that has it or the `routers` whose ids are this and
+    `-NUMBER` (both None: every router without listeners of its own has one), the address space of its clients (None:
+    each means its own), and whether other routers listen at the same port."""
 
     name: str
     host: str
@@ -115,6 +115,16 @@ class ClientListener(NamedTuple):
     router: str | None = None
     space: str | None = None
     shared: bool = False
+    routers: str | None = None
+
+    @property
+    def is_of_all(self) -> bool:
+        """Return whether each router has it that has no listeners of its own."""
+        return self.router is None and self.routers is None
+
+    def is_of(self, router: str) -> bool:
+        """Return whether it is among this router's own listeners."""
+        return not self.is_of_all and (router == self.router or router.rpartition("-")[0] == self.routers)
 
 
 class RouterWork(NamedTuple):
@@ -280,7 +290,7 @@ def listeners(
     """Return the client listeners and their TLS profiles. `sasl_plugin`: the authentication service that they ask;
     `authenticate`: no client may skip SASL."""
     entities = []
-    for name, host, port, tls, _, space, shared in wanted:
+    for name, host, port, tls, _, space, shared, _ in wanted:
         attributes: dict[str, Any] = {"host": host, "port": str(port), "role": "normal"}
         attributes |= {"authenticatePeer": authenticate, "management": False}
         if sasl_plugin is not None:

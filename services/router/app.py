@@ -139,7 +139,7 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
     gc.set_threshold(100_000, 50, 100)
     stop.patience = settings.leave_within
     await stop.wait()
-    if settings.leave_within and router.network.is_several and not stop.hurry.is_set():
+    if settings.leave_within and router.network.is_several and share.routers != 1 and not stop.hurry.is_set():
         share.leaving = True
         moving = MovingConnections(router)
         health.check = lambda: (False, moving.progress)

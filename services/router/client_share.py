@@ -30,10 +30,13 @@ class ClientShare:
         """Clients that were here when another router came."""
         self._closing: asyncio.Task[None] | None = None
         self.leaving = False
+        self.routers = 0
+        """Number of routers for the clients of this one, itself included; 0: not known yet."""
 
     def take(self, routers: int, clients: int) -> dict[str, object]:
         """Take the sums of all routers; return what this one has."""
         own = sum(map(is_spread, self._router.connections.values()))
+        self.routers = routers or self.routers
         if not self.leaving:
             surplus = self._spreading.take(routers, clients, own, self._router.now())
             if self._spreading.came:

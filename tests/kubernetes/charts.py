@@ -70,6 +70,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "router": {
         "replicas": 3,
+        "spaces": {"one": {"replicas": 2}, "two": None, "gone": {"replicas": 0}},
         "nodeSelector": {"a": "b"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -77,7 +78,11 @@ EVERYTHING: dict[str, Any] = {
         "podAnnotations": {"x": "y"},
         "priorityClassName": "system-cluster-critical",
     },
-    "mqttGateway": {"replicas": None, "limits": {"connections": 5}},
+    "mqttGateway": {
+        "replicas": None,
+        "limits": {"connections": 5},
+        "spaces": {"one": {"replicas": 3}, "three": None, "gone": {"replicas": 0}},
+    },
     "http": {"enabled": True},
     "stomp": {"enabled": True},
     "coap": {"enabled": True},

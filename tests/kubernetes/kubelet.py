@@ -258,7 +258,8 @@ class Kubelet(threading.Thread):
                         text = text.replace(path, paths[path]) if "enmasse" in path else text
                     (Path(paths[mount["mountPath"]]) / key).write_text(text)
         self._mount(made)
-        service = f"services.{made.component.replace('-', '_')}"
+        image = container["image"].rpartition("/")[2].partition(":")[0]
+        service = f"services.{image.replace('-', '_')}"
         config = f"{paths['/etc/enmasse']}/settings.json"
         made.command = [
             sys.executable, "-m", "tests.kubernetes.named",

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -13,7 +14,10 @@ from cryptography import x509
 
 from enmasse import __version__
 from services.configserv.service import ConfigservSettings
+from services.console.settings import ConsoleSettings
 from services.mqtt_gateway.settings import MqttGatewaySettings
+from services.ragent.agent import RouterAgentSettings
+from services.router.config import RouterSettings
 from services.storage_controller.drivers.objects import read_templates
 from spark import pods as spark_pods
 from tests.kubernetes.binaries import binary
@@ -37,6 +41,8 @@ from tests.kubernetes.charts import (
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.schemas import check
+
+Settings = TypeVar("Settings")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +93,15 @@ def test_an_api_server_accepts_it_without_a_warning(cluster: Cluster, schemas: P
 def test_services_accept_their_settings(cluster: Cluster, values: Object) -> None:
     found = rendered(cluster, values)
     read = set()
+    of_spaces = {
+        f"{kind}-{space}": kind
+        for kind, field in (("router", "router"), ("mqtt-gateway", "mqttGateway"))
+        for space in values.get(field, {}).get("spaces", {})
+    }
     for each in found:
         text = (each.get("data") or each.get("stringData") or {}).get("settings.json")
         component = each["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+        component = of_spaces.get(component, component)
         if text is None or (component == "router" and values is DISPATCH):
             continue
         settings = msgspec.json.decode(text, type=SETTINGS[component])
@@ -189,19 +201,19 @@ def kind_of(listener: Object) -> tuple[object, ...]:
 
 
 def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -> None:
-    with_users = {**EVERYTHING, "tls": {"enabled": True}}
-    before = rendered(cluster, with_users)
-    spaces = {"one": {"replicas": 3}, "two": None}
-    found = rendered(cluster, {**with_users, "mqttGateway": {**with_users.get("mqttGateway", {}), "spaces": spaces}})
+    spaces = EVERYTHING["mqttGateway"]["spaces"]
+    before = rendered(cluster, {**EVERYTHING, "mqttGateway": {**EVERYTHING["mqttGateway"], "spaces": {}}})
+    found = rendered(cluster, EVERYTHING)
     deployments, services = objects(found, "Deployment"), objects(found, "Service")
-    for space, replicas in (("one", 3), ("two", 2)):
+    for space, replicas, router in (("one", 3, "router-one"), ("three", 2, "router")):
         name = f"enmasse-mqtt-gateway-{space}"
         assert deployments[name]["spec"]["replicas"] == replicas
         (container,) = deployments[name]["spec"]["template"]["spec"]["containers"]
         assert container["image"].endswith("/mqtt-gateway:1.2.3")
         text = objects(found, "ConfigMap")[name]["data"]["settings.json"]
-        listeners = msgspec.json.decode(text, type=MqttGatewaySettings).listeners
-        assert {(each.kind, each.space) for each in listeners} == {
+        settings = msgspec.json.decode(text, type=MqttGatewaySettings)
+        assert settings.router == f"enmasse-{router}:5674", "that of the space, where it has its own"
+        assert {(each.kind, each.space) for each in settings.listeners} == {
             (kind, space) for kind in ("mqtt", "mqtts", "ws", "wss")
         }
         for service in (services[name], services[f"{name}-external"]):
@@ -209,7 +221,8 @@ def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) 
         subject = objects(found, "Secret")[f"{name}-identity"]["metadata"]["annotations"]["enmasse.io/subject"]
         assert subject.startswith(f"mqtt_gateway/{name} ")
         policies = objects(found, "NetworkPolicy")
-        for policy in ("to-router-5674", "to-configserv-5672", "to-authserv-5671", "to-authserv-5673", "out"):
+        assert len([each for each in policies if each.startswith(f"{name}-to-") and each.endswith("-5674")]) == 1
+        for policy in (f"to-{router}-5674", "to-configserv-5672", "to-authserv-5671", "to-authserv-5673", "out"):
             assert f"{name}-{policy}" in policies
         for who in ("plain", "tls"):
             assert f"enmasse-{who}-clients-to-mqtt-gateway-{space}" in policies
@@ -223,8 +236,81 @@ def test_gateways_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) 
     for kind in ("Deployment", "Service", "ConfigMap"):
         name = "enmasse-mqtt-gateway"
         assert objects(found, kind)[name] == objects(before, kind)[name], "those of all stay as they are"
-    with pytest.raises(Refused, match="longer than 63"):
-        rendered(cluster, {"mqttGateway": {"spaces": {"s" * 60: None}}})
+
+
+def test_routers_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -> None:
+    before = rendered(cluster, {**EVERYTHING, "router": {**EVERYTHING["router"], "spaces": {}}})
+    found = rendered(cluster, EVERYTHING)
+    sets, services, budgets = (objects(found, kind) for kind in ("StatefulSet", "Service", "PodDisruptionBudget"))
+    policies = objects(found, "NetworkPolicy")
+
+    def settings(component: str, type_: type[Settings]) -> Settings:
+        text = objects(found, "ConfigMap")[f"enmasse-{component}"]["data"]["settings.json"]
+        return msgspec.json.decode(text, type=type_)
+
+    for space, replicas, has_gateways in (("one", 2, True), ("two", 1, False)):
+        name, selector = f"enmasse-router-{space}", {"app.kubernetes.io/component": f"router-{space}"}
+        assert sets[name]["spec"]["replicas"] == replicas and sets[name]["spec"]["serviceName"] == f"{name}-pods"
+        (container,) = sets[name]["spec"]["template"]["spec"]["containers"]
+        assert container["image"].endswith("/router:1.2.3")
+        for made in (services[name], services[f"{name}-external"], services[f"{name}-pods"]):
+            assert made["spec"]["selector"].items() >= selector.items()
+        assert budgets[name]["spec"]["selector"]["matchLabels"].items() >= selector.items()
+        opened = {
+            attributes["name"]
+            for kind, attributes in settings(f"router-{space}", RouterSettings).entities
+            if kind == "listener"
+        }
+        assert opened == {"operators", "inter-router"} | ({"services"} if has_gateways else set())
+        assert [each["port"] for each in services[f"{name}-external"]["spec"]["ports"]] == [5671]
+        subject = objects(found, "Secret")[f"{name}-identity"]["metadata"]["annotations"]["enmasse.io/subject"]
+        assert subject.startswith(f"router/{name} ") and f"*.{name}-pods.default.svc" in subject
+        for who in ("plain-clients", "tls-clients", "operators"):
+            assert f"enmasse-{who}-to-router-{space}" in policies
+    content = objects(found, "Secret")["enmasse-tls"]["data"]["tls.crt"]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(content))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "enmasse-router-one.default.svc" in names.get_values_for_type(x509.DNSName)
+    assert {
+        (each.routers, each.router, each.space, each.port) for each in settings("ragent", RouterAgentSettings).listeners
+    } == {
+        (f"enmasse-router{suffix}", None, space, port)
+        for suffix, space in (("", None), ("-one", "one"), ("-two", "two"))
+        for port in (5671, 5672)
+    }
+    assert settings("console", ConsoleSettings).routers["enmasse-router-one-1"] == (
+        "enmasse-router-one-1.enmasse-router-one-pods.default.svc:5673"
+    )
+    for kind in ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget"):
+        assert objects(found, kind)["enmasse-router"] == objects(before, kind)["enmasse-router"], (
+            "they stay as they are"
+        )
+    text = objects(rendered(cluster, {**EVERYTHING, "customResources": {"enabled": True}}), "ConfigMap")[
+        "enmasse-configserv"
+    ]["data"]["settings.json"]
+    driver = msgspec.json.decode(text, type=ConfigservSettings).driver
+    assert driver is not None and driver.custom_resources is not None
+    own = driver.custom_resources.own
+    assert {space: set(endpoints) for space, endpoints in own.items()} == {
+        "one": {"messaging", "mqtt"}, "two": {"messaging"}, "three": {"mqtt"},
+    }  # fmt: skip
+    assert own["one"]["messaging"].host == "enmasse-router-one.default.svc"
+    assert objects(found, "Role").keys() == objects(before, "Role").keys(), "no right is added for them"
+    assert not [each["metadata"]["name"] for each in found if "-gone" in each["metadata"]["name"]], "it has none"
+
+
+@pytest.mark.parametrize(
+    ("field", "space", "reason"),
+    [
+        ("router", "s" * 38, "longer than 52"),
+        ("mqttGateway", "s" * 60, "longer than 63"),
+        ("router", "pods", "the name enmasse-router-pods is taken"),
+        ("mqttGateway", "external", "the name enmasse-mqtt-gateway-external is taken"),
+    ],
+)
+def test_a_space_whose_name_does_not_fit_is_refused(cluster: Cluster, field: str, space: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        rendered(cluster, {field: {"spaces": {space: None}}})
 
 
 @values
@@ -333,6 +419,10 @@ def test_an_executor_has_the_command_that_its_environment_describes() -> None:
         ({"broker": {"storageSize": "10K"}}, "/broker/storageSize"),
         ({"router": {"resources": {"limits": {"memory": "much"}}}}, "/router/resources/limits/memory"),
         ({"router": {"replicsa": 1}}, "replicsa"),
+        ({"router": {"spaces": {"one": None}}, "identity": {"enabled": False}}, "/identity/enabled"),
+        ({"router": {"spaces": {"one": None}, "engine": "qdrouterd", "image": "i"}}, "/router/engine"),
+        ({"router": {"spaces": {"default": None}}}, "default"),
+        ({"router": {"spaces": {"one": {"replicas": -1}}}}, "/router/spaces/one/replicas"),
         ({"users": {"enabled": True}, "identity": {"enabled": False}}, "/identity/enabled"),
         ({"users": {"enabled": True}, "router": {"engine": "qdrouterd", "image": "i"}}, "/router/engine"),
         ({"sparkPipeline": {"user": {"name": ""}}}, "/sparkPipeline/user/name"),
@@ -363,12 +453,14 @@ def test_configserv_writes_the_releases_configuration_only_for_a_console(cluster
         {"addresses": ["enmasse-flavors"]},
         {"addresses": ["team"], "flavors": ["team"]},
         {"addresses": ["enmasse-router"]},
+        {"addresses": ["enmasse-router-one"]},
+        {"addresses": ["enmasse-mqtt-gateway-three"]},
         {"addresses": ["enmasse-flavors-status"]},
     ],
 )
 def test_developers_get_no_configmap_that_is_not_of_addresses(cluster: Cluster, wrong: Object) -> None:
     with pytest.raises(Refused, match=f"the name {(wrong.get('flavors') or wrong['addresses'])[0]} is taken"):
-        rendered(cluster, {"configuration": wrong})
+        rendered(cluster, {**EVERYTHING, "configuration": wrong})
 
 
 def test_notes_name_the_ways_to_the_console(cluster: Cluster) -> None:

@@ -144,6 +144,8 @@ def test_secret_variables_of_traces_are_in_the_pods_that_trace(cluster: Cluster,
     }
     tracing = ["mqtt-gateway"] if values is DISPATCH else ["router", "broker", "mqtt-gateway"]
     tracing += [f"{door}-gateway" for door in ("http", "stomp", "coap") if values.get(door, {}).get("enabled")]
+    if values is EVERYTHING:
+        tracing += ["mqtt-gateway-one", "mqtt-gateway-three", "router-one", "router-two"]
     assert found == {each: [{"secretRef": {"name": "collector"}}] for each in tracing if traces}
 
 

@@ -71,10 +71,15 @@ def write(release: Release, file: Path, **spaces: Path) -> None:
 
 
 async def login(
-    release: Release, user: str | None = "alice", password: str = PASSWORD, tls: ssl.SSLContext | None = None
+    release: Release,
+    user: str | None = "alice",
+    password: str = PASSWORD,
+    tls: ssl.SSLContext | None = None,
+    at: Running | None = None,
 ) -> str:
-    """Return the condition with which a client is refused, "" if it is let in."""
-    host, _, port = release.router.rpartition(":")
+    """Return the condition with which a client is refused, "" if it is let in. `at`: a router that is not one of all
+    spaces."""
+    host, _, port = (release.router if at is None else f"{at.address}:5672").rpartition(":")
     port = port if tls is None else "5671"
     try:
         async with connect(host=host, port=int(port), ssl=tls, user=user, password=password, timeout=DEADLINE):
@@ -247,3 +252,75 @@ def test_a_host_below_the_domain_means_its_space(release: Release, tmp_path: Pat
                 assert await let_in(release, password=f"that of {other}", tls=context) is (other == space), host
 
     logins()
+
+
+def test_routers_of_a_spaces_own_come_and_go(release: Release, tmp_path: Path) -> None:
+    """In the release of the test before, whose spaces have equal users. Whoever connects to them is in the space; what
+    is sent there is at all routers."""
+    spaces = ("one", "two", "default")
+    for space in spaces:
+        (tmp_path / space).mkdir()
+        enmasse(tmp_path / space, "add", "carol", "--password-file", "-", password=f"that of {space}")
+        enmasse(tmp_path / space, "allow", "carol", "send,recv", "a")
+    files = {space: tmp_path / space / "users.json" for space in spaces}
+    write(release, files.pop("default"), **files)
+    addresses = config_map("one-addresses", "addresses", {"addresses.json": {"a": {"type": "anycast"}}}, "one")
+    release.cluster.apply(addresses, namespace=release.namespace)
+    before = release.pods("router")[0].uid
+    values = ("--reuse-values", "--set=tls.enabled=true")
+    release.helm("upgrade", *values, '--set-json=router.spaces={"one": {"replicas": 2}}')
+    own = release.pods("router-one")
+    assert [pod.name for pod in own] == ["enmasse-router-one-0", "enmasse-router-one-1"]
+    assert release.pods("router")[0].uid == before, "those of all stay as they are"
+    assert all("enmasse-router-one-identity" in pod.secrets for pod in own), "a certificate of their own"
+    secret = release.cluster.get("secret", "enmasse-tls", namespace=release.namespace)
+    context = Named(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
+
+    @asyncio_test
+    async def use() -> None:
+        for pod in own:
+            await until(partial(let_in, release, "carol", "that of one", at=pod), "it knows its users", PATIENCE)
+        first, last = own
+        assert not await let_in(release, "carol", "that of default", at=first)
+        assert not await let_in(release, "carol@two", "that of two", at=last)
+        context.host = "enmasse-router-one"
+        assert await let_in(release, "carol", "that of one", tls=context, at=first)
+        context.host = "two.mq.example.com"
+        assert not await let_in(release, "carol", "that of two", tls=context, at=last)
+        host, _, port = release.router.rpartition(":")
+
+        there: dict[str, Any] = {"password": "that of one", "timeout": DEADLINE}
+        async with (
+            connect(host=host, port=int(port), user="carol@one", **there) as reading,
+            connect(host=first.address, port=5672, user="carol", **there) as sending,
+        ):
+
+            async def attached() -> bool:
+                try:
+                    await (await reading.receiver("a", credit=0, timeout=DEADLINE)).close()
+                    await (await sending.sender("a", timeout=DEADLINE)).close()
+                except AmqpError:
+                    return False
+                return True
+
+            await until(attached, "the address is at both routers", PATIENCE)
+            receiver, sender = await reading.receiver("a"), await sending.sender("a")
+            outcome = asyncio.create_task(sender.send(Message("mine"), timeout=DEADLINE))
+            delivery = await receiver.receive(DEADLINE)
+            assert delivery.message.body == "mine"
+            await delivery.accept()
+            assert await outcome is ACCEPTED
+
+    use()
+    release.helm("upgrade", *values, "--set=router.spaces.one.replicas=0")
+    release.wait("its routers are gone", lambda: not release.pods("router-one"))
+    for kind in ("statefulsets", "services", "networkpolicies", "poddisruptionbudgets", "secrets", "serviceaccounts"):
+        left = release.cluster.get(kind, namespace=release.namespace)
+        assert not [each for each in left if "router-one" in each["metadata"]["name"]], kind
+
+    @asyncio_test
+    async def is_served() -> None:
+        assert await let_in(release, "carol@one", "that of one")
+
+    is_served()

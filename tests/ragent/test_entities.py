@@ -290,4 +290,22 @@ def test_a_router_with_listeners_of_its_own_has_none_of_those_of_all() -> None:
     desired = Desired([of_all, own])
     (first,), (last,) = desired.listeners("router-0"), desired.listeners("router-7")
     assert (first.attributes["port"], last.attributes["port"], last.attributes["space"]) == ("5672", "7000", "one")
-    assert [desired.is_of_a_space(router) for router in ("router-0", "router-7")] == [False, True]
+    assert [desired.space_of(router) for router in ("router-0", "router-7")] == [None, "one"]
+
+
+def test_listeners_of_the_routers_of_a_statefulset() -> None:
+    """A router that none of them names has none: it may be of a space that is not known yet, or no longer."""
+    of_all = entities.ClientListener("amqp", "0.0.0.0", 5672, routers="release-router")
+    own = entities.ClientListener("amqp-1", "0.0.0.0", 5672, routers="release-router-1", space="1")
+    desired = Desired([of_all, own])
+    wanted = {
+        "release-router-1": ["ragent-listener/amqp"],
+        "release-router-1-0": ["ragent-listener/amqp-1"],
+        "release-router-1-12": ["ragent-listener/amqp-1"],
+        "release-router-2-0": [],
+        "release-router": [],
+        "-0": [],
+    }
+    assert {router: [each.name for each in desired.listeners(router)] for router in wanted} == wanted
+    assert [desired.space_of(router) for router in wanted] == [None, "1", "1", None, None, None]
+    assert desired.has_listeners and not desired.shares_listeners

@@ -78,3 +78,15 @@ def test_the_only_router_ends_at_once() -> None:
     router.folder.cleanup()
     for each in clients:
         each.conn.free()
+
+
+def test_the_only_router_of_its_clients_ends_at_once() -> None:
+    """There is another one, but not for them: it is of an address space, or this one is."""
+    with leaving() as router:
+        with contextlib.closing(Management(f"127.0.0.1:{router.container_port}")) as asking:
+            assert asking.call("SHARE-CLIENTS", {"routers": 1, "clients": 0})[0] == 200
+        router.process.send_signal(signal.SIGTERM)
+        assert router.process.wait(DEADLINE) == 0
+        assert "router.leave.began" not in router.errors()
+        router.log.close()
+        router.folder.cleanup()

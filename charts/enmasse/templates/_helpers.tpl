@@ -312,7 +312,8 @@ spec:
 
 {{/* Component → role of its processes (enmasse/identity/processes/roles.py). */}}
 {{- define "enmasse.roles" -}}
-{{- $roles := dict "configserv" "configserv" "ragent" "ragent" "router" "router" "operator" "operator" }}
+{{- $roles := dict "configserv" "configserv" "ragent" "ragent" "operator" "operator" }}
+{{- range $component, $_ := include "enmasse.routers" . | fromJson }}{{ $_ := set $roles $component "router" }}{{ end }}
 {{- if .Values.storageController.enabled }}
 {{- $roles = merge $roles (dict "storage-controller" "storage_controller" "broker" "broker") }}
 {{- end }}
@@ -343,15 +344,39 @@ spec:
 
 {{/* Component of MQTT gateways → the address space whose own they are, empty for those of all, in JSON. */}}
 {{- define "enmasse.gateways" -}}
-{{- $found := dict "mqtt-gateway" "" }}
-{{- range $space, $_ := .Values.mqttGateway.spaces }}
-{{- $component := printf "mqtt-gateway-%s" $space }}
-{{- if gt (len (printf "%s-%s" $.Release.Name $component)) 63 }}
-{{- fail (printf "mqttGateway.spaces: a Service cannot have the name %s-%s, for it is longer than 63 characters" $.Release.Name $component) }}
+{{- include "enmasse.ofSpaces" (dict "root" . "component" "mqtt-gateway" "field" "mqttGateway" "kind" "Service" "most" 63) }}
+{{- end }}
+
+{{/* Component of routers → the address space whose own they are, empty for those of all, in JSON. The name of a
+StatefulSet and a hash are a label of its pods. */}}
+{{- define "enmasse.routers" -}}
+{{- include "enmasse.ofSpaces" (dict "root" . "component" "router" "field" "router" "kind" "StatefulSet" "most" 52) }}
+{{- end }}
+
+{{/* Arguments: root, component (of all spaces), field (of its values), kind, most (length of its name). */}}
+{{- define "enmasse.ofSpaces" -}}
+{{- $found := dict .component "" }}
+{{- range $space, $values := (get .root.Values .field).spaces }}
+{{- if ne (dig "replicas" 1 ($values | default dict) | int) 0 }}
+{{- $component := printf "%s-%s" $.component $space }}
+{{- $name := include "enmasse.name" (dict "root" $.root "component" $component) }}
+{{- if gt (len $name) (int $.most) }}
+{{- fail (printf "%s.spaces: a %s cannot have the name %s, for it is longer than %d characters" $.field $.kind $name (int $.most)) }}
+{{- end }}
+{{- if has $space (list "external" "pods") }}
+{{- fail (printf "%s.spaces: the name %s is taken by another Service of the release; give the address space another name" $.field $name) }}
 {{- end }}
 {{- $_ := set $found $component $space }}
 {{- end }}
+{{- end }}
 {{- toJson $found }}
+{{- end }}
+
+{{/* Component of the routers to which MQTT gateways connect: those of their address space, if it has any. Arguments: root,
+space. */}}
+{{- define "enmasse.routerOf" -}}
+{{- $own := printf "router-%s" .space -}}
+{{- ternary $own "router" (hasKey (include "enmasse.routers" .root | fromJson) $own) -}}
 {{- end }}
 
 {{/* Secret with the certificate of a component's processes. Arguments: root, component. */}}
@@ -390,7 +415,7 @@ has the name of another ConfigMap of the release.
 {{- $_ := set $maps "plans" (list (printf "%s-plans" $release)) }}
 {{- end }}
 {{- $taken := list }}
-{{- range list "authserv" "configserv" "console" "http-gateway" "mqtt-gateway" "mqtt-lwt" "ragent" "redis" "router" "spark-pipeline" "stomp-gateway" "storage-controller" "subserv" "test" }}
+{{- range concat (list "authserv" "coap-gateway" "configserv" "console" "http-gateway" "mqtt-lwt" "ragent" "redis" "spark-pipeline" "stomp-gateway" "storage-controller" "subserv" "test") (include "enmasse.routers" . | fromJson | keys) (include "enmasse.gateways" . | fromJson | keys) }}
 {{- $taken = append $taken (printf "%s-%s" $release .) }}
 {{- end }}
 {{- $every := deepCopy $maps }}
@@ -456,11 +481,14 @@ has the name of another ConfigMap of the release.
 {{/* Address space → service of an endpoint → where clients reach what the space has of its own, in JSON. */}}
 {{- define "enmasse.ownEndpoints" -}}
 {{- $found := dict }}
-{{- $mqtt := (include "enmasse.endpoints" . | fromJson).mqtt }}
-{{- range $component, $space := include "enmasse.gateways" . | fromJson }}
-{{- if and $space $mqtt }}
+{{- $endpoints := include "enmasse.endpoints" . | fromJson }}
+{{- range $service, $components := dict "messaging" (include "enmasse.routers" . | fromJson) "mqtt" (include "enmasse.gateways" . | fromJson) }}
+{{- range $component, $space := $components }}
+{{- if and $space (hasKey $endpoints $service) }}
 {{- $host := printf "%s-%s.%s.svc" $.Release.Name $component $.Release.Namespace }}
-{{- $_ := set $found $space (dict "mqtt" (dict "host" $host "ports" $mqtt.ports)) }}
+{{- $own := dict $service (dict "host" $host "ports" (get $endpoints $service).ports) }}
+{{- $_ := set $found $space (merge $own (get $found $space | default dict)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- toJson $found }}
@@ -471,7 +499,9 @@ has the name of another ConfigMap of the release.
 {{- $root := . }}
 {{- $names := list "localhost" }}
 {{- $services := list "router" "mqtt-gateway" }}
-{{- range $component, $space := include "enmasse.gateways" . | fromJson }}{{ if $space }}{{ $services = append $services $component }}{{ end }}{{ end }}
+{{- range list "enmasse.gateways" "enmasse.routers" }}
+{{- range $component, $space := include . $root | fromJson }}{{ if $space }}{{ $services = append $services $component }}{{ end }}{{ end }}
+{{- end }}
 {{- if .Values.console.enabled }}{{ $services = append $services "console" }}{{ end }}
 {{- $services = concat $services (include "enmasse.doors" . | fromJson | keys | sortAlpha) }}
 {{- range $service := $services }}

@@ -17,7 +17,7 @@ from services.configserv.state.store import Store
 
 _BY_CHART: Final = {
     "gateways": "has no effect in a cluster: name the space in the value mqttGateway.spaces of the chart",
-    "routers": "has no effect in a cluster: only a suite on one machine has routers of an address space's own",
+    "routers": "has no effect in a cluster: name the space in the value router.spaces of the chart",
 }
 """Field of an entry of spaces.json that is about processes of one machine → why it has no effect."""
 
