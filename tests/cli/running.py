@@ -62,21 +62,20 @@ def on_a_terminal(
     """What a command writes on a terminal. `answer`: what it shows, and what is typed there then."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [ENMASSE, *map(str, arguments)]
-    environment = {**os.environ, **env}
-    for name in ("COLUMNS", "LINES"):  # these would win over the terminal's size
-        environment.pop(name, None)
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
-        os.close(slave)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
-            while data := os.read(master, 65536):
-                shown += data
-                if answer is not None and answer[0].encode() in shown:
-                    os.write(master, answer[1].encode())
-                    answer = None
+    own_size = {name: "" for name in ("COLUMNS", "LINES") if name in os.environ}  # these would win over the terminal's
+    process = processes.start(
+        processes.COMMAND, *map(str, arguments), stdin=slave, stdout=slave, stderr=slave, environment=own_size | env
+    )
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has the terminal any more
+        while data := os.read(master, 65536):
+            shown += data
+            if answer is not None and answer[0].encode() in shown:
+                os.write(master, answer[1].encode())
+                answer = None
     os.close(master)
-    assert process.returncode in (0, 1)
+    assert process.wait(DEADLINE) in (0, 1)
     return shown.decode().replace("\r\n", "\n")
 
 

@@ -281,6 +281,7 @@ def send_while(suite: Suite, name: str, total: int, disturbances: Iterable[Calla
             stop.set()
         for each in senders:
             each.result()
+    suite.wait_ready()  # answers that were on their way may have come after the last kill
     stored = Counter(bytes(each.body) for each in drained(suite, "jobs"))
     assert set(accepted) <= stored.keys()
     assert {body: n for body, n in stored.items() if n > 1} == {}

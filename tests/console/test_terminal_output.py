@@ -92,8 +92,8 @@ def test_no_command_passes_on_what_controls_a_terminal(suite: Suite) -> None:
         assert r"client: c\x1b]0;title" in shown(suite, "subscription", "show", subscription)
         assert r"\x85level" in shown(suite, "retained", "list")
         assert r"\x1b]0;title" in shown(suite, "top", "--once")
-        assert r"\u001b]0;title" in shown(suite, "subscribe", "news/#", "-v", "-m", "1")
-        assert r"\u001b]0;title" in shown(suite, "subscribe", "news/#", "-m", "1", "--json")
+        assert r"\u001b]0;title" in shown(suite, "subscribe", TOPIC, "-v", "-m", "1")
+        assert r"\u001b]0;title" in shown(suite, "subscribe", TOPIC, "-m", "1", "--json")
         for form in [], ["--json"]:
             assert r"\u001b]0;title" in shown(suite, "receive", "orders/late", "-m", "1", *form)
         shown(suite, "events")

@@ -14,11 +14,19 @@ from typing import Any
 
 from enmasse.process.process_bounds import parse
 from enmasse.supervisor import start
+from enmasse.supervisor.children import launch
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.feed import AddressTexts
 from enmasse.supervisor.plan.services import Options
 
 SERVICE = str(Path(__file__).with_name("service.py"))
+
+
+class Executing(launch.ForkServer):
+    """None at all: a stand-in is executed, and real services would be imported in vain."""
+
+    async def start(self) -> None:
+        launch.inherit_orphans()
 
 
 class FileFeed:
@@ -76,6 +84,7 @@ def main() -> None:
         except ValueError as error:
             raise StartError("start.options.invalid", str(error)) from None
 
+    setattr(start, "ForkServer", Executing)  # noqa: B010  it exports only `run`
     try:
         start.run(options, sys.stdout, lambda line: print(line, file=sys.stderr, flush=True), command, feed, again)
     except StartError as error:
