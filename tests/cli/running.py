@@ -179,6 +179,10 @@ class Up:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal and gives the exit status."""
         self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Waits for the end, and for all that it has written. Gives the exit status."""
         status = self.process.wait(DEADLINE)
         for reader in self._readers:
             reader.join(DEADLINE)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.cli.running import Up, enmasse, free_offset, wait_for
-from tests.kit.waiting import DEADLINE
 
 
 def start(config: Path, tmp_path: Path, **environment: str) -> Up:
@@ -148,7 +147,7 @@ def test_a_port_of_mqtt_that_is_taken_is_named(empty_config: Path, tmp_path: Pat
     offset = free_offset()
     with socket.create_server(("127.0.0.1", 8083 + offset)):
         up = Up(empty_config, tmp_path / "data", fake=True, offset=offset, environment={"FAKE_MQTT": "1"})
-        assert up.process.wait(DEADLINE) == 2
+        assert up.ended() == 2
     told = "".join(up.errors)
     assert f"port {8083 + offset} (WS) is in use by" in told and "--without mqtt" in told
     assert not (tmp_path / "data").exists()

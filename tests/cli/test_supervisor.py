@@ -305,7 +305,7 @@ def test_the_data_directory_is_locked(empty_config: Path, tmp_path: Path) -> Non
         up.feed()
         up.until_ready()
         with Up(empty_config, tmp_path / "data", fake=True) as second:
-            assert second.process.wait(DEADLINE) == 2
+            assert second.ended() == 2
         assert f"is in use by process {up.process.pid} (enmasse up)" in "".join(second.errors)
         assert "--data" in "".join(second.errors)
         wait_for(lambda: up.status()["ready"], what="the first one to be ready still")
@@ -316,13 +316,13 @@ def test_ports_in_use(empty_config: Path, tmp_path: Path) -> None:
         up.feed()
         up.until_ready()
         with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as second:
-            assert second.process.wait(DEADLINE) == 2
+            assert second.ended() == 2
         told = "".join(second.errors)
         assert f"port {8079 + up.offset} (ADMIN) is in use by" in told and f"(pid {up.process.pid})" in told
         assert "--port-offset" in told
     with socket.create_server(("127.0.0.1", 5672 + up.offset)):
         with Up(empty_config, tmp_path / "data2", fake=True, offset=up.offset) as third:
-            assert third.process.wait(DEADLINE) == 2
+            assert third.ended() == 2
         assert f"port {5672 + up.offset} (AMQP) is in use by" in "".join(third.errors)
         assert not (tmp_path / "data2" / "run" / "configserv.json").exists()
 
@@ -339,7 +339,7 @@ def test_a_data_directory_of_another_version(content: str, reason: str, empty_co
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "format.json").write_text(content)
     with start(empty_config, tmp_path) as up:
-        assert up.process.wait(DEADLINE) == 2
+        assert up.ended() == 2
     assert reason in "".join(up.errors)
     assert (tmp_path / "data" / "format.json").read_text() == content
 
@@ -347,7 +347,7 @@ def test_a_data_directory_of_another_version(content: str, reason: str, empty_co
 def test_a_data_directory_that_is_a_file(empty_config: Path, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with start(empty_config, tmp_path) as up:
-        assert up.process.wait(DEADLINE) == 2
+        assert up.ended() == 2
     assert f"data directory {tmp_path / 'data'} is not a directory" in "".join(up.errors)
 
 

@@ -39,8 +39,8 @@ class _Beside(launch.Forked):
 
 
 class ReadyForkServer(launch.ForkServer):
-    """A fork server whose first process waits already, and has imported the authentication service too. A suite executes
-    that: 0.3 s of processor time."""
+    """A fork server whose first process waits already, and has imported the authentication service too, which costs 0.3
+    s of processor time where it is executed."""
 
     waiting: tuple[socket.socket, int] | None = None
 
