@@ -484,7 +484,8 @@ def logged_in(suite: Suite, browser: Browser) -> Iterator[Callable[[str, str], C
         each.close()
 
 
-@pytest.mark.parametrize("user", ["root", pytest.param("owner@one", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the page shows answers of REST, which have a test each; it costs a browser of its own
+@pytest.mark.parametrize("user", ["root", "owner@one"])
 def test_the_page_shows_one_space_and_the_operator_chooses_it(
     logged_in: Callable[[str, str], Console], user: str
 ) -> None:

@@ -40,7 +40,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL],  # a kill loses all that a gentle end does
+    ids=lambda number: number.name,
+)
 def test_a_restart_keeps_all_accepted_messages(own: Suite, number: signal.Signals) -> None:
     """In mid-stream: exactly what was accepted comes, and perhaps what was never answered."""
     before = status(own)

@@ -133,7 +133,7 @@ def names(devices: list[Device]) -> list[str]:
 
 @pytest.mark.clause("v5", "MQTT-3.1.2-8", "MQTT-3.1.2-10", "MQTT-3.14.4-3")
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.2-8", "MQTT-3.1.2-10")
-@pytest.mark.parametrize("version", [MQTTv311, MQTTv5])
+@pytest.mark.parametrize("version", [pytest.param(MQTTv311, marks=pytest.mark.slow), MQTTv5])
 def test_wills_of_lost_devices_are_published_and_those_of_disconnected_ones_are_not(suite: Suite, version: int) -> None:
     with devices(suite, DEVICES, f"d{version}", version=version) as found:
         for device in found[::2]:
