@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Disposition, Transfer
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Disposition, TransactionalState, Transfer
 from enmasse.amqp.incoming import IncomingWindow
 from enmasse.amqp.receiver import Receiver
 from enmasse.amqp.sender import Sender
@@ -44,7 +44,9 @@ _PLAIN = 2 << 56  # data offset 2, type 0
 _TRANSFER_KINDS = (_PLAIN | _TRANSFER, _PLAIN | _TRANSFER + _TO_WIDE)
 _DISPOSITION_KINDS = (_PLAIN | _DISPOSITION, _PLAIN | _DISPOSITION + _TO_WIDE)
 
-_NO_TRANSFER = (-1, False, 0)
+_Tail = tuple[int, bool, int, TransactionalState | None]
+"""Number of fields of a transfer, whether it is settled, message-format, transaction."""
+_NO_TRANSFER: _Tail = (-1, False, 0, None)
 _NO_DISPOSITION = (-1, None)
 SLICE_BYTES = 64 * 1024
 """Bytes of a slice of the input (up to half as many again at the end). After a slice, after SLICE_FRAMES frames that
@@ -56,20 +58,23 @@ SLICE_FRAMES = 8
 MOST = 2048
 """Ids of a disposition looked for one by one here; longer ranges go by the tables, which keep count (`PATIENCE`)."""
 _MAX_TAILS = 32
+_MAX_WORK_TAIL = 96  # bytes of the end of a transfer that names a transaction
 _HANDLE_SIZE = {0x43: 1, 0x52: 2, 0x70: 5}
 
 
 class Reader:
     """Reads the frames of one peer, and remembers how it encodes the ends of its transfers and dispositions."""
 
-    __slots__ = ("_disposition_tails", "_max_frame_size", "_sessions", "_transfer_tails", "slice_bytes")
+    __slots__ = ("_disposition_tails", "_max_frame_size", "_sessions", "_transfer_tails", "_work_tails", "slice_bytes")
 
     def __init__(self, max_frame_size: int, sessions: dict[int, Session]) -> None:
         """`sessions` by the peer's channel."""
         self.slice_bytes = SLICE_BYTES
         self._max_frame_size = max_frame_size
         self._sessions = sessions
-        self._transfer_tails: dict[bytes, tuple[int, bool, int]] = {}
+        self._transfer_tails: dict[bytes, _Tail] = {}
+        self._work_tails: dict[bytes, _Tail] = {}
+        """Ends of transfers in transactions, the last ones: those of one have the same, with its id."""
         self._disposition_tails: dict[bytes, tuple[int, Any]] = {}
 
     def read(self, data: bytes, pos: int, on_frame: OnFrame, is_open: Callable[[], bool]) -> int:
@@ -85,6 +90,7 @@ class Reader:
         max_size = self._max_frame_size
         sessions = self._sessions
         transfer_tails, disposition_tails = self._transfer_tails, self._disposition_tails
+        work_tails = self._work_tails
         transfer_key = disposition_key = -1
         wide_transfer = wide_disposition = False
         window: IncomingWindow[Receiver] = cast("IncomingWindow[Receiver]", None)  # set together with transfer_key
@@ -141,7 +147,13 @@ class Reader:
                         id_code, delivery_id, tag_code, tag_size = _IDS(data, at)
                         tag_at = at + 7
                         tail_at = tag_at + tag_size
-                        tail_count, settled, message_format = transfer_tails.get(data[tail_at:payload_at], _NO_TRANSFER)
+                        tail = data[tail_at:payload_at]
+                        known = transfer_tails.get(tail)
+                        if known is None:
+                            known = (
+                                _NO_TRANSFER if link.on_transactional is None else work_tails.get(tail, _NO_TRANSFER)
+                            )
+                        tail_count, settled, message_format, state = known
                         received = link.received + 1
                         if (
                             tail_count == count
@@ -161,7 +173,7 @@ class Reader:
                                     link.want_flow()
                             else:
                                 incoming[delivery_id] = link
-                            if link.on_run is not None and not message_format:
+                            if link.on_run is not None and not message_format and state is None:
                                 if link is not batch_link or settled is not batch_settled:
                                     if batch_link is not None:
                                         full, batch_link, payloads, batch = batch_link, None, batch, []
@@ -176,6 +188,11 @@ class Reader:
                             if batch_link is not None:
                                 full, batch_link, payloads, batch = batch_link, None, batch, []
                                 full.take_run(batch_first, payloads, batch_settled, data, batch_at)
+                            if state is not None:
+                                payload, tag = data[payload_at:frame_end], data[tag_at:tail_at]
+                                link.take_work(delivery_id, settled, payload, tag, message_format, state)
+                                pos = frame_end
+                                continue
                             link.bytes += frame_end - payload_at
                             try:
                                 link.on_delivery(
@@ -287,16 +304,14 @@ class Reader:
         else:
             return
         if type(performative) is Transfer:
-            transfer = performative
-            tails = self._transfer_tails
+            transfer, state = performative, performative.state
             if (
-                len(tails) >= _MAX_TAILS
-                or transfer.delivery_id is None
+                transfer.delivery_id is None
                 or transfer.delivery_tag is None
                 or transfer.more
                 or transfer.aborted
                 or transfer.resume
-                or transfer.state is not None
+                or (state is not None and not isinstance(state, TransactionalState))
                 or transfer.rcv_settle_mode is not None
             ):
                 return
@@ -304,8 +319,14 @@ class Reader:
             if data[at] != 0x70 or data[at + 5] != 0xA0:
                 return
             tail = data[at + 7 + data[at + 6] : stop]
-            if 0 < len(tail) <= 24:
-                tails[tail] = (count, bool(transfer.settled), int(transfer.message_format or 0))
+            fields = (count, bool(transfer.settled), int(transfer.message_format or 0), state)
+            if state is not None:
+                if len(tail) <= _MAX_WORK_TAIL:
+                    if len(self._work_tails) >= _MAX_TAILS:
+                        self._work_tails.clear()
+                    self._work_tails[tail] = fields
+            elif 0 < len(tail) <= 24 and len(self._transfer_tails) < _MAX_TAILS:
+                self._transfer_tails[tail] = fields
         elif type(performative) is Disposition:
             disposition = performative
             if (

@@ -550,16 +550,33 @@ class Receiver(Link):
             self._deliver(partial, partial.take())
 
     def _deliver(self, partial: Partial, message: bytes) -> None:
-        self.bytes += len(message)
-        transaction, on_transactional = partial.transaction, self.on_transactional
         id, settled, tag, message_format = partial.delivery_id, partial.settled, partial.tag, partial.message_format
+        if partial.transaction is not None:
+            self.take_work(id, settled, message, tag, message_format, partial.transaction)
+            return
+        self.bytes += len(message)
         try:
-            if transaction is not None and on_transactional is not None:
-                on_transactional(self, id, settled, message, tag, message_format, transaction)
-            else:
-                self.on_delivery(self, id, settled, message, tag, message_format)
+            self.on_delivery(self, id, settled, message, tag, message_format)
         except Exception as failure:
-            self._refuse_work(transaction, _NOT_TAKEN)
+            self.failed(failure)
+
+    def take_work(
+        self,
+        delivery_id: int,
+        settled: bool,
+        message: bytes,
+        tag: bytes,
+        message_format: int,
+        state: TransactionalState,
+    ) -> None:
+        """Give a whole message of a transaction to `on_transactional`."""
+        self.bytes += len(message)
+        try:
+            if self.on_transactional is None:  # the link has ended since its first frame
+                raise no_transactions(self)
+            self.on_transactional(self, delivery_id, settled, message, tag, message_format, state)
+        except Exception as failure:
+            self._refuse_work(state, _NOT_TAKEN)
             self.failed(failure)
 
     def _refuse_work(self, state: object, error: AmqpError) -> None:

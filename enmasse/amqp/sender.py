@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.frames import HEADER, uint
+from enmasse.amqp.codec.frames import HEADER, pack_u32, uint
 from enmasse.amqp.codec.performatives import (
     ACCEPTED,
     RELEASED,
@@ -81,6 +81,8 @@ class Sender(Link):
         "_tag_pack",
         "_tag_size",
         "_window",
+        "_work",
+        "_work_tail",
         "available",
         "bytes",
         "drain",
@@ -123,6 +125,8 @@ class Sender(Link):
         self._tag_size = -1
         self._tag_head = self._tag_code = b""
         self._tag_pack = _FAST_HEAD.pack
+        self._work: Any = None  # the state that was sent last: a transaction's messages have the same one
+        self._work_tail = b""
 
     def _room(self) -> int:
         """Return how many deliveries may leave at once; not positive if none may. Every way to send asks here: credit,
@@ -205,9 +209,10 @@ class Sender(Link):
         """
         if type(payload) is not bytes:
             payload = b"".join(payload) if isinstance(payload, (list, tuple)) else bytes(payload)  # type: ignore[arg-type]  # any other buffer
-        if not message_format and state is None:
+        if not message_format:
             delivery_id = self._window.next_id
-            if self.pass_on(payload, token, tag, settled or self.snd_settle_mode == SETTLED):
+            at_once = settled or self.snd_settle_mode == SETTLED
+            if self.pass_on(payload, token, tag, at_once, state):
                 return delivery_id
         outgoing = self.begin(token, settled=settled, tag=tag, message_format=message_format, state=state)
         outgoing.fill(payload)
@@ -261,7 +266,9 @@ class Sender(Link):
             output.wake()
         return delivery_id - first
 
-    def pass_on(self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False) -> bool:
+    def pass_on(
+        self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False, state: Any = None
+    ) -> bool:
         """Send one message if that takes neither waiting nor a second frame, and return True. Otherwise do nothing and
         return False: ask `credit`, and `send`. A run of one would cost twice as much. Does not raise."""
         if self._room() <= 0 or (self.snd_settle_mode == 1 and not settled):
@@ -270,7 +277,12 @@ class Sender(Link):
         delivery_id = window.next_id
         size = len(payload) + self._overhead
         tail = b"\x43\x41" if settled else b"\x43\x42"
-        if tag is None:
+        if state is not None:
+            frame = self._frame_of_work(len(payload), delivery_id, tag, tail, state)
+            size = len(frame) + len(payload)
+            if not frame:
+                return False
+        elif tag is None:
             frame = self._pack(size, self._head, delivery_id, b"\xa0\x04", delivery_id, tail)
         else:
             tag_size = len(tag)
@@ -298,6 +310,32 @@ class Sender(Link):
         if not output.dirty:
             output.wake()
         return True
+
+    def _frame_of_work(self, size: int, delivery_id: int, tag: bytes | None, tail: bytes, state: Any) -> bytes:
+        """Return the head of a transfer with a state, before a payload of `size` bytes. Empty: it does not have the
+        usual form."""
+        if state is not self._work:
+            end = b"\x42\x40" + encode(state)  # more and rcv-settle-mode before it
+            if len(end) > 255:  # of a peer that states more than an id: it is not kept
+                return b""
+            self._work, self._work_tail = state, end
+        number = pack_u32(delivery_id)
+        if tag is None:
+            tag = number
+        head, more = self._head, len(tag) - 4 + len(self._work_tail)
+        if not 0 < len(tag) <= MAX_TAG or head[8] + more > 255:
+            return b""
+        return b"%b%b%c\x08%b%b\xa0%c%b%b%b" % (
+            pack_u32(size + self._overhead + more),
+            head[:8],
+            head[8] + more,
+            head[10:],
+            number,
+            len(tag),
+            tag,
+            tail,
+            self._work_tail,
+        )
 
     def _fit_tags(self, size: int) -> None:
         """Note that tags have `size` bytes now."""

@@ -115,9 +115,11 @@ class TracedSender(Sender):
                     self._begin(payloads[n], None if tokens is None else tokens[n], tokens is None)
         return sent
 
-    def pass_on(self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False) -> bool:
+    def pass_on(
+        self, payload: bytes, token: Any, tag: bytes | None = None, settled: bool = False, state: Any = None
+    ) -> bool:
         """As Sender.pass_on."""
-        if not super().pass_on(payload, token, tag, settled):
+        if not super().pass_on(payload, token, tag, settled, state):
             return False
         if look(payload):
             self._begin(payload, token, settled)

@@ -182,7 +182,7 @@ class AddressProducer:
                 link.session.settle(delivery_id, TransactionalState(txn_id=id, outcome=rejected(error)))
             return
         if not settled:
-            link.session.settle(delivery_id, TransactionalState(txn_id=id, outcome=ACCEPTED))
+            link.session.settle(delivery_id, transaction.taken)
 
     def _route_for(self, payload: bytes) -> Route:
         """Return where a message goes. Raises BrokerError, AmqpError."""

@@ -9,8 +9,9 @@ of the client. All clients of an address space share one session with a coordina
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -44,6 +45,8 @@ ADDRESSES: Final = 64
 """Addresses that a transaction sends to."""
 AT_ONCE: Final = 50
 """Commits of an address space that are under way; the others wait."""
+SPARE: Final = 16
+"""Ids of transactions that are asked for in advance, at most, if as many commits are under way."""
 LINKS: Final = 256
 """Links to addresses, of which those give way that no commit uses."""
 PATIENCE: Final = 20.0
@@ -189,6 +192,10 @@ class _Posts(_RouterLink):
         """Return whether a message can be sent, or never will be."""
         return self.error is not None or _has_credit(self.link)
 
+    def has_sent(self, transaction: bytes) -> bool:
+        """Return whether the messages of a transaction have left whole, or never will."""
+        return self.error is not None or self.link is None or not self.link.is_sending(transaction)
+
     def on_outcomes(self, link: Sender, tokens: list[list[Any]], state: Any, settled: bool) -> None:
         """As LinkUser. Outside of a transaction there is no good outcome."""
         for each in tokens:
@@ -226,6 +233,8 @@ class StompSpace(SpaceLanes):
         self._posts: dict[str, _Posts] = {}
         self._changed = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._under_way = 0
+        self._declared: deque[asyncio.Future[Any]] = deque()  # answers to declares, for commits to come
 
     def up(self, connection: Connection) -> None:
         """As GatewaySpace."""
@@ -239,6 +248,7 @@ class StompSpace(SpaceLanes):
         assert self._connection is not None
         self.transacting = session = self._connection.begin()
         self._posts = {}
+        self._declared = deque()
         self._coordination = found = _Coordination(self._notify)
         target = Coordinator(capabilities=(Symbol("amqp:local-transactions"),))
         found.link = session.attach_sender(None, Source(), target)
@@ -267,6 +277,7 @@ class StompSpace(SpaceLanes):
             return
         async with self._slots:
             discharging: list[bool] = []
+            self._under_way += 1
             try:
                 async with asyncio.timeout(PATIENCE):
                     await self._commit(work, discharging)
@@ -277,33 +288,60 @@ class StompSpace(SpaceLanes):
             except AmqpError as error:
                 self.rolled_back += 1
                 raise StompError("transaction aborted", error.description, condition=error.condition) from None
+            finally:
+                self._under_way -= 1
         self.committed += 1
 
     async def _commit(self, work: Open, discharging: list[bool]) -> None:
         coordination = await self._coordinator()
-        state = await self._ask(coordination, Declare())
-        if not isinstance(state, Declared):
-            raise _error(state, "no transaction was declared")
-        id = bytes(state.txn_id)
-        done = False
+        id = await self._declare(coordination)
         links: list[_Posts] = []
+        outcomes: list[list[Any]] = []
         try:
-            await self._work(work, id, links)
+            await self._work(work, id, links, outcomes)
             discharging.append(True)
             state = await self._ask(coordination, Discharge(txn_id=id, fail=False))
-            done = True
             if state is None:
                 raise _unknown("the broker or the router was lost")
             if state is not ACCEPTED:
-                raise _error(state, "the broker has rolled it back")
+                raise await self._refusal(state, links, outcomes)
         finally:
             for each in links:
                 each.users -= 1
-            if not done and not discharging:
+            if not discharging:
                 self._roll_back(coordination, id)
 
-    async def _work(self, work: Open, id: bytes, links: list[_Posts]) -> None:
-        """State all of it under the id. Raises AmqpError if a part of it is refused."""
+    async def _declare(self, coordination: _Coordination) -> bytes:
+        """Return the id of a new transaction, and ask for others in advance: as many as there are commits. Raises
+        AmqpError."""
+        known = self._declared
+        answer = known.popleft() if known else await self._request(coordination, Declare())
+        while len(known) < min(self._under_way, SPARE) and _has_credit(coordination.link):
+            known.append(await self._request(coordination, Declare()))
+        try:
+            await asyncio.wait((answer,))
+        except asyncio.CancelledError:
+            known.appendleft(answer)  # it took too long: for the next one
+            raise
+        state = answer.result()
+        if not isinstance(state, Declared):
+            raise _error(state, "no transaction was declared")
+        return bytes(state.txn_id)
+
+    async def _refusal(self, state: Any, links: list[_Posts], outcomes: list[list[Any]]) -> AmqpError:
+        """Return why a transaction was rolled back: because of a part of it, if there is such a one."""
+        await self._until(lambda: all(outcomes) or any(each.error is not None for each in links))
+        for each in links:
+            if each.error is not None:
+                return each.error
+        for outcome in outcomes:
+            if outcome[0] is not ACCEPTED:
+                return _error(outcome[0], "a message was not taken")
+        return _error(state, "the broker has rolled it back")
+
+    async def _work(self, work: Open, id: bytes, links: list[_Posts], outcomes: list[list[Any]]) -> None:
+        """State all of it under the id, without waiting for outcomes: what is refused is known from the discharge.
+        Raises AmqpError if a part of it cannot be sent."""
         session = self.transacting
         for delivery, _ in work.outcomes:
             if delivery.link is not delivery.subscription.link:
@@ -311,7 +349,6 @@ class StompSpace(SpaceLanes):
             if delivery.link.session is not session:
                 text = f"{delivery.subscription.stated}: the coordinator was lost since its SUBSCRIBE: subscribe again"
                 raise AmqpError("amqp:transaction:rollback", text)
-        waiting: list[list[Any]] = []
         state = TransactionalState(txn_id=id)
         found: dict[str, _Posts] = {}
         for address, payload in work.posts:
@@ -324,20 +361,17 @@ class StompSpace(SpaceLanes):
             if posts.error is not None or posts.link is None:
                 raise posts.error or AmqpError("amqp:connection:forced", "the router is not reached")
             outcome: list[Any] = []
-            waiting.append(outcome)
+            outcomes.append(outcome)
             posts.link.send(payload, outcome, state=state)
         for delivery, outcome_of in work.outcomes:
             own = TransactionalState(txn_id=id, outcome=outcome_of)
             delivery.subscription.settle(delivery, own, None)
         if session is not None and not session.ended:
             session.flush()
-        await self._until(lambda: all(waiting) or any(each.error is not None for each in links))
-        for each in links:
+        for each in links:  # the discharge does not overtake a message that waits for room
+            await self._until(partial(each.has_sent, id))
             if each.error is not None:
                 raise each.error
-        for outcome in waiting:
-            if outcome[0] is not ACCEPTED:
-                raise _error(outcome[0], "a message was not taken")
 
     async def _coordinator(self) -> _Coordination:
         """Return the link to the coordinator, attached and with credit. Raises AmqpError."""
@@ -353,12 +387,16 @@ class StompSpace(SpaceLanes):
 
     async def _ask(self, coordination: _Coordination, request: Declare | Discharge) -> Any:
         """Return the outcome of a request; None: it was lost."""
+        return await (await self._request(coordination, request))
+
+    async def _request(self, coordination: _Coordination, request: Declare | Discharge) -> asyncio.Future[Any]:
+        """Ask the coordinator; the result is the outcome. Raises AmqpError if it cannot be asked."""
         await self._until(lambda: coordination.error is not None or _has_credit(coordination.link))
         if coordination.link is None:
             raise coordination.error or AmqpError("amqp:connection:forced", "the router is not reached")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         coordination.link.send(write_request(request), answer)
-        return await answer
+        return answer
 
     def _roll_back(self, coordination: _Coordination, id: bytes) -> None:
         link = coordination.link

@@ -9,9 +9,15 @@ from enmasse.amqp.codec.performatives import Declare, Discharge
 from enmasse.amqp.codec.types import Buffer, Described, ULong
 from enmasse.amqp.messages.message import Message
 
+_VALUE = b"\x00\x53\x77"
+
 
 def read_request(payload: Buffer) -> Declare | Discharge:
     """Return what a message asks of a coordinator. Raises AmqpError (amqp:decode-error)."""
+    if payload[:3] == _VALUE:  # nothing but a body, as in most requests
+        found, end = decode_composite(payload, 3, len(payload))
+        if isinstance(found, Declare | Discharge) and end == len(payload):
+            return found
     body = Message.decode(payload).body
     if isinstance(body, Described):
         encoded = encode(body)
@@ -25,5 +31,5 @@ def write_request(request: Declare | Discharge) -> bytes:
     """Return the message by which a coordinator is asked. A discharge states `fail` also if it is false, which could be
     left out: Artemis fails without it."""
     if isinstance(request, Discharge):
-        return b"\x00\x53\x77" + encode(Described(ULong(0x32), [bytes(request.txn_id), request.fail]))
-    return b"\x00\x53\x77" + encode(request)
+        return _VALUE + encode(Described(ULong(0x32), [bytes(request.txn_id), request.fail]))
+    return _VALUE + encode(request)

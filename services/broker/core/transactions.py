@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.codec.performatives import ACCEPTED, TransactionalState
 from enmasse.amqp.messages.transaction_limits import BYTES, BYTES_OF_SPACE, OPERATIONS, SECONDS, used
 from enmasse.logs import log
 from services.broker.core.errors import BrokerError, address_full
@@ -108,7 +109,7 @@ class TransactionUser(NamedTuple):
 class Transaction:
     """One transaction, from declare to discharge."""
 
-    __slots__ = ("deadline", "error", "expired", "id", "operations", "posted", "posts", "retirements", "user")
+    __slots__ = ("deadline", "error", "expired", "id", "operations", "posted", "posts", "retirements", "taken", "user")
 
     def __init__(self, id: bytes, user: TransactionUser, deadline: int, expired: Callable[[BrokerError], None]) -> None:
         """`expired` is called when the broker has rolled it back."""
@@ -120,6 +121,8 @@ class Transaction:
         self.retirements: list[Retirement] = []
         self.posted = self.operations = 0
         self.error: BrokerError | None = None  # why it can only be rolled back
+        self.taken = TransactionalState(txn_id=id, outcome=ACCEPTED)
+        """State of a message that is taken: one for all, so that they are answered together."""
 
     def fail(self, error: BrokerError | AmqpError) -> None:
         """Let it end by a rollback only, for this reason: a part of it could not be done."""

@@ -346,7 +346,7 @@ class RoutedLink:
         if not settled:
             self.posts[delivery_id] = work
             work.unanswered += 1
-        return TransactionalState(txn_id=work.name)
+        return work.state
 
     def _answered(self, delivery_ids: Sequence[int], outcome: Any) -> None:
         """Note that a broker has answered deliveries of transactions, or will not: what it has not accepted lets its

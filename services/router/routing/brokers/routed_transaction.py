@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
+from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.messages.transaction_limits import BYTES, BYTES_OF_SPACE, OPERATIONS, used
 from services.router.routing.connection import RouterConnection
 
@@ -17,10 +18,14 @@ class WorkLink(Protocol):
         that may have changed."""
 
 
+_NONE: Any = None
+
+
 class RoutedTransaction:
-    """A transaction. `name`: its id at its broker; `foreign`: the broker has made that id, and sets no limits; `links`:
-    on which messages of it are sent; `unanswered`: messages that a foreign broker has not answered; `error`: why it can
-    only be rolled back; `ends`: its discharge has come; `timer`: its time at a foreign broker."""
+    """A transaction. `name`: its id at its broker; `foreign`: the broker has made that id, and sets no limits; `state`:
+    of messages to such a broker; `links`: on which messages of it are sent; `unanswered`: those that a foreign broker
+    has not answered; `error`: why it can only be rolled back; `ends`: its discharge has come; `timer`: its time at a
+    foreign broker."""
 
     __slots__ = (
         "_held",
@@ -32,6 +37,7 @@ class RoutedTransaction:
         "id",
         "links",
         "name",
+        "state",
         "timer",
         "unanswered",
     )
@@ -39,6 +45,7 @@ class RoutedTransaction:
     def __init__(self, id: bytes) -> None:
         self.id = self.name = id
         self.foreign = False
+        self.state: TransactionalState = _NONE
         self.links: set[WorkLink] = set()
         self.error: AmqpError | None = None
         self.ends = False
@@ -50,6 +57,7 @@ class RoutedTransaction:
     def named(self, name: bytes, user: bytes, timer: Any) -> None:
         """Note the id that a broker has made for the transaction."""
         self.name, self._user, self.timer, self.foreign = name, user, timer, True
+        self.state = TransactionalState(txn_id=name)
 
     def count(self, container: RouterConnection, operations: int, size: int = 0) -> None:
         """Count what the transaction takes at a broker that limits none. Raises AmqpError if that is too much."""
