@@ -307,6 +307,8 @@ class StompClient(Publisher):
         for work in self.transactions.values():
             work.end()
         self.transactions.clear()
+        self._deliveries.clear()  # subscriptions refer to the client
+        self._temporaries.clear()
         self._parser.clear()
         self._count_kept()
         self._wire.recognised()
