@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -31,6 +32,7 @@ from tests.load import Consumer, Producer, subscribe
 from tests.router.harness import outcome_of
 from tests.router.test_fronts import faults, section
 from tests.spark import sinking
+from tests.stomp_gateway.stomp_environment import RawClient
 from tests.system.mqtt_devices import exactly_once
 from tests.system.seeing import carrier, component, wait_address, wait_process
 from tests.test_artemis import manage
@@ -48,7 +50,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
 
 
 def _suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("artemis"), options=("--broker", "artemis")) as found:
+    with running(tmp_path_factory.mktemp("artemis"), options=("--broker", "artemis", "--with", "stomp")) as found:
         found.up(300)
         one_program.check_files(found.config)
         yield found
@@ -320,6 +322,37 @@ def counted(suite: Suite, client: Client, metric: str, address: str) -> float | 
 def stats(client: Client, name: str) -> dict[str, Any]:
     found: dict[str, Any] = client("GET", f"addresses/{of(name)}").body["stats"]
     return found
+
+
+def test_clients_of_stomp(suite: Suite) -> None:
+    """A receipt after Artemis has it, transactions, and a message that expires there."""
+    late = {"type": "queue", "flavor": "small-persisted-queue"}
+    suite.edit("addresses.json", {"late": late, "short": {**late, "expiry": "late"}})
+    for name in ("late", "short"):
+        wait_address(suite, name)
+    client = RawClient(61613 + suite.offset)
+    client.connect()
+    client.done("SUBSCRIBE", id="late", destination="late")
+    client.done("SEND", b"too late", destination="short", expires=str(int(time.time() * 1000) + 1000))
+    client.done("SEND", b"kept", destination="short", priority="7")
+    expired = client.read()
+    assert (expired.headers["subscription"], expired.body) == ("late", b"too late")
+    client.done("SUBSCRIBE", id="1", destination="short", ack="client-individual")
+    message = client.read()
+    assert (message.body, message.headers["priority"]) == (b"kept", "7")
+    for name in ("aborted", "done"):
+        client.done("BEGIN", transaction=name)
+        for n in range(10):
+            client.done("SEND", f"{name} {n}".encode(), destination="late", transaction=name)
+        client.done("ACK", id=message.headers["ack"], transaction=name)
+        client.send("ABORT" if name == "aborted" else "COMMIT", transaction=name, receipt=name)
+        frames = [client.read() for _ in range(1 if name == "aborted" else 11)]
+        assert [each.headers["receipt-id"] for each in frames if each.command == "RECEIPT"] == [name]
+        assert [each.body for each in frames if each.command == "MESSAGE"] == [
+            b"done %d" % n for n in range(len(frames) - 1)
+        ]
+    client.done("DISCONNECT")
+    suite.edit("addresses.json", {}, remove=["short", "late"])
 
 
 def test_what_artemis_has_not_is_refused(suite: Suite) -> None:
