@@ -240,6 +240,46 @@ def test_the_stages_of_a_file_equal_pandas_and_plain_python(spark: Any, broker: 
     assert last_values(tmp_path / "last.db") == last
 
 
+ALONE: dict[str, dict[str, Any]] = {
+    "windows": {"windows": {"address": "alone-results", "window": "1 minute"}},
+    "table": {"windows": {"window": "1 minute"}, "table": {"path": "table"}},
+    "last": {"last": {"path": "last.db"}},
+    "alerts": {"alerts": {"address": "alone-results"}},
+    "commands": {"commands": {"address": "alone-{device}", "body": "x", "above": 0}},
+    "scores": {"scores": {"model": "model.skops", "address": "alone-results"}},
+}
+"""Files with one stage; those that need a dead-letter address have one."""
+
+
+@pytest.mark.slow
+def test_a_file_with_one_stage_does_its_first_batch(
+    spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import skops.io
+    from sklearn.linear_model import LinearRegression
+
+    monkeypatch.chdir(tmp_path)
+    skops.io.dump(LinearRegression().fit(pd.DataFrame({"temperature": [0.0, 1]}), [5.0, 9]), "model.skops")
+    for name in ("alone-results", "alone-bad", "alone-d1", *ALONE):
+        broker.queue(name)
+        broker.send(name, [Message(body=reading("d1", "2010-01-01T00:00:00Z", 1), durable=True)])
+    queries = {}
+    try:
+        for stage, sections in ALONE.items():
+            dead = {"readings": {"deadLetterAddress": "alone-bad"}} if stage in ("commands", "scores") else {}
+            source = {"url": broker.url, "address": stage, "work": f"work-{stage}"}
+            file = tmp_path / f"{stage}.json"
+            file.write_text(json.dumps({"source": source, **dead, **sections}))
+            queries[stage] = pipeline.start_file(spark, pipeline_file.load(file))
+        for query in queries.values():
+            query.processAllAvailable()  # raises what a batch has raised
+        wait_for("all messages to be settled", lambda: not any(map(broker.depth, ALONE)), DEADLINE)
+    finally:
+        for query in queries.values():
+            query.stop()
+    assert last_values(tmp_path / "last.db") == {"d1": ("2010-01-01T00:00:00.000000Z", 1.0)}
+
+
 def last_values(file: Path) -> dict[str, tuple[str, float]]:
     """Device → time and value of its latest reading, read as a user would."""
     database = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
