@@ -212,13 +212,23 @@ def network() -> Iterator[Network]:
         made.remove()
 
 
+class Here:
+    """The network of this process."""
+
+    address = "127.0.0.1"
+
+    def inside(self) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
 class StallingProxy:
     """A proxy at a node before a server. `stall` keeps bytes of one direction back, with both connections open: what a
     firewall, a full buffer or a frozen middlebox does."""
 
     TO_SERVER, TO_CLIENT = 0, 1
 
-    def __init__(self, node: Node, to: tuple[str, int]) -> None:
+    def __init__(self, node: Node | Here, to: tuple[str, int]) -> None:
         self._node, self._to = node, to
         self._flows = [threading.Event(), threading.Event()]
         for flow in self._flows:

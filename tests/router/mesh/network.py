@@ -32,6 +32,10 @@ class Routers:
         """Attributes of a connector to the router `to`."""
         return {"host": "127.0.0.1", "port": str(self._ports[to]), "role": "inter-router", "cost": cost}
 
+    def port(self, name: str) -> int:
+        """Return the port of a router for others."""
+        return self._ports[name]
+
     def start(
         self, name: str, *entities: list[Any], kind: str = "ours", dials: Mapping[str, int] | None = None
     ) -> RouterProcess:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
@@ -13,11 +14,11 @@ import pytest
 from proton import Delivery, Endpoint, Message
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender, LinkDetached
 
+from tests.kit.network import Here, StallingProxy
 from tests.router.harness import (
     LINK_ROUTE,
     Broker,
     Management,
-    RouterProcess,
     post,
     pump,
     pump_until,
@@ -336,39 +337,76 @@ def test_nothing_accepted_is_lost_when_the_router_between_is_killed(middle: str)
         routers.start("d", dials={"c": 5})
         routers.start("a", dials={"b": 1, "d": 5})
         wait_for(lambda: routers.costs("a") == {"b": 1, "c": 2, "d": 5}, "the shorter way")
-        everything_comes(routers, "a", "c", killed)
+        everything_comes(routers, "a", "c", lambda: routers.kill(killed))
+        assert killed.process.poll() is not None
 
 
-def everything_comes(routers: Routers, sends: str, receives: str, killed: RouterProcess) -> None:
-    """Send by anycast, kill a router with messages under way, and send again what is not accepted."""
+def everything_comes(
+    routers: Routers, sends: str, receives: str, harm: Callable[[], None], kind: str = "any", count: int = 600
+) -> None:
+    """Send as fast as it goes, do harm with messages under way, and send again what is not accepted: a message comes as
+    often as it was sent at most."""
     to, at = routers[receives].connect(), routers[sends].connect()
-    receiver = to.create_receiver("any/kill", credit=1000)
-    sender = at.create_sender("any/kill")
-    todo, got = list(range(600)), []
+    receiver = to.create_receiver(f"{kind}/harm", credit=1000)
+    sender = at.create_sender(f"{kind}/harm")
+    pump_until(lambda: sender.link.credit > 0, "credit", at, to)
+    todo, got, sent = deque(range(count)), Counter[int](), Counter[int]()
     under_way: dict[Any, int] = {}
     accepted: set[int] = set()
+    harms = [harm]
 
     def step() -> bool:
         rush(at, to)
-        got.extend(bodies(receiver))
+        got.update(bodies(receiver))
         for delivery in [each for each in under_way if each.settled]:
             number = under_way.pop(delivery)
             if delivery.remote_state == Delivery.ACCEPTED:
                 accepted.add(number)
             else:
                 todo.append(number)
-        while todo and sender.link.credit > 0 and len(under_way) < 50:
-            number = todo.pop(0)
+        while todo and sender.link.credit > 0 and len(under_way) < count // 12:
+            number = todo.popleft()
+            sent[number] += 1
             under_way[sender.link.send(Message(body=number))] = number
-        if len(accepted) >= 200 and killed.process.poll() is None and under_way:
-            routers.kill(killed)
-        return len(accepted) == 600
+        if len(accepted) >= count // 3 and harms and under_way:
+            harms.pop()()
+        return len(accepted) == count
 
     wait_for(step, "all are accepted", moves=lambda: len(accepted))
-    assert killed.process.poll() is not None
-    assert set(got) == set(range(600))
+    assert not harms
+    assert got.keys() == sent.keys() == set(range(count))
+    assert got <= sent
     at.close()
     to.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["any", "all"])
+@pytest.mark.parametrize("harm", ["killed", "stopped", "parted"])
+def test_thousands_of_messages_while_a_router_dies_or_is_parted(harm: str, kind: str) -> None:
+    """The router on the shorter way is killed, stands still, or is parted from one neighbour, whose connection stays
+    open: nothing accepted is lost, and only what was sent again comes again."""
+    with ExitStack() as stack:
+        routers = Routers(stack)
+        routers.start("c")
+        between = routers.start("b", dials={"c": 1})
+        routers.start("d", dials={"c": 5})
+        proxy = StallingProxy(Here(), ("127.0.0.1", routers.port("b")))
+        stack.callback(proxy.close)
+        link = {"name": "b", "host": "127.0.0.1", "port": str(proxy.port), "role": "inter-router", "cost": 1}
+        routers.start("a", ["connector", link], dials={"d": 5})
+        wait_for(lambda: routers.costs("a") == {"b": 1, "c": 2, "d": 5}, "the shorter way")
+
+        def part() -> None:
+            for direction in (proxy.TO_SERVER, proxy.TO_CLIENT):
+                proxy.stall(direction)
+
+        def stop() -> None:
+            between.process.send_signal(signal.SIGSTOP)
+            stack.callback(between.process.send_signal, signal.SIGCONT)
+
+        harms = {"killed": lambda: routers.kill(between), "stopped": stop, "parted": part}
+        everything_comes(routers, "a", "c", harms[harm], kind, 3000)
 
 
 SQUARE: dict[str, dict[str, int]] = {"c": {}, "b": {"c": 1}, "d": {"c": 1}, "a": {"b": 1, "d": 1, "c": 5}}
@@ -400,7 +438,7 @@ def test_a_square_with_a_diagonal_and_a_kill_of_each_router(theirs: str) -> None
         multicast_comes_once(routers)
         for name in SQUARE:
             ends = ("a", "c") if name in "bd" else ("b", "d")
-            everything_comes(routers, *ends, routers[name])
+            everything_comes(routers, *ends, partial(routers.kill, routers[name]))
             start(name)
             wait_for(is_whole, f"{name} is back")
         multicast_comes_once(routers)
