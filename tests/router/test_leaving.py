@@ -23,7 +23,9 @@ def leaving() -> Iterator[RouterProcess]:
     beside = {"role": "inter-router", "host": "127.0.0.1", "port": port}
     other = RouterProcess([["listener", {"name": "routers", **beside}]], router_id="r2")
     try:
-        router = RouterProcess([*ENTITIES, ["connector", {"name": "r2", **beside}]], settings={"leave_within": 600})
+        router = RouterProcess(
+            [*ENTITIES, ["connector", {"name": "r2", **beside}]], settings={"leave_within": 600, "log_level": "info"}
+        )
         with contextlib.closing(Management(router.url)) as asking:
             wait_for(lambda: len(asking.query("router.node", "id")) == 2, "they are neighbours")
         yield router
@@ -69,7 +71,7 @@ def test_a_second_order_ends_it_at_once() -> None:
 
 def test_the_only_router_ends_at_once() -> None:
     """Its clients have no other one to connect to."""
-    router = RouterProcess([], settings={"leave_within": 600})
+    router = RouterProcess([], settings={"leave_within": 600, "log_level": "info"})
     clients = [router.connect() for _ in range(30)]
     router.process.send_signal(signal.SIGTERM)
     assert router.process.wait(DEADLINE) == 0
