@@ -71,10 +71,11 @@ def test_what_states_no_client_is_refused(properties: Any) -> None:
 
 
 class _Router(Handler):
-    """Takes any client, if it `offers` that."""
+    """Takes any client, if it `offers` that, and there is no `error`."""
 
-    def __init__(self, *, offers: bool) -> None:
+    def __init__(self, *, offers: bool, error: AmqpError | None = None) -> None:
         self.offers = offers
+        self.error = error
         self.peer: Peer | None = None
         self.opened: list[str] = []
 
@@ -85,6 +86,8 @@ class _Router(Handler):
     def on_open(self, c: Connection) -> None:
         assert c.remote_open is not None and self.peer is not None
         self.opened.append(c.remote_open.container_id)
+        if self.error is not None:
+            raise self.error
         if self.offers and asks_to_relay(c.remote_open):
             c.open_fields.offered_capabilities = (RELAY,)
             peer, opened = self.peer, c.remote_open
@@ -130,6 +133,23 @@ async def test_a_socket_goes_on_with_the_client(tls: bool, tmp_path: Path, monke
     connection.wake()
     await until(lambda: not hub.wires and there.gone, "both ends have gone")
     listening.close()
+
+
+@asyncio_test
+async def test_a_client_goes_to_another_router_than_one_that_takes_none_yet() -> None:
+    hub, early = Hub(), _Router(offers=True, error=AmqpError("amqp:not-found", "no listener for clients is open yet"))
+    router = _Router(offers=True)
+    first, second = [await serve(hub, "127.0.0.1", 0, each.accept) for each in (early, router)]
+    with pytest.raises(NotRelayed, match="no listener for clients is open yet"):
+        await AmqpRelay(Places(("127.0.0.1", first.port)), "gateway", None).dial(BARE)
+    both = Places(("127.0.0.1", first.port), ("127.0.0.1", second.port))
+    transports = [await AmqpRelay(both, "gateway", None).dial(BARE) for _ in range(4)]
+    assert early.opened and len(router.opened) == 4
+    for each in transports:
+        each.abort()
+    first.close()
+    second.close()
+    await until(lambda: not hub.wires, "the connections have gone")
 
 
 @asyncio_test

@@ -76,7 +76,7 @@ class AmqpRelay:
             wire = await dial(self._hub, *address, connection, None if own is None else own.tls())
             await handler.answered
             if not offers_to_relay(handler.answered.result()):
-                raise NotRelayed("this router takes no AMQP over WebSocket")
+                raise handler.refusal or NotRelayed("this router takes no AMQP over WebSocket")
             transport = wire.release()
         finally:
             if wire is not None and wire.transport is not None:
@@ -87,15 +87,18 @@ class AmqpRelay:
 
 
 class _Asking(Handler):
-    """Handler of the gateway's connection, until the client takes its place. `answered`: the router's Open."""
+    """Handler of the gateway's connection, until the client takes its place. `answered`: the router's Open; `refusal`:
+    the error of its Close, as that of a router that has just started."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.answered = loop.create_future()
+        self.refusal: AmqpError | None = None
 
     def on_open(self, c: Connection) -> None:
         if not self.answered.done():
             self.answered.set_result(c.remote_open)
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
+        self.refusal = error
         if not self.answered.done():
             self.answered.set_exception(error or ConnectionResetError("it has closed the connection"))
