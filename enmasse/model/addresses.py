@@ -293,7 +293,7 @@ def _together(
     return [
         *indistinct(document, good, keep),
         *shadowed(document, good, keep),
-        *references(document, good),
+        *references(document, good, keep),
         *_without_effect(document, good, flavors),
         *_defaults(document, good, keep),
     ]
@@ -470,12 +470,15 @@ def shadowed(
     return problems
 
 
-def references(document: Document, good: dict[AddressName, Address]) -> list[Problem]:
-    """Return problems of addresses whose `deadletter` or `expiry` names no queue, and remove these from `good`.
+def references(
+    document: Document, good: dict[AddressName, Address], keep: Mapping[AddressName, Address]
+) -> list[Problem]:
+    """Return problems of addresses whose `deadletter` or `expiry` names no queue, and remove these from `good`. `keep`:
+    the addresses that were valid before, of which one that is named may be gone.
 
     A queue names one of its flavor. The storage controller also puts that on the broker of each address that names it,
     because a broker moves messages only within itself."""
-    problems: dict[str, Problem] = {}
+    problems: dict[tuple[str, str], Problem] = {}
     changed = True
     while changed:  # an address that goes may be what another one names
         changed = False
@@ -487,6 +490,9 @@ def references(document: Document, good: dict[AddressName, Address]) -> list[Pro
                 found = good.get(other)
                 if other == name:
                     reason = "an address cannot be its own; name another queue"
+                elif found is None and other in keep and other not in document.entries:
+                    change = f"change that first (`enmasse address set {name} {key}=`)"
+                    reason = f"names {other[:60]!r}, which is removed: {change}, or keep {other[:60]!r}"
                 elif found is None:
                     reason = f"there is no valid address {other[:60]!r}; add it as a queue"
                 elif not found.traits.takes_dead_letters:
@@ -495,7 +501,7 @@ def references(document: Document, good: dict[AddressName, Address]) -> list[Pro
                     reason = f"{other[:60]!r} must be of flavor {address.flavor!r} too, so that it is kept the same way"
                 else:
                     continue
-                problems[name] = document.problem(reason, name, key)
+                problems[name, key] = document.problem(reason, name, key)
                 good.pop(name, None)
                 changed = True
     return list(problems.values())

@@ -50,7 +50,8 @@ _WITHOUT = {
 _IN_SPACE = "nothing of it is in force before it can be used"
 """Consequence for a file of an address space."""
 _PUT_BACK = {
-    USERS: "Put it back; the entry 'anonymous' lets in clients without credentials",
+    USERS: "Put it back; a file with an entry 'anonymous' (`enmasse user add anonymous`) lets in clients without "
+    "credentials",
     ISSUERS: "Put it back; {} in it means no issuers",
     SPACES: "Put it back; {} in it means no address space but the default one",
     PLANS: "Put it back; {} in it means no plans",

@@ -138,10 +138,14 @@ def test_what_would_be_invalid_is_refused_with_its_place(entry: dict[str, Any], 
 
 
 def test_a_removal_that_breaks_another_entry_is_refused() -> None:
-    text = json.dumps({"dead": QUEUE, "a": {**QUEUE, "deadletter": "dead"}})
+    text = json.dumps({"dead": QUEUE, "a": {**QUEUE, "deadletter": "dead", "expiry": "dead"}})
     with pytest.raises(Refused) as refused:
         changed(Change(kind="addresses", remove=["dead"]), text)
-    assert refused.value.errors[0].entry == "a"
+    errors = refused.value.errors
+    assert [(error.entry, error.field) for error in errors] == [("a", "deadletter"), ("a", "expiry")]
+    assert errors[1].reason == (
+        "names 'dead', which is removed: change that first (`enmasse address set a expiry=`), or keep 'dead'"
+    )
 
 
 def test_other_entries_may_be_invalid_already() -> None:

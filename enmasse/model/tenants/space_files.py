@@ -108,7 +108,7 @@ def addresses_in_force(
         problems += shadowed(document, result, last)
     if rules is not None and (exceeded := rules.exceeded(document, result, last)):
         order = list(result)
-        problems += [*exceeded, *references(document, result)]
+        problems += [*exceeded, *references(document, result, last)]
         result = {name: found for name in order if (found := result.get(name) or last.get(name)) is not None}
     reasons: dict[str, str] = {}
     for problem in problems:

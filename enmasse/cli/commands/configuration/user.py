@@ -135,10 +135,15 @@ def password(
 @_options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
+    from enmasse.model.users import ANONYMOUS
+
     there = _opened(config, offset)
     where = there.remove(name, force=False)
     if not there.all():
-        report("It was the last entry: all clients are refused now, but for users of issuers.")
+        report(
+            "It was the last entry: all clients are refused now, but for users of issuers. To let in clients without a "
+            f"user again: `enmasse user add {ANONYMOUS}`, then `enmasse user allow {ANONYMOUS} send,recv '#'`."
+        )
     done(f"removed {name} from {where}", "removed", name=name, place=where)
 
 
