@@ -28,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 from enmasse.spark import stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.errors import QueryError
-from enmasse.spark.options import LOGIN
+from enmasse.spark.options import LOGIN, folder_fault
 from enmasse.spark.parquet_table import ParquetTable
 from enmasse.spark.scoring import scored
 from enmasse.spark.session import session
@@ -249,6 +249,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     found = parser.parse_args(given)
     if (found.file is None) == (found.work is None):
         parser.error("give either FILE or --work DIR")
+    if found.work is not None and (wrong := folder_fault(found.work)):
+        parser.error(f"--work: {wrong}")
     return found
 
 

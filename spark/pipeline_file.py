@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
+from enmasse.spark import placeholders
 from enmasse.spark.errors import QueryError
-from enmasse.spark.options import LOGIN
+from enmasse.spark.options import LOGIN, OptionError, address_fault, folder_fault
+from enmasse.spark.server_options import FileError, login_of
 
 Check = Callable[[Any], str]
 """A value → what is wrong with it, or an empty text."""
@@ -39,6 +41,35 @@ def text(value: Any) -> str:
 def any_text(value: Any) -> str:
     """Check that a value is a text."""
     return "" if isinstance(value, str) else "must be a text"
+
+
+def address(value: Any) -> str:
+    """Check that a value is the name of an address."""
+    return text(value) or address_fault(value) or placeholders.fault(value, ())
+
+
+def any_address(value: Any) -> str:
+    """Check that a value is the name of an address, or empty."""
+    return any_text(value) or (address(value) if value else "")
+
+
+def device_address(value: Any) -> str:
+    """Check that a value is the name of an address, for each device."""
+    if wrong := text(value) or address_fault(value) or placeholders.fault(value, placeholders.IN_ADDRESS):
+        return wrong
+    if not str(value).startswith("{device}"):
+        return ""
+    return "must have a text before {device}: else a device could send to any address"
+
+
+def command(value: Any) -> str:
+    """Check that a value is the text of a command."""
+    return text(value) or placeholders.fault(value, placeholders.IN_BODY)
+
+
+def folder(value: Any) -> str:
+    """Check that a value is a path on this machine."""
+    return text(value) or folder_fault(value)
 
 
 def number(value: Any) -> str:
@@ -93,9 +124,9 @@ def fractions(value: Any) -> str:
 SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
     "source": {
         "url": (text, "amqp://127.0.0.1:5672"),
-        "address": (text, REQUIRED),
+        "address": (address, REQUIRED),
         "subscription": (any_text, ""),
-        "work": (text, REQUIRED),
+        "work": (folder, REQUIRED),
         **dict.fromkeys(LOGIN, (any_text, "")),
     },
     "readings": {
@@ -104,25 +135,25 @@ SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
         "value": (text, "temperature"),
         "watermark": (duration, "1 hour"),
         "ahead": (duration, "1 day"),
-        "deadLetterAddress": (any_text, ""),
+        "deadLetterAddress": (any_address, ""),
     },
     "windows": {
-        "address": (any_text, ""),
+        "address": (any_address, ""),
         "window": (duration, "1 day"),
         "quantiles": (fractions, None),
-        "lateAddress": (any_text, ""),
+        "lateAddress": (any_address, ""),
     },
     "table": {"format": (one_of("parquet", "delta"), "parquet"), "path": (text, REQUIRED), "compact": (several, 24)},
-    "last": {"path": (text, REQUIRED)},
+    "last": {"path": (folder, REQUIRED)},
     "alerts": {
-        "address": (text, REQUIRED),
+        "address": (address, REQUIRED),
         "threshold": (positive, 4.0),
         "minimum": (whole, 30),
         "idle": (duration, "1 week"),
     },
     "commands": {
-        "address": (text, REQUIRED),
-        "body": (text, REQUIRED),
+        "address": (device_address, REQUIRED),
+        "body": (command, REQUIRED),
         "ttl": (whole, 60_000),
         "above": (number, None),
         "below": (number, None),
@@ -130,7 +161,7 @@ SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
     "scores": {
         "model": (text, REQUIRED),
         "features": (texts, None),
-        "address": (text, REQUIRED),
+        "address": (address, REQUIRED),
         "trusted": (boolean, False),
     },
 }
@@ -167,6 +198,8 @@ def load(file: Path, source: Mapping[str, str] | None = None) -> dict[str, dict[
             sections[name] = _fields(document, name, {**more, **given}, problems)
     if "source" not in document.entries:
         problems.append(document.problem('the section "source" is missing: it needs address and work'))
+    if "source" in sections:
+        problems += _server(document, sections["source"])
     if not problems:
         problems += _together(document, sections)
     if problems:
@@ -198,6 +231,23 @@ def _fields(document: Document, section: str, given: Mapping[str, Any], problems
     return {name: given.get(name, default) for name, (_, default) in known.items()}
 
 
+def _server(document: Document, source: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with the server, the user and the files of a login: Spark would find it at its start."""
+    given = {name.lower(): source[name] for name in ("url", *LOGIN) if source[name] and isinstance(source[name], str)}
+    try:
+        login_of(given, "source").check_files()
+    except OptionError as error:
+        wrong = str(error).removeprefix("amqp source: ")
+    except FileError as error:
+        wrong = error.wrong
+    else:
+        return []
+    option = re.match(r'(?:the )?option "(\w+)"(?:: )?', wrong)
+    if option is None:
+        return [document.problem(wrong, "source")]
+    return [document.problem(wrong[option.end() :].strip(), "source", option[1])]
+
+
 def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     problems = []
     if not any(stage in sections for stage in STAGES):
@@ -205,9 +255,6 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
     commands = sections.get("commands")
     if commands and commands["above"] is None and commands["below"] is None:
         problems.append(document.problem("needs above or below: when a command is sent", "commands"))
-    if commands and commands["address"].startswith("{device}"):
-        reason = "must have a text before {device}: else a device could send to any address"
-        problems.append(document.problem(reason, "commands", "address"))
     dead = {
         "commands": "commands for devices that have no address go there",
         "scores": "readings without a prediction go there",
@@ -218,7 +265,10 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
     windows = sections.get("windows")
     if windows and not windows["address"] and "table" not in sections:
         problems.append(document.problem("needs address, or the section table: where results go", "windows"))
-    if "table" in sections and not windows:
+    table = sections.get("table")
+    if table and table["format"] == "parquet" and (wrong := folder_fault(table["path"])):
+        problems.append(document.problem(wrong, "table", "path"))
+    if table and not windows:
         problems.append(document.problem("needs the section windows, whose results it holds", "table"))
     return problems
 

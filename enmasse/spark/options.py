@@ -7,6 +7,7 @@ start() has an argument. Names that begin with `__` are its own too.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,6 +99,29 @@ def required(options: Mapping[str, str], name: str, end: str, instead: str = "")
     return value
 
 
+def address_of(options: Mapping[str, str], end: str, name: str = "address", instead: str = "") -> str:
+    """Return an option that is an address. Raises OptionError if it is missing, or a URL."""
+    address = required(options, name, end, instead)
+    if wrong := address_fault(address):
+        raise OptionError(f'amqp {end}: option "{name}": {wrong}')
+    return address
+
+
+def address_fault(address: str) -> str:
+    """Return what is wrong if an address is written as a URL, whose host and port servers ignore; empty: nothing."""
+    if not re.match("amqps?://", address, re.IGNORECASE):
+        return ""
+    return f'{shown(address)} is a URL, whose host and port say nothing here: write the name alone, the server in "url"'
+
+
+def folder_fault(folder: str) -> str:
+    """Return what is wrong if the name of a local folder is a URL; empty: nothing."""
+    found = re.match(r"([a-z][a-z0-9+.-]*):/", folder, re.IGNORECASE)
+    if found is None:
+        return ""
+    return f"{folder!r} is a URL: write the path of a folder on the driver's machine, without {found[1]}:"
+
+
 def choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], end: str) -> str:
     """Return the value of an option that has one of these; the first is the default. Raises OptionError."""
     value = options.get(name.lower(), choices[0])
@@ -127,6 +151,11 @@ def url_of(options: Mapping[str, str], end: str) -> str:
         good = False
     if not good:
         raise OptionError(f'amqp {end}: option "url" is no AMQP URL: {shown(url)!r}; {form}')
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise OptionError(
+            f'amqp {end}: option "url": {shown(url)} has more than host and port: write the address into the option '
+            '"address"'
+        )
     return url
 
 

@@ -68,6 +68,13 @@ class ServerLogin:
             **settings,
         )
 
+    def check_files(self) -> None:
+        """Check that the files can be used, before a connection needs them. Raises FileError."""
+        if self.password_file:
+            self._password()
+        if self.ca_file or self.cert_file:
+            self._tls()
+
     def _password(self) -> str:
         try:
             return Path(self.password_file).read_text().removesuffix("\n").removesuffix("\r")

@@ -16,6 +16,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from enmasse.spark import placeholders
+from enmasse.spark.options import OptionError
+
 ADDRESSED = ("address", "body", "content_type", "application_properties", "ttl")
 PROPERTIES = "map<string,string>"
 FOUND = "device string, us bigint, value double, mean double, deviation double"
@@ -194,7 +197,11 @@ def commands(
     """Return a command as an ADDRESSED row for each reading above or below a limit.
 
     `{device}` in `address` and `body` stands for the device, `{value}` in `body` for the value; `ttl` in milliseconds.
+    Raises OptionError for other placeholders.
     """
+    for name, given, known in (("address", address, placeholders.IN_ADDRESS), ("body", body, placeholders.IN_BODY)):
+        if wrong := placeholders.fault(given, known):
+            raise OptionError(f"amqp stages: commands: {name}: {wrong}")
     beyond = f.lit(False)
     if above is not None:
         beyond = beyond | (f.col("value") > above)

@@ -141,3 +141,32 @@ def test_a_number_that_cannot_be_used_is_refused(name: str, value: str) -> None:
     with pytest.raises(OptionError, match="must be a positive number of at most"):
         AmqpStreamReader({"address": "a", "spool": "s", name: value})
     assert AmqpStreamReader({"address": "a", "spool": "s", "credit": "2147483647"}).settings["credit"] == 2147483647
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"spool": "hdfs://nn/x"}, "option \"spool\": 'hdfs://nn/x' is a URL: .* without hdfs:.* s3://bucket/prefix"),
+        ({"spool": "file:/x"}, "option \"spool\": 'file:/x' is a URL"),
+        ({"spool": "S3://b/x"}, "option \"spool\": 'S3://b/x' is a URL"),
+    ],
+)
+def test_a_spool_is_no_url_but_of_a_bucket(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=f"amqp source: {said}"):
+        source(**{**SOURCE, **options})
+
+
+def test_a_url_has_no_address_and_an_address_no_server() -> None:
+    in_address, in_url = {"address": "amqp://u:hidden@other/a"}, {"address": "a", "url": "amqp://u:hidden@h/a"}
+    for options, said in ((in_address, "amqp://u@other/a is a URL"), (in_url, "has more than host and port")):
+        for end in (
+            lambda given: source(spool="/s", **given),
+            lambda given: sink(**given),
+            lambda given: AmqpDataSource(given).schema(),
+        ):
+            with pytest.raises(OptionError, match=said) as caught:
+                end(options)
+            assert "hidden" not in str(caught.value)
+    with pytest.raises(OptionError, match='option "deadLetterAddress": amqp://h/d is a URL'):
+        sink(address="a", onReject="deadletter", deadLetterAddress="amqp://h/d")
+    assert source(**{**SOURCE, "url": "amqp://h/"}).settings["address"] == "a"

@@ -66,12 +66,45 @@ def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
         ({"alerts": {"address": "a", "minimum": 0}}, "alerts.minimum: must be a whole number above 0"),
         ({**DEAD, "commands": {"address": "a", "body": "b"}}, "commands: needs above or below"),
         ({**DEAD, "commands": {"address": "{device}", "body": "b", "above": 1}}, "address: must have a text before"),
+        (
+            {**DEAD, "commands": {"address": "c/{devcie}", "body": "b", "above": 1}},
+            "commands.address: {devcie} is no placeholder, there is {device}. Did you mean 'device'?",
+        ),
+        (
+            {**DEAD, "commands": {"address": "c/{device}", "body": "cool {vlue}", "above": 1}},
+            "commands.body: {vlue} is no placeholder, there is {device} and {value}. Did you mean 'value'?",
+        ),
+        ({**DEAD, "commands": {"address": "c/{value}", "body": "b", "above": 1}}, "address: {value} is no placeholder"),
+        ({**DEAD, "commands": {"address": "c", "body": "{value:.1f}", "above": 1}}, "body: {value:.1f} is no"),
+        ({"alerts": {"address": "alerts/{device}"}}, "alerts.address: {device} is no placeholder, there is none"),
+        ({"alerts": {"address": "amqp://h/alerts"}}, "alerts.address: amqp://h/alerts is a URL"),
+        ({"source": {**GOOD["source"], "work": "hdfs://nn/x"}}, "source.work: 'hdfs://nn/x' is a URL"),
+        ({"last": {"path": "file:/x"}}, "last.path: 'file:/x' is a URL"),
+        ({"table": {"path": "s3://b/x"}}, "table.path: 's3://b/x' is a URL"),
+        ({"source": {**GOOD["source"], "url": "amqp://h:x"}}, "source.url: is no AMQP URL"),
+        ({"source": {**GOOD["source"], "url": "amqp://h/q"}}, "source.url: amqp://h/q has more than host and port"),
+        ({"source": {**GOOD["source"], "user": "u"}}, 'source.user: needs the option "passwordFile"'),
+        (
+            {"source": {**GOOD["source"], "user": "u", "passwordFile": "/nosuch"}},
+            "source.passwordFile: /nosuch cannot be used (No such file",
+        ),
         ({"commands": {"address": "a", "body": "b", "above": 1}}, "commands: needs readings.deadLetterAddress"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     (found,) = problems(tmp_path, json.dumps({**GOOD, **change}), "p.json")
     assert found.startswith("p.json") and said in found
+
+
+def test_a_command_may_be_json(tmp_path: Path) -> None:
+    commands = {"address": "c/{device}", "body": '{"to": "{device}", "set": {"n": {value}}, "none": {}}', "above": 1}
+    (tmp_path / "p.json").write_text(json.dumps({**GOOD, **DEAD, "commands": commands}))
+    assert load(tmp_path / "p.json")["commands"]["body"] == commands["body"]
+
+
+def test_a_server_is_checked_with_all_other_faults(tmp_path: Path) -> None:
+    found = problems(tmp_path, '[source]\naddress = "a"\nurl = "h"\n[windows]\nquantiles = 3')
+    assert len(found) == 3 and any("source.url: is no AMQP URL: 'h'" in each for each in found)
 
 
 def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import Accepted, Rejected
 from enmasse.amqp.messages.message import Message
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.options import OptionError, choice, required
+from enmasse.spark.options import OptionError, address_of, choice
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.server_options import login_of
 from enmasse.spark.sink.encoding import KEY, Ids, RowMessage, outgoing
@@ -106,7 +106,7 @@ class Sink:
         """`columns` of the rows. Raises OptionError."""
         self.login = login_of(options, "sink")
         self.routed = not options.get("address") and "address" in columns
-        self.address = None if self.routed else required(options, "address", "sink", ROUTED)
+        self.address = None if self.routed else address_of(options, "sink", instead=ROUTED)
         self.name = options.get("sinkid", self.address or "routed")
         self.keyed = KEY in columns
         self.write_id = options.get("writeid", "")
@@ -114,7 +114,7 @@ class Sink:
         self.dead_letter = options.get("deadletteraddress", "")
         on_reject = choice(options, "onReject", ("fail", "deadletter"), "sink")
         if on_reject == "deadletter":
-            required(options, "deadLetterAddress", "sink")
+            address_of(options, "sink", "deadLetterAddress")
         elif self.dead_letter:
             raise OptionError('amqp sink: the option "deadLetterAddress" needs .option("onReject", "deadletter")')
 

@@ -22,7 +22,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.options import OptionError, required
+from enmasse.spark.options import OptionError, address_of
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.schema import ARROW
@@ -46,7 +46,7 @@ class AmqpReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType | None = None) -> None:
         """`schema`: columns that are wanted; all by default. Raises OptionError."""
         self.login = login_of(options, "reader")
-        self.address = required(options, "address", "reader")
+        self.address = address_of(options, "reader")
         self.given = options.get("selector", "")
         self.pushed = ""
         names = ARROW.names if schema is None else schema.names

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from enmasse.engines.maven import cache
 from enmasse.spark.errors import plainly
-from enmasse.spark.options import MOST_CREDIT, OptionError, number, required
+from enmasse.spark.options import MOST_CREDIT, OptionError, address_of, folder_fault, number, required
 from enmasse.spark.receiver.receivers import Receivers
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.value_column import PARTITION, PARTITIONED, Values
@@ -74,6 +74,8 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     OptionError."""
     spool = required(options, "spool", "source")
     bucket = spool if is_bucket(spool) else ""
+    if wrong := "" if bucket else folder_fault(spool):
+        raise OptionError(f'amqp source: option "spool": {wrong}. Of object stores s3://bucket/prefix can be used')
     if bucket:
         connected(bucket)
         spool = str(cache() / "spools" / hashlib.sha256(bucket.encode()).hexdigest()[:32])
@@ -83,7 +85,7 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     del login["end"]
     return {
         **login,
-        "address": required(options, "address", "source"),
+        "address": address_of(options, "source"),
         "spool": spool,
         "bucket": bucket,
         "gather": gather_of(options, bucket),
