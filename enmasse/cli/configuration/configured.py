@@ -21,6 +21,8 @@ from enmasse.text import counted, offset_option
 EMPTY = "{}\n"
 KEPT_SECONDS, LOOK = 3.0, 0.05
 """In which a removed address is gone unless it holds messages; between two looks."""
+KEPT_KEYS = ("password", "scram", "tokens")
+"""Keys of a user that a change through the API keeps if it is without them."""
 Changed = Callable[[Any, str], dict[str, Any]]
 """The present entry and its place → the new one; ends the command if that is not possible."""
 
@@ -102,6 +104,17 @@ def at_console(kind: Kind, offset: int) -> ContextEntries | None:
     return ContextEntries(kind, offset, " of ".join(filter(None, (within, "" if context is None else str(context)))))
 
 
+def users_in(folder: Path, offset: int) -> FileEntries:
+    """Return the users of a folder, with the console of the suite if it runs on this folder."""
+    from enmasse.cli.contexts.http import NotRunning, suite_info
+
+    try:
+        console = LocalConsole(offset) if Path(suite_info(offset)["config_dir"]).samefile(folder) else None
+    except (NotRunning, OSError):
+        console = None
+    return FileEntries(USERS, folder, offset, console)
+
+
 def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
     """Return the addresses in the status of the suite that runs on a folder, by name; empty if none does."""
     from enmasse.cli.contexts.http import NotRunning, get_status, suite_info
@@ -116,7 +129,8 @@ def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
 
 class FileEntries:
     """Entries of a file. `console`: of the suite that may run on it: then it changes the file, through configserv, so
-    that a change is in force when the command ends."""
+    that a change is in force when the command ends. Users are written here, where their passwords are hashed,
+    then the console is asked to wait for the entry."""
 
     def __init__(self, kind: Kind, folder: Path, offset: int, console: LocalConsole | None) -> None:
         self._kind = kind
@@ -153,11 +167,12 @@ class FileEntries:
                 self._kind.in_use(self.where, name)
             return edits.add(text, name, entry)
 
-        running = self._running(name)
+        running = None if self._kind is USERS else self._running(name)
         if running is not None and name in self.all():
             self._kind.in_use(self.where, name)
         if running is None or not running.put(name, entry, None):
             entries.change(self._folder, self._kind, edit, missing=EMPTY if self._kind is USERS else None)
+            self._take_up(name)
         return self.where
 
     def change(self, name: str, changed: Changed) -> str:
@@ -170,9 +185,11 @@ class FileEntries:
             return edits.replace(text, name, changed(present[name], self.where))
 
         for _ in range(CONFLICTS):
-            running = self._running(name)  # the etag first: a change after it is noticed
+            # the etag first: a change after it is noticed
+            running = None if self._kind is USERS else self._running(name)
             if running is None:
                 entries.change(self._folder, self._kind, edit)
+                self._take_up(name)
                 return self.where
             present = self.all()
             if name not in present:
@@ -196,8 +213,12 @@ class FileEntries:
             where = ""
             return text
 
-        running = self._running(name)
-        if running is None or name not in self.all() or not running.delete(name):
+        if self._kind is USERS:
+            gone = name in self.all() and self._asked("DELETE", name, None, "*")
+        else:
+            running = self._running(name)
+            gone = running is not None and name in self.all() and running.delete(name)
+        if not gone:
             entries.change(self._folder, self._kind, edit, warn=True)  # such as a dead-letter queue others name
         return where
 
@@ -217,6 +238,35 @@ class FileEntries:
     def rest(self, name: str) -> dict[str, Any] | None:
         """Return the row of a removed address; None once it is gone, or if no suite runs on the folder."""
         return running_on(self._folder, self._offset).get(name) if self._kind is ADDRESSES else None
+
+    def _take_up(self, name: str) -> None:
+        """Wait until the entry of a user that was written to the file is in force. The suite is asked to set what the
+        entry is already: no byte changes, and the answer comes when logins are checked by it."""
+        if self._console is None or self._kind is not USERS:
+            return
+        from enmasse.cli.configuration import validate
+        from enmasse.model.etags import etag
+        from enmasse.model.feeds import granted
+
+        text, present = entries.read(self._folder, self._kind)
+        user = validate.users(text)[0].get(name)
+        if user is None:  # it has been changed since, or is not valid: what was in force stays
+            return
+        entry = {key: value for key, value in present[name].items() if key not in KEPT_KEYS}
+        self._asked("PUT", name, entry, f'"{etag(granted(user))}"')
+
+    def _asked(self, method: str, name: str, entry: dict[str, Any] | None, etag: str) -> bool:
+        """Return whether the console of the suite has made a change, which is in force then. It may be away: the file
+        counts."""
+        from enmasse.cli.contexts.http import NotRunning
+
+        if self._console is None:
+            return False
+        try:
+            where = api(path(self._kind.plural, name))
+            return self._console.attempt(method, where, entry, {"If-Match": etag})[0] < 400
+        except NotRunning:
+            return False
 
     def _running(self, name: str) -> _Resource | None:
         """Return the resource of an entry at the console; None if none answers."""

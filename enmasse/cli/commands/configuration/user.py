@@ -11,7 +11,7 @@ import click
 
 from enmasse.cli.common import FAILED, done, end, port_offset, report, say
 from enmasse.cli.completion import addresses, users
-from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console
+from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console, users_in
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output import secret_file
@@ -334,7 +334,7 @@ def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
     """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
     if (there := at_console(USERS, offset)) is not None:  # also if a variable names a folder
         return there
-    return FileEntries(USERS, edited_folder(config, offset), offset, None)
+    return users_in(edited_folder(config, offset), offset)
 
 
 def _object(name: str, entry: Any, where: str) -> dict[str, Any]:

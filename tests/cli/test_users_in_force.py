@@ -1,0 +1,54 @@
+"""Changes of users by the command are in force when it ends: for logins, and for what they may do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from enmasse.aio.mqtt import Disconnected, connect
+from tests.cli.running import Up, enmasse
+
+TIMES = 20
+
+
+def logs_in(port: int, user: str, topic: str) -> bool:
+    """Return whether a client may log in; it must then be allowed to subscribe to a topic, which is asked for once."""
+
+    async def once() -> bool:
+        try:
+            async with connect("127.0.0.1", port, user=user, password=user, timeout=60) as client:
+                await client.subscribe(topic)
+                return True
+        except Disconnected:
+            return False
+
+    return asyncio.run(once())
+
+
+@pytest.mark.slow
+def test_users_come_and_go_without_a_pause(tmp_path: Path) -> None:
+    assert enmasse("init", tmp_path / "config").returncode == 0
+    password = tmp_path / "password"
+    with Up(tmp_path / "config", tmp_path / "data", fake=False, options=("--gateways", "1")) as up:
+        up.until_ready()
+
+        def user(*arguments: str | Path) -> None:
+            done = enmasse("user", *arguments, "--port-offset", up.offset)
+            assert done.returncode == 0, done.stderr
+
+        assert enmasse("user", "add", "@devices", "--port-offset", up.offset).returncode == 1
+        password.write_text("first")
+        user("add", "first", "--password-file", password)
+        user("add", "@devices")
+        user("allow", "@devices", "recv", "mqtt/${user}/#")
+        found = []
+        for number in range(TIMES):
+            name = f"device-{number}"
+            password.write_text(name)
+            user("add", name, "--password-file", password, "--group", "devices")
+            first = logs_in(1883 + up.offset, name, f"{name}/x")
+            user("remove", name)
+            found.append((first, logs_in(1883 + up.offset, name, f"{name}/x")))
+        assert found == [(True, False)] * TIMES
