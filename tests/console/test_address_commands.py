@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from subprocess import CompletedProcess
 
+import pytest
+
 from enmasse.testing import Suite
 
 
@@ -34,3 +36,23 @@ def test_what_cannot_be_done_is_refused_with_the_reason(suite: Suite) -> None:
     assert without_terminal.returncode == 2 and "--force" in without_terminal.stderr
     unknown = run(suite, "address", "browse", "not/there")
     assert unknown.returncode == 1 and "console.resource.unknown" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("${user}", "must not begin with '$'"), ("a b", "white space"), ("", "an address needs a name")],
+)
+def test_a_name_that_no_address_has_is_refused_with_the_reason(suite: Suite, name: str, said: str) -> None:
+    done = run(suite, "address", "add", name, "--type", "anycast")
+    assert done.returncode == 1 and said in done.stderr, done.stderr
+
+
+def test_a_brace_in_a_name_is_a_name(suite: Suite) -> None:
+    assert run(suite, "address", "add", "a{b", "--type", "anycast").returncode == 0
+    assert run(suite, "address", "remove", "a{b").returncode == 0
+    assert "'x}'" in run(suite, "address", "browse", "x}").stderr
+
+
+def test_an_empty_name_is_wrong_usage(suite: Suite) -> None:
+    done = run(suite, "address", "browse", "")
+    assert done.returncode == 2 and "a name is empty" in done.stderr

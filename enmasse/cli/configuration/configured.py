@@ -272,7 +272,7 @@ class FileEntries:
         """Return the resource of an entry at the console; None if none answers."""
         from enmasse.cli.contexts.http import NotRunning
 
-        if self._console is None:
+        if self._console is None or not name:  # an empty name has no path; the check of the file tells
             return None
         try:
             return _Resource.read(self._console, self._kind, name)

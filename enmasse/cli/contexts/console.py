@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import click
+
 from enmasse.cli.common import HTTP_PORT, UNREACHABLE, end
 from enmasse.cli.contexts.api_problems import Lost, refused
 from enmasse.cli.contexts.contexts import in_force, space
@@ -80,7 +82,9 @@ def api(where: str) -> str:
 
 
 def path(*parts: str) -> str:
-    """Return the path of a resource, with its names percent-encoded."""
+    """Return the path of a resource, with its names percent-encoded. Ends the command (wrong usage) if one is empty."""
+    if not all(parts):
+        raise click.UsageError("a name is empty: a variable of the shell in it may have no value")
     return "/".join(quote(part, safe="") for part in parts)
 
 

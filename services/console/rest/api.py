@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -59,6 +60,8 @@ OF_ALL = ("listSpaces", "getSpace")
 OPERATORS = "only the operator may do this; you may change what is in your own address space"
 MOST = 200
 """Address spaces whose operations are kept, those used last."""
+_PART = re.compile(r"{(\w+)}")
+"""A name in a path. aiohttp's own pattern does not take braces, which a name may have."""
 _HTTP: dict[int, Callable[[str], RequestError]] = {
     404: lambda reason: RequestError("console.resource.unknown", reason),
     405: lambda reason: RequestError("console.method.unknown", reason),
@@ -81,8 +84,10 @@ class RestApi:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
-        found = [web.route(each.method, PREFIX + each.path, self._handler(each)) for each in self._operations]
-        found += [web.route(each.method, PREFIX + each.path, self._handler(each)) for each in self._in_spaces]
+        found = [
+            web.route(each.method, PREFIX + _PART.sub(r"{\1:[^/]+}", each.path), self._handler(each))
+            for each in (*self._operations, *self._in_spaces)
+        ]
         found.append(web.get(f"{PREFIX}/openapi.json", self._openapi))
         found.append(web.get(f"{PREFIX}/problems/{{id}}", self._problem))
         return found
