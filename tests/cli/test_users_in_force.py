@@ -9,6 +9,7 @@ import pytest
 
 from enmasse.aio.mqtt import Disconnected, connect
 from tests.cli.running import Up, enmasse
+from tests.kit.waiting import DEADLINE
 
 TIMES = 20
 
@@ -18,7 +19,7 @@ def logs_in(port: int, user: str, topic: str) -> bool:
 
     async def once() -> bool:
         try:
-            async with connect("127.0.0.1", port, user=user, password=user, timeout=60) as client:
+            async with connect("127.0.0.1", port, user=user, password=user, timeout=DEADLINE) as client:
                 await client.subscribe(topic)
                 return True
         except Disconnected:
