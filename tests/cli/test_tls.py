@@ -49,10 +49,11 @@ def connected(
 
 def test_the_ca_is_in_the_first_line_and_in_the_status(suite: Up) -> None:
     assert suite.lines[0] == f"clients verify TLS by the CA in {ca(suite)}"
-    wait_for(lambda: f"CA     {ca(suite)}" in suite.lines, "the lines after the one that the suite is ready")
+    shown = ["CA", str(ca(suite))]
+    wait_for(lambda: shown in map(str.split, suite.lines), "the lines after the one that the suite is ready")
     assert suite.status()["ca"] == str(ca(suite))
     done = enmasse("status", "--port-offset", suite.offset)
-    assert f"CA     {ca(suite)}\n" in done.stdout
+    assert shown in map(str.split, done.stdout.splitlines())
 
 
 def test_commands_connect_with_the_ca_and_without_it_they_do_not(suite: Up) -> None:
