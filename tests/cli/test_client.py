@@ -5,9 +5,11 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -130,13 +132,35 @@ def suite_with_port(name: str, port: int, offset: int) -> Iterator[threading.Eve
         server.server_close()
 
 
+@contextmanager
+def stopped_process(port: int) -> Iterator[socket.socket]:
+    """The port of a process that is stopped: the system takes connections, nothing reads them."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        listener.settimeout(DEADLINE)
+        yield listener
+
+
+def end_stopped(listener: socket.socket) -> None:
+    """End the stopped process when a command has connected to it, and sent something: the system resets."""
+    connection, _ = listener.accept()
+    connection.settimeout(DEADLINE)
+    assert connection.recv(1, socket.MSG_PEEK)
+    listener.close()
+    connection.close()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("command", ["send", "publish"])
-def test_a_command_waits_while_the_suite_restarts_what_it_connects_to(command: str) -> None:
+def test_a_command_waits_while_the_suite_restarts_what_it_connects_to(command: str, stopped: bool) -> None:
     offset = free_offset()
     name, base = ("amqp", 5672) if command == "send" else ("mqtt", 1883)
-    with suite_with_port(name, base + offset, offset) as asked:
+    with contextlib.ExitStack() as stack:
+        asked = stack.enter_context(suite_with_port(name, base + offset, offset))
+        listener = stack.enter_context(stopped_process(base + offset)) if stopped else None
         arguments = [ENMASSE, command, "q", "x", "--port-offset", str(offset)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            if listener is not None:
+                end_stopped(listener)
             assert asked.wait(DEADLINE)
             taken = taking(lambda delivery, _: delivery.accept())
             with peer(taken, base + offset) if name == "amqp" else mqtt_peer(Broker(), base + offset):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
 from enmasse.cli.contexts.http import NotRunning, suite_info
 from enmasse.network.backoff import LOOK, Backoff
 
@@ -21,22 +23,37 @@ class NotListening(ConnectionRefusedError):
 
 
 async def opened(open: Callable[[], Awaitable[T]], port: int, offset: int | None) -> T:
-    """Return the result of `open`. If it is refused at a port of the running suite, call it again for RESTART_SECONDS.
+    """Return the result of `open`. If a port of the running suite refuses the connection, or it is lost before the
+    server has answered, call `open` again for RESTART_SECONDS.
 
     `offset` selects the suite; None is a server that the user named, to which there is one attempt. Raises NotListening
     if the port stays closed while the suite runs, and otherwise what `open` raises.
     """
-    deadline, backoff = time.monotonic() + RESTART_SECONDS, Backoff(LOOK)
+    deadline, backoff = math.inf, Backoff(LOOK)
     while True:
         try:
             return await open()
-        except ConnectionRefusedError as error:
-            if offset is None or not await asyncio.to_thread(_has_port, port, offset):
+        except (OSError, AmqpError) as error:
+            if offset is None or not _died(error) or not await asyncio.to_thread(_has_port, port, offset):
                 raise
+            deadline = min(deadline, time.monotonic() + RESTART_SECONDS)  # a process that hangs is ended after a while
             delay = backoff.wait()
             if time.monotonic() + delay > deadline:
-                raise NotListening(error.errno, error.strerror) from None
+                if isinstance(error, ConnectionRefusedError):
+                    raise NotListening(error.errno, error.strerror) from None
+                raise
         await asyncio.sleep(delay)
+
+
+def _died(error: OSError | AmqpError) -> bool:
+    """Return whether nothing listens, or the process that did has ended before it answered."""
+    from enmasse.aio.mqtt import Disconnected
+
+    if isinstance(error, AmqpError):
+        return error.condition == CONNECTION_FORCED
+    if isinstance(error, Disconnected):
+        return error.packet is None and error.reason is None
+    return isinstance(error, ConnectionRefusedError | ConnectionResetError)
 
 
 def _has_port(port: int, offset: int) -> bool:

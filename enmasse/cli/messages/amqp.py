@@ -43,20 +43,23 @@ async def connected(
     """
     if remote.by_operator:
         credential = await asyncio.to_thread(operator, remote)
-    client = connect(
-        host=remote.host,
-        port=remote.port,
-        user=remote.user,
-        password=remote.password,
-        ssl=remote.context(),
-        external=remote.certified,
-        container_id=container,
-        credential=credential,
-        space=remote.space,
-        timeout=CONNECT_SECONDS,
-    )
+
+    async def opening() -> Client:
+        return await connect(  # one for each attempt: its login is used up when the connection is lost
+            host=remote.host,
+            port=remote.port,
+            user=remote.user,
+            password=remote.password,
+            ssl=remote.context(),
+            external=remote.certified,
+            container_id=container,
+            credential=credential,
+            space=remote.space,
+            timeout=CONNECT_SECONDS,
+        ).open(CONNECT_SECONDS)
+
     try:
-        await opened(lambda: client.open(CONNECT_SECONDS), remote.port, remote.offset)
+        client = await opened(opening, remote.port, remote.offset)
     except LoginError:
         raise
     except AmqpError as error:
