@@ -23,6 +23,8 @@ ADDRESSED = ("address", "body", "content_type", "application_properties", "ttl")
 PROPERTIES = "map<string,string>"
 FOUND = "device string, us bigint, value double, mean double, deviation double"
 """Columns of anomalies, with the time in microseconds since 1970."""
+TIME = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?([Zz]|[+-]\d\d(:?\d\d)?)$"
+"""A time with date and zone. Spark takes one without either too, and adds the day and the session's zone."""
 FORM = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
 BUCKETS = 256
 """Groups of devices, each of which is one value of the state: the state is asked for once a group and batch, not once a
@@ -40,9 +42,9 @@ def parsed(
     """Return `device`, `time`, `value`, `offset`, `body` and `error` of each message, and with names of `features` an
     array of these numbers, null where one is missing. `error` is null for a good reading.
 
-    A reading is a JSON object with the named fields: a text that is not empty, a time in ISO 8601, a finite number. A
-    time before 1970, or later than now by more than `ahead`, is an error: it would move the watermark past the readings
-    of all other devices.
+    A reading is a JSON object with the named fields: a text that is not empty, a time in ISO 8601 with a zone, a finite
+    number. A time before 1970, or later than now by more than `ahead`, is an error: it would move the watermark past
+    the readings of all other devices.
     """
     names = dict.fromkeys((device, time, value, *features))
     fields = f.from_json("text", ", ".join(f"`{name}` string" for name in names))
@@ -68,6 +70,10 @@ def parsed(
         .when(~f.ltrim("text").startswith("{") | ~_alone("text"), "not a JSON object")
         .when(f.coalesce(f.length("device"), f.lit(0)) == 0, f"field {device}: missing or empty")
         .when(f.col("time").isNull(), f"field {time}: missing, or not a time in ISO 8601")
+        .when(
+            ~f.col("r").getField(time).rlike(TIME),
+            f"field {time}: without a date or a zone: write it as 2026-01-02T03:04:05Z",
+        )
         .when(f.col("time") < f.lit("1970-01-01T00:00:00Z").cast("timestamp"), f"field {time}: before 1970")
         .when(f.col("time") > f.current_timestamp() + f.expr(f"interval {ahead}"), f"field {time}: in the future")
         .when(~finite, f"field {value}: missing, or not a finite number")

@@ -84,6 +84,8 @@ WRONG: dict[str | bytes, str] = {
     b"\xff\xfe": "not text in UTF-8",
     reading("", "2010-01-01T00:00:00Z", 1): "field device",
     reading("sf", "yesterday", 1): "field time",
+    reading("sf", "2010-01-01T00:00:00", 1): "field time: without a date or a zone",
+    reading("sf", "2010-01-01", 1): "field time: without a date or a zone",
     reading("sf", "2010-01-01T00:00:00Z", "NaN"): "field temperature",
     reading("sf", "2010-01-01T00:00:00Z", "1e400"): "field temperature",
     reading("sf", "2010-01-01T00:00:00Z", {"c": 1}): "field temperature",

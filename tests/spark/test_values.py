@@ -93,6 +93,7 @@ def test_json_is_the_fields_of_the_schema() -> None:
         ('{"temperature": "21"}', "Expected `float | null`, got `str` - at `$.temperature`"),
         ('{"n": 2147483648}', "Expected `int` <= 2147483647 - at `$.n`"),
         ('{"time": "yesterday"}', "RFC3339"),
+        ('{"time": "2026-01-02T03:04:05"}', "with a timezone component - at `$.time`"),
         ("[" * 100_000, ""),
         (b"\xff", "malformed"),
         (None, "the message has none"),

@@ -33,7 +33,7 @@ SIMPLE: dict[type[t.DataType], Any] = {
     t.FloatType: float,
     t.DoubleType: float,
     t.DateType: dt.date,
-    t.TimestampType: dt.datetime,
+    t.TimestampType: Annotated[dt.datetime, msgspec.Meta(tz=True)],
     t.TimestampNTZType: Annotated[dt.datetime, msgspec.Meta(tz=False)],
     t.DecimalType: decimal.Decimal,
     t.BinaryType: bytes,
