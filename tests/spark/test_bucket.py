@@ -311,3 +311,12 @@ def test_a_store_that_cannot_be_used_is_named(
     assert "of the spool" not in str(caught.value), "no secret"
     with pytest.raises(OptionError, match="spoolDelay"):
         receiver_settings({**options, "spool": "a", "spooldelay": "1s"})
+
+
+def test_the_origin_is_in_the_bucket(tmp_path: Path) -> None:
+    store = Unsteady()
+    writer = opened(store, tmp_path / "a")
+    assert writer.origin() == b""
+    writer.note_origin(b"of a")
+    writer.close()
+    assert opened(store, tmp_path / "b").origin() == b"of a"

@@ -38,6 +38,7 @@ from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
 from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
 from enmasse.spark.spool import spool as spooling
+from enmasse.spark.spool.origin import Origin
 from enmasse.spark.spool.segment import SpoolError
 from enmasse.spark.spool.spool import MUCH, SpoolWriter
 from enmasse.testing import free_port
@@ -440,3 +441,28 @@ def test_what_libraries_print_is_not_among_a_receivers_events() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"event": "opened"}
     assert "a library" in done.stderr and "and another" in done.stderr
+
+
+def test_a_spool_is_not_read_as_that_of_another_address(broker: Broker, tmp_path: Path) -> None:
+    for name in ("origin-a", "origin-b", "origin-typo"):
+        broker.queue(name)
+    with reading(broker.url, "origin-typo", tmp_path) as reader:
+        reader.started().await_address()
+    broker.send("origin-a", [Message(body="first")])
+    with reading(broker.url, "origin-a", tmp_path) as reader:  # of a spool without records it does not matter
+        reader.prepareForTriggerAvailableNow()
+        until(lambda: reader.started().heads() == [1], "the message")
+    said = "the spool has messages of 'origin-a', and the query is to read 'origin-b'"
+    with reading(broker.url, "origin-b", tmp_path) as reader, pytest.raises(ReceiverError, match=said):
+        reader.started()
+    (tmp_path / "spool" / "origin").unlink()  # of an earlier version
+    with reading(broker.url, "origin-a", tmp_path) as reader:
+        reader.prepareForTriggerAvailableNow()
+    with reading(broker.url, "origin-b", tmp_path) as reader, pytest.raises(ReceiverError, match=said):
+        reader.started()
+
+
+def test_a_spool_is_of_an_address_space_too() -> None:
+    Origin("a", "one").check(Origin("a", "one").encoded(), "/s")
+    with pytest.raises(SpoolError, match="in the address space 'one', and the query is to read 'a'"):
+        Origin("a").check(Origin("a", "one").encoded(), "/s")

@@ -40,8 +40,9 @@ from enmasse.spark.errors import QueryError
 from enmasse.spark.receiver.account import Account, OwnAccount, SharedAccount, SocketFrames, serve_all
 from enmasse.spark.receiver.outage import Outage, Patience, Phase, words
 from enmasse.spark.receiver.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
-from enmasse.spark.server_options import FileError, ServerLogin
+from enmasse.spark.server_options import FileError, ServerLogin, space_of
 from enmasse.spark.spool.bucket import bucket_of, mirror_partitions
+from enmasse.spark.spool.origin import Origin
 from enmasse.spark.spool.segment import SpoolError, partition_folder, partitions_of
 from enmasse.spark.spool.spool import SpoolInUseError, SpoolWriter
 
@@ -111,6 +112,10 @@ class ReceiverSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.key_file,
             self.space,
         )
+
+    def origin(self) -> Origin:
+        """Return of what the spool has messages."""
+        return Origin(self.address, space_of(self.login()))
 
 
 class ReceiverFailed(Exception):
@@ -336,6 +341,9 @@ class Reception:
         receiver = await attached(self._settings, client, self._intake.mode)
         self._phase = Phase.ATTACHED
         self._outage.attached()
+        if not self._settings.partition:
+            with contextlib.suppress(OSError):  # the next link tries again; messages need the same room
+                await asyncio.to_thread(self._intake.spool.note_origin, self._settings.origin().encoded())
         self._intake.attached(receiver)
         report("attached", address=self._settings.address)
         beside = [asyncio.create_task(one(receiver)) for one in (self._drain, ask_available)]
@@ -554,6 +562,12 @@ async def opened_all(settings: ReceiverSettings) -> tuple[Partitions, Account, l
         writers[n] = await opened(settings, n)
     counts = [writers[0].count, *[(await frames.next())[1] for frames in sockets]]
     counts += [writers[n].count for n in range(1 + len(sockets), partitions_of(folder))]
+    if any(counts):
+        place = settings.bucket or str(folder)
+        try:
+            settings.origin().check(await asyncio.to_thread(writers[0].origin), place)
+        except OSError as error:
+            raise unusable(settings, error, folder) from None
     unsettled = Unsettled(folder, counts, 2 * settings.credit + ON_THE_WAY, 1 + len(sockets), writers[0].keep)
     account = OwnAccount(unsettled)
     if not sockets:

@@ -6,6 +6,7 @@ Below the URL of a spool, and below `partition-1/` … for further receivers:
                                  one may be a claim instead, of the process that has opened the spool and stored
                                  nothing yet
     unsettled                    as the file (enmasse.spark.receiver.unsettled), and in a second line the owner
+    origin                       as the file (enmasse.spark.spool.origin)
     owner                        as the file (enmasse.spark.spool.ownership), a hint: an earlier owner looks
                                  once a second
 
@@ -287,6 +288,15 @@ class Bucket:
         """Put the object `unsettled`. Raises SpoolTakenError, OSError."""
         with self._named():
             self._kept.put(content + b"\n" + self._me)
+
+    def origin(self) -> bytes:
+        """Return the object `origin`, empty without one. Raises OSError."""
+        found = self._objects.get("origin")
+        return b"" if found is None else found.content
+
+    def note_origin(self, content: bytes) -> None:
+        """Put the object `origin`. Raises OSError."""
+        self._objects.put_any("origin", content)
 
     def delete(self, firsts: Sequence[int]) -> None:
         """Delete the segments that begin with these records, in this order. Raises SpoolTakenError, OSError."""

@@ -7,6 +7,7 @@ then accepted. Offsets number the records of the spool, from 0, without gaps, fo
       00000000000000000000.seg     records from that number on (enmasse.spark.spool.segment)
       00000000000000000000.idx     where some of them begin (enmasse.spark.spool.segment_index)
       id                           32 hexadecimal digits, random: which spool this is, wherever its folder is seen
+      origin                       the address whose messages are in it (enmasse.spark.spool.origin)
       settled, unsettled           what the address may deliver again (enmasse.spark.receiver.unsettled)
       partition-1, …               what further receivers have stored, each in a folder like this one
       head                         8 bytes, big-endian: one past the last durable record (a hint, mapped by readers)
@@ -251,6 +252,22 @@ class SpoolWriter:
         if self.bucket is not None:
             self.bucket.keep(content)
         replace_file(self.folder / "unsettled", content)
+
+    def origin(self) -> bytes:
+        """Return what `note_origin` has noted last; empty: nothing. Raises OSError."""
+        if self.bucket is not None:
+            return self.bucket.origin()
+        path = self.folder / "origin"
+        return path.read_bytes() if path.exists() else b""
+
+    def note_origin(self, content: bytes) -> None:
+        """Note durably of what the spool has messages, if it is not noted yet. Raises OSError."""
+        if self.origin() == content:
+            return
+        if self.bucket is not None:
+            self.bucket.note_origin(content)
+        else:
+            replace_file(self.folder / "origin", content)
 
     def bytes_held(self) -> int:
         """Return the bytes of all segments, from a running total."""
