@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from enmasse.model import values
 from enmasse.spark.errors import QueryError
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
@@ -47,6 +48,8 @@ KNOWN = {
 }
 KNOWN["table"] = (*KNOWN["reader"], *KNOWN["sink"][len(LOGIN) + 2 :])
 """A table is read and written with the same options."""
+PARSE = "parse the column text with from_json"
+"""Advice for a read, which has no option for bodies."""
 OF_SPARK = {"sink": frozenset({"checkpointlocation", "queryname"})}
 
 
@@ -81,6 +84,8 @@ def meant(name: str, end: str) -> str:
     if name == "path":
         call = {"source": "load", "table": "load"}.get(end, "start")
         return f'; write .option("address", …) and .{call}() without a path'
+    if end in ("reader", "table") and name in ("bodyformat", "schema"):
+        return f": browsing has no {lower(KNOWN['source'])[name]}; {PARSE}"
     near = difflib.get_close_matches(name, lower(KNOWN[end]), 1)
     if near:
         return f'; did you mean "{lower(KNOWN[end])[near[0]]}"?'
@@ -136,6 +141,17 @@ def number(options: Mapping[str, str], name: str, default: int, most: int = (1 <
     if not (text.isascii() and text.isdigit() and len(text) < 20 and 1 <= int(text) <= most):
         raise OptionError(f'amqp source: option "{name}" must be a positive number of at most {most}, not {text!r}')
     return int(text)
+
+
+def size(options: Mapping[str, str], name: str, default: int) -> int:
+    """Return a source's option that is a number of bytes, in units too (`512Mi`, `1GB`). Raises OptionError."""
+    text = options.get(name.lower(), str(default))
+    try:
+        return values.size(re.sub("(?<=[A-Za-z])B$", "", text))
+    except values.Wrong:
+        raise OptionError(
+            f'amqp source: option "{name}" must be a positive number of bytes, also as 512Mi or 1GB, not {text[:40]!r}'
+        ) from None
 
 
 def url_of(options: Mapping[str, str], end: str) -> str:

@@ -7,6 +7,7 @@ replaced while a query runs.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from enmasse.aio.client import Client, connect
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, NOT_IMPLEMENTED, AmqpError
 from enmasse.model.names import space_error
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import LOGIN, OptionError, shown, url_of
+
+NO_AMQP = (CONNECTION_FORCED, NOT_IMPLEMENTED)
+"""A server with TLS closes a connection without, or sends an alert of TLS."""
+PROBE_SECONDS = 5.0
+"""Time for a server to begin with TLS."""
 
 
 class FileError(QueryError):
@@ -67,6 +74,22 @@ class ServerLogin:
             external=bool(self.cert_file) and not self.user and urlsplit(self.url).username is None,
             **settings,
         )
+
+    async def port_fault(self, error: BaseException) -> str:
+        """Return what is wrong if the URL is one without TLS and a connection failed because its port has TLS, which
+        an attempt shows; empty: something else. No certificate is judged, nothing is sent."""
+        parts = urlsplit(self.url)
+        if parts.scheme != "amqp" or not isinstance(error, AmqpError) or error.condition not in NO_AMQP:
+            return ""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                _, made = await asyncio.open_connection(parts.hostname, parts.port or 5672, ssl=context)
+        except (OSError, TimeoutError):
+            return ""
+        made.transport.abort()
+        return f'option "url": {self.server} is a port of AMQPS: write amqps://'
 
     def check_files(self) -> None:
         """Check that the files can be used, before a connection needs them. Raises FileError."""

@@ -117,7 +117,7 @@ def test_bytes_are_shared_by_the_rows_of_partitions() -> None:
         ({"maxTriggerDelay": "30s"}, 'needs the option "minRowsPerTrigger"'),
         ({"minRowsPerTrigger": "5", "maxTriggerDelay": "soon"}, "30s, 15m or 1h, not 'soon'"),
         ({"minRowsPerTrigger": "5", "maxRowsPerTrigger": "4"}, r'"minRowsPerTrigger" \(5\) is more than'),
-        ({"maxBytesPerTrigger": "1k"}, "must be a positive number"),
+        ({"maxBytesPerTrigger": "1parsec"}, "must be a positive number"),
         ({"startingOffsets": "newest"}, "earliest, latest or the number"),
         ({"startingOffsets": "-1"}, "earliest, latest or the number"),
     ],

@@ -133,14 +133,36 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
         ("credit", "2147483648"),
         ("credit", "0"),
         ("spoollimit", "9" * 5000),
+        ("spoollimit", "1parsec"),
+        ("maxbytespertrigger", "0"),
         ("maxrowspertrigger", "9223372036854775808"),
     ],
 )
 def test_a_number_that_cannot_be_used_is_refused(name: str, value: str) -> None:
     """A credit that AMQP cannot express broke every connection, for ever."""
-    with pytest.raises(OptionError, match="must be a positive number of at most"):
+    with pytest.raises(OptionError, match="must be a positive number of"):
         AmqpStreamReader({"address": "a", "spool": "s", name: value})
     assert AmqpStreamReader({"address": "a", "spool": "s", "credit": "2147483647"}).settings["credit"] == 2147483647
+
+
+@pytest.mark.parametrize(("given", "bytes"), [("1GB", 10**9), ("512Mi", 512 << 20), ("1GiB", 1 << 30), ("77", 77)])
+def test_bytes_may_have_units(given: str, bytes: int) -> None:
+    reader = AmqpStreamReader({"address": "a", "spool": "s", "spoollimit": given, "maxbytespertrigger": given})
+    assert (reader.settings["spool_limit"], reader.admission.max_bytes) == (bytes, bytes)
+
+
+def test_browsing_parses_no_bodies() -> None:
+    with pytest.raises(OptionError, match=r"spool.* is missing: .*spark.read, which browses, has no bodyFormat: parse"):
+        AmqpDataSource({"address": "a", "bodyFormat": "text"}).schema()
+    with pytest.raises(OptionError, match=r'no option "bodyformat": browsing has no bodyFormat; parse .* from_json'):
+        AmqpDataSource({"address": "a", "bodyFormat": "text"}).reader(StructType())
+
+
+def test_browsing_has_columns_of_its_own_types() -> None:
+    with pytest.raises(OptionError, match='amqp reader: the column "offset" is bigint, not int'):
+        AmqpDataSource({"address": "a"}).reader(StructType().add("offset", "integer"))
+    with pytest.raises(OptionError, match='amqp reader: there is no column "value"'):
+        AmqpDataSource({"address": "a"}).reader(StructType().add("value", "string"))
 
 
 @pytest.mark.parametrize(

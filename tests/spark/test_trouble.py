@@ -22,6 +22,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from proton import Message
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from enmasse.aio.transport import Hub, serve
@@ -36,6 +37,7 @@ from enmasse.spark.receiver.receiver import SpoolIntake
 from enmasse.spark.receiver.receivers import ReceiverError, ReceiverProcess
 from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
 from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
+from enmasse.spark.source.browse import AmqpReader, BrowseError
 from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
 from enmasse.spark.spool import spool as spooling
 from enmasse.spark.spool.origin import Origin
@@ -175,6 +177,16 @@ def test_a_certificate_that_is_not_trusted_ends_the_query(tmp_path: Path, monkey
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))  # what the sentence says helps
         with reading(f"amqps://127.0.0.1:{port}", "a", tmp_path) as reader:
             reader.started().await_address()
+
+
+def test_a_port_of_amqps_is_named_at_once(tmp_path: Path) -> None:
+    with served(tls=Authority(tmp_path).server_context()) as port:
+        url, said = f"amqp://127.0.0.1:{port}", f"amqp://127.0.0.1:{port} is a port of AMQPS: write amqps://"
+        assert said in ending(url, "a", tmp_path)
+        with pytest.raises(BrowseError, match=said):
+            next(AmqpReader({"url": url, "address": "a"}).read(InputPartition(None)))
+        with pytest.raises(SinkError, match=said):
+            asyncio.run(Sink({"url": url, "address": "a"})._sender(Sink({"url": url, "address": "a"}).login.client()))
 
 
 def test_files_of_password_and_authorities_are_read_for_each_connection(tmp_path: Path) -> None:
@@ -466,3 +478,15 @@ def test_a_spool_is_of_an_address_space_too() -> None:
     Origin("a", "one").check(Origin("a", "one").encoded(), "/s")
     with pytest.raises(SpoolError, match="in the address space 'one', and the query is to read 'a'"):
         Origin("a").check(Origin("a", "one").encoded(), "/s")
+
+
+def test_a_subscription_of_a_queue_is_named_at_once(broker: Broker, tmp_path: Path) -> None:
+    broker.queue("no-topic")
+    reader = AmqpStreamReader(
+        {"url": broker.url, "address": "no-topic", "spool": str(tmp_path / "spool"), "subscription": "s"}
+    )
+    try:
+        with pytest.raises(ReceiverError, match=r"option .subscription.: .no-topic. is no topic .* Leave"):
+            reader.started().await_address()
+    finally:
+        reader.stop()

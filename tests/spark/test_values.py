@@ -154,11 +154,19 @@ def test_json_of_any_type_that_spark_can_have_of_it() -> None:
         ({"bodyFormat": "json", "schema": "a array<int"}, "write array<…>"),
         ({"bodyFormat": "json", "schema": "a " + "array<" * 500}, "write array<…>"),
         ({"schema": "a int"}, "is for .*json"),
+        ({"bodyFormat": "json", "schema": "a: int b: string"}, "after int comes 'b: string': write a comma"),
+        ({"bodyFormat": "json", "schema": "a array<int> b string"}, "after array<…> comes 'b string': write a comma"),
+        ({"bodyFormat": "json", "schema": "struct<a:int>"}, "write the fields alone, as in CREATE TABLE"),
+        ({"bodyFormat": "json", "schema": '{"type": "struct", "fields": []}'}, "write the fields alone"),
+        ({"bodyFormat": "json", "schema": "a int, b string, a int"}, "the field a is there twice"),
     ],
 )
 def test_formats_that_cannot_be_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=f"amqp source: .*{said}"):
         AmqpDataSource({"address": "a", "spool": "s", **options}).schema()
+
+
+TWICE = t.StructType([t.StructField("a", t.LongType()), t.StructField("a", t.LongType())])
 
 
 @pytest.mark.parametrize(
@@ -172,6 +180,7 @@ def test_formats_that_cannot_be_are_refused(options: dict[str, str], said: str) 
         ({"bodyFormat": "text"}, [("value", t.BinaryType())], 'column "value" is text, not binary'),
         ({"bodyFormat": "json"}, [("value", t.StringType())], 'column "value" is struct<.*, not string'),
         ({"bodyFormat": "json"}, [("value", columns(t.DayTimeIntervalType()))], "is interval"),
+        ({"bodyFormat": "json"}, [("value", TWICE)], "has the field 'a' twice"),
     ],
 )
 def test_columns_that_a_message_does_not_have_are_refused(
@@ -184,7 +193,9 @@ def test_columns_that_a_message_does_not_have_are_refused(
 def test_schemas_as_spark_takes_them_are_not_refused() -> None:
     good = (
         "id BIGINT NOT NULL, `odd, name` decimal(10, 2) COMMENT 'a, <b', at: timestamp_ntz, "
-        "m map<string, array<int>>, s struct<a: int, b: struct<c string>>, e struct<>"
+        "m map<string, array<int>>, s struct<a: int, b: struct<c string>>, e struct<>, "
+        't timestamp without time zone, i interval day to second, c char(3) not null comment "it\'s, so", '
+        "d array<int> NOT NULL COMMENT 'x', f string COLLATE UTF8_LCASE"
     )
     assert fault(good) is None
 

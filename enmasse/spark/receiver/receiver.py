@@ -364,6 +364,9 @@ class Reception:
 
     async def failed(self, error: Exception) -> None:
         """Report `lost`. Raises ReceiverFailed if trying again does not help."""
+        new = self._phase is Phase.CONNECT and not self._outage.had
+        if new and (wrong := await self._settings.login().port_fault(error)):
+            raise ReceiverFailed(f"amqp source: {wrong}") from None
         verdict = self._outage.failed(self._phase, error, asyncio.get_running_loop().time())
         if verdict is not None:
             raise ReceiverFailed(verdict) from None
@@ -406,6 +409,11 @@ async def attached(settings: ReceiverSettings, client: Client, mode: int) -> Cli
                 f'amqp source: option "receivers": {settings.address!r} gives each receiver every message '
                 f'({error.description}). Write the option "subscription", for a subscription that they share, or leave '
                 '"receivers" out'
+            ) from None
+        if durable and error.condition == errors.ILLEGAL_STATE and "not configured for" in (error.description or ""):
+            raise ReceiverFailed(
+                f'amqp source: option "subscription": {settings.address!r} is no topic ({error.description}). Leave '
+                '"subscription" out, or name a topic'
             ) from None
         raise
     receiver.link.credit_window = settings.credit

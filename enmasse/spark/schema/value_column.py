@@ -70,13 +70,18 @@ def chosen(options: Mapping[str, str], columns: t.StructType) -> tuple[str, ...]
     types = {field.name: field.type for field in ARROW}
     if PARTITIONED in options:
         types[PARTITION] = pa.int32()
-    known = [*types, *(["value"] if format_of(options) else [])]
+    return checked(columns, types, ["value"] if format_of(options) else [], "source")
+
+
+def checked(columns: t.StructType, types: Mapping[str, pa.DataType], more: list[str], end: str) -> tuple[str, ...]:
+    """Return the names of columns, each of which has its type, or is one of `more`. Raises OptionError."""
+    known = [*types, *more]
     for field in columns.fields:
         if field.name not in known:
-            raise OptionError(f'amqp source: there is no column "{field.name}"; there are {", ".join(known)}')
+            raise OptionError(f'amqp {end}: there is no column "{field.name}"; there are {", ".join(known)}')
         if field.name in types and to_arrow_type(field.dataType, **IN_UTC) != types[field.name]:
             ours = from_arrow_type(types[field.name]).simpleString()
-            raise OptionError(f'amqp source: the column "{field.name}" is {ours}, not {field.dataType.simpleString()}')
+            raise OptionError(f'amqp {end}: the column "{field.name}" is {ours}, not {field.dataType.simpleString()}')
     return tuple(columns.names)
 
 
@@ -147,6 +152,8 @@ class Values:
 def structure(type: t.DataType, path: str) -> Any:
     """Return the type as which msgspec reads a JSON value. Raises OptionError for a type that JSON has no form of."""
     if isinstance(type, t.StructType):
+        if twice := [name for n, name in enumerate(type.names) if name in type.names[:n]]:
+            raise OptionError(f'amqp source: option "schema": {path} has the field {twice[0]!r} twice')
         fields: list[Any] = [
             (f"f{n}", structure(field.dataType, f"{path}.{field.name}") | None, None) for n, field in enumerate(type)
         ]

@@ -153,7 +153,10 @@ class Sink:
         except (OSError, AmqpError, UnicodeError) as error:
             if phase is Phase.ATTACH:
                 await client.close()
-            wrong = remedy(url, address, phase, error, self.login.user) or unreached(url, address, phase, error)
+            wrong = await self.login.port_fault(error) if phase is Phase.CONNECT else ""
+            wrong = (
+                wrong or remedy(url, address, phase, error, self.login.user) or unreached(url, address, phase, error)
+            )
             raise SinkError(f"amqp sink: {wrong}") from None
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from enmasse.spark.options import OptionError, number
+from enmasse.spark.options import OptionError, number, size
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 DELAY = "15m"
@@ -76,7 +76,8 @@ def admission_of(options: Mapping[str, str]) -> BatchLimits:
     if "maxtriggerdelay" in options and not least:
         raise OptionError('amqp source: the option "maxTriggerDelay" needs the option "minRowsPerTrigger"')
     delay = seconds(options, "maxTriggerDelay", DELAY)
-    return BatchLimits(most, limit("maxBytesPerTrigger"), least, delay)
+    most_bytes = size(options, "maxBytesPerTrigger", 1) if "maxbytespertrigger" in options else 0
+    return BatchLimits(most, most_bytes, least, delay)
 
 
 def seconds(options: Mapping[str, str], name: str, default: str) -> float:

@@ -22,10 +22,11 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.spark.errors import QueryError, plainly
-from enmasse.spark.options import OptionError, address_of
+from enmasse.spark.options import address_of
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.schema import ARROW
+from enmasse.spark.schema.value_column import checked
 from enmasse.spark.server_options import login_of
 from enmasse.spark.spool.segment import SpoolChunk
 
@@ -49,11 +50,8 @@ class AmqpReader(DataSourceReader):
         self.address = address_of(options, "reader")
         self.given = options.get("selector", "")
         self.pushed = ""
-        names = ARROW.names if schema is None else schema.names
-        unknown = [name for name in names if name not in ARROW.names]
-        if unknown:
-            raise OptionError(f'amqp reader: there is no column "{unknown[0]}"; there are {", ".join(ARROW.names)}')
-        self.columns = tuple(names)
+        types = {field.name: field.type for field in ARROW}
+        self.columns = tuple(types) if schema is None else checked(schema, types, [], "reader")
 
     def partitions(self) -> list[InputPartition]:
         """Return one: what several browsers of a queue see has no order that would divide it."""
@@ -123,7 +121,9 @@ class Browse:
                     f'amqp reader: option "selector": {reader.login.server} refuses {reader.given!r} ({words(error)}). '
                     "Correct it"
                 ) from None
-            wrong = remedy(url, address, phase, error, reader.login.user) or unreached(url, address, phase, error)
+            wrong = await reader.login.port_fault(error) if phase is Phase.CONNECT else ""
+            wrong = wrong or remedy(url, address, phase, error, reader.login.user) or ""
+            wrong = wrong or unreached(url, address, phase, error)
             raise BrowseError(f"amqp reader: {wrong}") from None
         granted = self.receiver.link.remote_source
         if granted is None or str(granted.distribution_mode) != "copy":  # credit would take the messages

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from enmasse.engines.maven import cache
 from enmasse.spark.errors import plainly
-from enmasse.spark.options import MOST_CREDIT, OptionError, address_of, folder_fault, number, required
+from enmasse.spark.options import MOST_CREDIT, PARSE, OptionError, address_of, folder_fault, number, required, size
 from enmasse.spark.receiver.receivers import Receivers
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.value_column import PARTITION, PARTITIONED, Values
@@ -72,7 +72,9 @@ def ends_of(offset: Mapping[str, Any], firsts: Sequence[int]) -> list[int]:
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
     """Return the settings of the receiver process (enmasse.spark.receiver.receiver.ReceiverSettings). Raises
     OptionError."""
-    spool = required(options, "spool", "source")
+    parses = "bodyformat" in options or "schema" in options
+    instead = f"; spark.read, which browses, has no bodyFormat: {PARSE}" if parses else ""
+    spool = required(options, "spool", "source", instead)
     bucket = spool if is_bucket(spool) else ""
     if wrong := "" if bucket else folder_fault(spool):
         raise OptionError(f'amqp source: option "spool": {wrong}. Of object stores s3://bucket/prefix can be used')
@@ -93,7 +95,7 @@ def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
         "subscription": options.get("subscription", ""),
         "shared": PARTITIONED in options,
         "credit": number(options, "credit", 1000, MOST_CREDIT),
-        "spool_limit": max(1, number(options, "spoolLimit", 1 << 30) // receivers_of(options)),
+        "spool_limit": max(1, size(options, "spoolLimit", 1 << 30) // receivers_of(options)),
     }
 
 
