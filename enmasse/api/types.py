@@ -695,7 +695,7 @@ class NewMessage(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True
     body: str = ""
     encoding: Literal["utf-8", "base64"] = "utf-8"
     durable: bool = True
-    priority: Annotated[int, msgspec.Meta(ge=0, le=255)] = 4
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
     ttl: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | None = None
     message_id: str | None = None
     to: str | None = None

@@ -8,11 +8,12 @@ with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from enmasse.identity.principal import Principal
-from enmasse.model.names import DEFAULT_SPACE, SPACE
+from enmasse.model.names import DEFAULT_SPACE, SPACE, router_form
 from enmasse.model.operations import Operation
 from enmasse.model.topic_map import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words
@@ -255,6 +256,23 @@ class Permissions:
         own = [principal.name] if self.knows(principal.name) else []
         names = [*own, *(GROUP + group for group in self.groups(principal))]
         return [name for name in dict.fromkeys(names) if name in self._entries]
+
+
+def without_address(patterns: Iterable[str], addresses: Mapping[str, bool]) -> list[str]:
+    """Return the patterns of permissions that match none of these addresses, and no name below one. `addresses`: name →
+    whether it is a topic, which has names below it. Reserved names count as there, and all that a pattern of variables
+    or wildcards alone may match."""
+    known = {router_form(name): is_topic for name, is_topic in addresses.items()}
+    found = []
+    for pattern in patterns:
+        split = router_form(pattern).split("/")
+        fixed = list(takewhile(lambda word: word not in ("*", "#") and USER_VARIABLE not in word, split))
+        heads = ["/".join(fixed[:number]) for number in range(1, len(fixed) + 1)]
+        if not heads or pattern.startswith(_RESERVED) or heads[-1] in known or any(known.get(each) for each in heads):
+            continue
+        if len(fixed) == len(split) or not any(name.startswith(f"{heads[-1]}/") for name in known):
+            found.append(pattern)
+    return found
 
 
 def _least(own: int | None, groups: list[int | None]) -> int | None:

@@ -405,7 +405,8 @@ def _flavor(name: Any, kind: AddressType, flavors: Mapping[str, Flavor]) -> str 
             else f"{name!r} is a flavor for {found.type}, not for {kind}"
         )
         remedy = f"flavors for it are {fitting}" if fitting else f"define one of type {wanted} in flavors.json"
-        raise Wrong(f"{why}; {remedy}", "flavor")
+        of_type = (known for known, flavor in flavors.items() if flavor.type == wanted)
+        raise Wrong(f"{why}; {remedy}{values.meant(name, of_type)}", "flavor")
     return name
 
 

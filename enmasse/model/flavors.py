@@ -197,7 +197,7 @@ def _parameters(given: Any, template: str) -> Parameters:
             reason = (
                 f"not a parameter of {template}; it takes {known}"
                 if key in _PARAMETERS
-                else f"unknown parameter; {template} takes {known}"
+                else f"unknown parameter; {template} takes {known}{values.meant(key, allowed)}"
             )
             faults.append(Wrong(reason, "templateParameters", key))
             continue

@@ -63,13 +63,19 @@ def all_of(faults: list[Wrong]) -> Wrong:
 
 def unknown_key(key: str, known: Iterable[str], of: str = "known are") -> Wrong:
     """Return the error of a key that is not in `known`, with the one that may be meant."""
-    return Wrong(_unknown_key(key[:60], tuple(known), of), key)
+    names = tuple(known)
+    return Wrong(f"unknown key; {of} {', '.join(names)}{meant(key, names)}", key)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most like `word`, in brackets after a space; empty if none is like it."""
+    return _meant(word[:60], tuple(known))
 
 
 @lru_cache
-def _unknown_key(key: str, known: tuple[str, ...], of: str) -> str:
-    hint = did_you_mean(key, known)
-    return f"unknown key; {of} {', '.join(known)}" + (f" ({hint[1].lower()}{hint[2:]})" if hint else "")
+def _meant(word: str, known: tuple[str, ...]) -> str:
+    hint = did_you_mean(word, known)
+    return f" ({hint[1].lower()}{hint[2:]})" if hint else ""
 
 
 def kind(value: Any) -> str:

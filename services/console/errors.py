@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 import msgspec
 from aiohttp import web
 
-from enmasse.api.types import Fault, Problem
+from enmasse.api.types import Address, Fault, Problem
 from enmasse.errors import CATALOGUE
 from enmasse.logs import log
+from enmasse.text import did_you_mean
 
+MOST_COMPARED = 1000
+"""Names of addresses that are compared with one that there is not."""
 STATUSES: Mapping[str, int] = {
     "console.caller.busy": 429,
     "console.change.refused": 422,
@@ -65,9 +69,17 @@ class RequestError(Exception):
         return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
 
 
-def unknown(what: str) -> RequestError:
-    """Return the error for what does not exist, or what the caller may not view."""
-    return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it")
+def unknown(what: str, hint: str = "") -> RequestError:
+    """Return the error for what does not exist, or what the caller may not view. `hint`: a sentence after a space."""
+    end = f".{hint}" if hint else ""
+    return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it{end}")
+
+
+def unknown_address(name: str, rows: Iterable[tuple[str, Address]], views: Callable[[str], bool]) -> RequestError:
+    """Return the error for an address that there is not, with the one that may be meant of those that the caller
+    `views`."""
+    viewed = [row.name for _, row in islice(rows, MOST_COMPARED) if views(row.name)]
+    return unknown(f"address {name[:200]!r}", did_you_mean(name[:200], viewed))
 
 
 def of_suite() -> RequestError:

@@ -87,6 +87,7 @@ def test_add_and_remove_change_one_entry_and_nothing_else(folder: Path) -> None:
         (["myqueue", "--type", "anycast"], "there is an address 'myqueue' already"),
         (["x", "--type", "queue"], "x.flavor: is missing"),
         (["x", "--type", "queue", "--flavor", "nix"], "unknown flavor 'nix'"),
+        (["x", "--type", "queue", "--flavor", "vanila-queue"], "(did you mean 'vanilla-queue'?)"),
         (["x", "--type", "topic", "--flavor", "vanilla-queue"], "a flavor for queue, not for topic"),
         (["a b", "--type", "anycast"], "must not contain white space"),
         (["$x", "--type", "anycast"], "must not begin with '$'"),
@@ -100,6 +101,11 @@ def test_add_refuses_what_the_model_refuses(arguments: list[str], reason: str, f
     assert done.returncode == 1
     assert reason in done.stderr and "nothing was changed" in done.stderr
     assert (folder / "addresses.json").read_bytes() == before
+
+
+def test_an_empty_value_of_a_new_entry_is_refused(folder: Path) -> None:
+    done = edit(folder, "add", "x", "--type", "queue", "--flavor", "vanilla-queue", "--set", "maxSize=")
+    assert done.returncode == 2 and "'maxSize=' has no value: add one, or leave the key out" in done.stderr
 
 
 def test_a_problem_elsewhere_does_not_hinder_an_edit(folder: Path) -> None:

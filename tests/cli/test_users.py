@@ -135,6 +135,20 @@ def test_other_entries_keep_every_byte_and_a_wider_mode_is_narrowed(folder: Path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_permission_that_no_address_has_is_warned_of(folder: Path) -> None:
+    addresses = {"myqueue": {"type": "anycast"}, "all.news": {"type": "multicast"}}
+    (folder / "addresses.json").write_text(json.dumps(addresses))
+    (folder / "flavors.json").write_text("{}")
+    (folder / "users.json").write_text('{"bob": {}}')
+    matching = ("myqueue", "all/news", "all/*", "#", "${user}/#", "$SYS/#")
+    done = user(folder, "allow", "bob", "send", *matching, "myqueu", "myqueue/x")
+    assert done.returncode == 0 and _of_any_suite(done.stderr) == (
+        "warning: no address is there that 'myqueu' matches. Did you mean 'myqueue'?\n"
+        "warning: no address is there that 'myqueue/x' matches. Did you mean 'myqueue'?\n"
+    )
+    assert len(written(folder)["bob"]["permissions"][0]["addresses"]) == 8
+
+
 def test_permissions_are_extended_and_decide(folder: Path) -> None:
     (folder / "users.json").write_text('{"bob": {"groups": ["devices"]}, "@devices": {}}')
     for _ in range(2):

@@ -339,6 +339,10 @@ def test_an_address_without_a_broker_needs_no_plan_and_is_bounded_by_its_type(ki
     ("entry", "expected"),
     [
         ({"plan": "nix"}, ".plan: no address plan 'nix' for this space; there are direct, q-small"),
+        (
+            {"plan": "q-smal"},
+            ".plan: no address plan 'q-smal' for this space; there are direct, q-small (did you mean 'q-",
+        ),
         ({"plan": "other"}, ".plan: no address plan 'other' for this space"),
         ({"plan": 7}, ".plan: no address plan '7'"),
         ({"plan": "q-small", "type": "topic"}, ".type: contradicts the plan 'q-small', which has 'queue'"),

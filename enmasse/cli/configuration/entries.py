@@ -14,14 +14,16 @@ from enmasse.cli.configuration import configfile
 from enmasse.cli.configuration.kinds import USERS, Kind
 
 
-def with_keys(entry: dict[str, Any], texts: Iterable[str]) -> dict[str, Any]:
-    """Return an entry with KEY=VALUE …: VALUE is JSON or a string; without VALUE the key is removed. Ends the command
-    (wrong usage) for other texts."""
+def with_keys(entry: dict[str, Any], texts: Iterable[str], *, new: bool = False) -> dict[str, Any]:
+    """Return an entry with KEY=VALUE …: VALUE is JSON or a string; without VALUE the key is removed, of a `new` entry
+    that is wrong. Ends the command (wrong usage) for other texts."""
     changed = dict(entry)
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="KEY=VALUE")
+        if not value and new:
+            raise click.BadParameter(f"{text!r} has no value: add one, or leave the key out", param_hint="KEY=VALUE")
         if not value:
             changed.pop(key, None)
             continue

@@ -50,7 +50,7 @@ def message_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(f"--{name}", own, metavar=metavar, help=text) for name, (own, metavar, text) in _TEXTS.items()
     ]
     options += [
-        click.option("--priority", type=click.IntRange(0, 255), metavar="N", help="Priority: 0 to 9, usually 4."),
+        click.option("--priority", type=click.IntRange(0, 9), metavar="N", help="Priority: 0 to 9, usually 4."),
         click.option("--ttl", type=Seconds(above_zero=True), metavar="SECONDS", help="Time to live."),
         click.option("--delay", type=Seconds(), metavar="SECONDS",
                      help="The broker delivers the message after SECONDS (queues and topics)."),

@@ -15,7 +15,7 @@ from enmasse.model.names import MAX_ADDRESS, AddressName, space_prefix
 from enmasse.model.tenants.plans import AddressPlan, Credits, Plans, SpacePlan
 from enmasse.model.tenants.spaces import Space, brokered_flavors
 from enmasse.model.users import GROUP, User
-from enmasse.model.values import Wrong
+from enmasse.model.values import Wrong, meant
 
 _REMEDY: Final = "remove one, or ask for another plan of the space"
 _ROUNDING: Final = 1e-9
@@ -70,7 +70,8 @@ class PlanRules(NamedTuple):
         plan = self.address_plans.get(name) if isinstance(name, str) else None
         if plan is None:
             known = ", ".join(sorted(self.address_plans)[:10]) or "none"
-            raise Wrong(f"no address plan {shown(str(name))!r} for this space; there are {known}", "plan")
+            hint = meant(str(name), self.address_plans)
+            raise Wrong(f"no address plan {shown(str(name))!r} for this space; there are {known}{hint}", "plan")
         of_space = self.flavor
         has_none = plan.flavor is None or of_space is not None
         given = {"type": plan.type} if has_none else {"type": plan.type, "flavor": plan.flavor}

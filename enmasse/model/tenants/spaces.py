@@ -158,7 +158,9 @@ def _plan(value: Any, plans: Mapping[str, SpacePlan]) -> str:
     name = values.text(value)
     if name not in plans:
         known = ", ".join(sorted(plans)[:10]) or "none: define one in plans.json"
-        raise Wrong(f"no valid plan {shown(name)!r} of kind 'space'; those plans are {known}")
+        raise Wrong(
+            f"no valid plan {shown(name)!r} of kind 'space'; those plans are {known}{values.meant(name, plans)}"
+        )
     return name
 
 

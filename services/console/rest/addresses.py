@@ -5,7 +5,7 @@ from __future__ import annotations
 from enmasse.api.types import Address, Entry, Page
 from enmasse.model.address_types import AddressType
 from services.console.door.access import Caller
-from services.console.errors import RequestError, unknown
+from services.console.errors import RequestError, unknown, unknown_address
 from services.console.following.redaction import shown_address
 from services.console.rest import writing
 from services.console.rest.components import Components
@@ -42,7 +42,7 @@ def operations(parts: Components) -> list[Operation]:
         row = rows.get(name)
         found = None if row is None else shown_address(rows, caller, row)
         if found is None:
-            raise unknown(f"address {name[:200]!r}")
+            raise unknown_address(name, rows, caller.views)
         return found
 
     async def listed(call: Call) -> Answered:

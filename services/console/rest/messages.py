@@ -13,7 +13,7 @@ from enmasse.identity.annotations import DEATH, ORIGINAL_ADDRESS, ORIGINAL_QUEUE
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import DEFAULT_SPACE, AddressName, in_space, split_name
 from services.console.door.access import Caller
-from services.console.errors import RequestError, unknown
+from services.console.errors import RequestError, unknown, unknown_address
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.queue_messages import MessagePlace, Order
@@ -38,7 +38,7 @@ def operations(parts: Components) -> list[Operation]:
     def seen(caller: Caller, name: str) -> Address:
         row = parts.addresses.get(name)
         if row is None or not caller.views(name):
-            raise unknown(f"address {name[:200]!r}")
+            raise unknown_address(name, parts.addresses, caller.views)
         return row
 
     def queue(caller: Caller, name: str) -> tuple[Address, list[str]]:

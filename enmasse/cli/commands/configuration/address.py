@@ -193,7 +193,8 @@ def add(
     offset: int,
     place: cluster.Place | None,
 ) -> None:
-    entry = entries.with_keys({"type": type_, **({"flavor": flavor} if flavor is not None else {})}, properties)
+    base = {"type": type_, **({"flavor": flavor} if flavor is not None else {})}
+    entry = entries.with_keys(base, properties, new=True)
     if place is not None:
         there: Entries = cluster.ClusterEntries(place, ADDRESSES, config_map)
     else:

@@ -94,7 +94,7 @@ def add(
     name: str, template: str, parameters: tuple[str, ...], config: Path | None, offset: int, place: cluster.Place | None
 ) -> None:
     """Add a flavor to the file, with parameters such as BROKERS=2 or STORAGE_CAPACITY=5Gi."""
-    given = entries.with_keys({}, parameters)
+    given = entries.with_keys({}, parameters, new=True)
     entry = {"type": TEMPLATES[template], "templateName": template, **({PARAMETERS: given} if given else {})}
     where = opened(FLAVORS, config, offset, place).add(name, entry)
     done(f"added {name} to {where}", "added", name=name, place=where)

@@ -324,10 +324,31 @@ def _grant(
             permissions.append({effect: wanted, "addresses": list(dict.fromkeys(patterns))})
         return {**entry, "permissions": permissions}
 
-    where = _opened(config, offset).change(name, lambda entry, where: granted(_object(name, entry, where)))
+    there = _opened(config, offset)
+    where = there.change(name, lambda entry, where: granted(_object(name, entry, where)))
+    _warn_of_strays(there, patterns, config, offset)
     past = "allowed" if effect == "allow" else "denied"
     line = f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}"
     done(line, past, name=name, place=where, operations=wanted, addresses=list(patterns))
+
+
+def _warn_of_strays(
+    there: FileEntries | ContextEntries, patterns: tuple[str, ...], config: Path | None, offset: int
+) -> None:
+    """Report the patterns that match none of the addresses that there are at present."""
+    from enmasse.cli.configuration import validate
+    from enmasse.cli.contexts.console import items
+    from enmasse.identity.permissions import without_address
+    from enmasse.model.address_types import TYPES
+    from enmasse.text import did_you_mean
+
+    if isinstance(there, ContextEntries):
+        known = {row["name"]: TYPES[row["type"]].levels for row in items(offset, "addresses") if row["type"] in TYPES}
+    else:
+        found = validate.addresses(edited_folder(config, offset))
+        known = {str(name): address.traits.levels for name, address in found.items()}
+    for pattern in without_address(patterns, known) if known else ():
+        report(f"warning: no address is there that {pattern!r} matches.{did_you_mean(pattern, known)}")
 
 
 def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:

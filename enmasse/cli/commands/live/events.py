@@ -32,7 +32,7 @@ def _filters(function: Any) -> Any:
 
 @click.command(name="events", short_help="Show why clients were refused or closed.")
 @click.option("-f", "--follow", is_flag=True, help="Show new events too, until Ctrl-C.")
-@click.option("--count", "-n", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+@click.option("--count", "--limit", "-n", "count", type=click.IntRange(1), default=100, show_default=True, metavar="N",
               help="Begin with the last N events.")  # fmt: skip
 @click.option("--kind", "--type", "kind", metavar="PATTERN", help="Kind of event, such as 'client.refused'.")
 @_filters
