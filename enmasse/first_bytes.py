@@ -5,6 +5,11 @@ from __future__ import annotations
 _SHOWN = "(`enmasse status` shows it)"
 
 
+def as_text(data: bytes) -> str:
+    """Return bytes of a peer as text in quotes: printable ASCII unchanged, others as escapes."""
+    return repr(data)[1:]
+
+
 def spoken(data: bytes) -> str | None:
     """Return the protocol that begins with these bytes, and what tells where a suite serves it: its ports are not known
     here. None: no protocol that a suite knows."""
@@ -15,7 +20,7 @@ def spoken(data: bytes) -> str | None:
     if data.startswith((b"CONNECT\n", b"CONNECT\r", b"STOMP\n", b"STOMP\r")):
         return "another protocol, STOMP"
     if data.startswith(b"\x16\x03"):
-        return f"TLS, and this port is without: what is served with TLS has a port of its own {_SHOWN}"
+        return "TLS, and this port is without; if there is TLS, it has a port of its own, which `enmasse status` shows"
     if data.startswith(b"AMQP\x00\x00\t\x01"):
         return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
     if data.startswith(b"AMQP"):

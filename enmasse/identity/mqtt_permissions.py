@@ -43,22 +43,22 @@ def names_of_all(topics: TopicMap, filters: Iterable[str]) -> list[str]:
 
 
 def without_permission(topics: TopicMap, what: str, topic: str) -> str:
-    """Return the text for a client without permission to do `what` with a topic or filter. Its name in permissions is
-    the one that it has if no address takes it, whether one does or not: a client does not learn which there are."""
+    """Return the text for a client without permission to do `what` with a topic or filter. It has the names that it
+    may have in permissions, as an address takes it or none does: a client does not learn which there are."""
     text = f"no permission to {what} {topic[:100]!r}"
     share = parse_share(topic)
     plain = topic if share is None else share.filter
     if topics.default is None or plain.startswith("$") or plain.split("/")[0] == topics.default:
         return text
     name = f"{topics.default}/{wire_form(plain)}"
-    return f"{text}, which permissions name {name[:100]!r} if no address of its own takes it"
+    return f"{text}. Permissions have this name if an address takes it, else {name[:100]!r}: `enmasse events` shows it"
 
 
 def denied(what: str, topic: str, names: Iterable[str]) -> str:
     """Return the text of an event about a topic or filter for which a client had no permission, with its `names` on
-    AMQP, which those who see the event may view."""
-    found = ", ".join(repr(name[:100]) for name in list(names)[:MOST_NAMES] if name != topic)
-    return f"no permission to {what} {topic[:100]!r}{found and f', on AMQP {found}'}"
+    AMQP, which permissions have, and those who see the event may view."""
+    found = ", ".join(repr(name[:100]) for name in list(names)[:MOST_NAMES])
+    return f"no permission to {what} {topic[:100]!r}, in permissions {found}"
 
 
 def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:

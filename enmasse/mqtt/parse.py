@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from enmasse.first_bytes import as_text
 from enmasse.mqtt import properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.fields import EMPTY, FieldCursor
@@ -65,7 +66,7 @@ def read_level(body: FieldCursor) -> int:
         return V311
     if name != b"MQTT":
         raise ProtocolError(
-            f"CONNECT: the protocol name is {name[:20]!r}, not 'MQTT'",
+            f"CONNECT: the protocol name is {as_text(name[:20])}, not 'MQTT'",
             "v3.1.1 MQTT-3.1.2-1, v5 MQTT-3.1.2-1",
             reasons.UNSUPPORTED_PROTOCOL_VERSION,
         )

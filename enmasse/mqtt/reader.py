@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enmasse.first_bytes import spoken
+from enmasse.first_bytes import as_text, spoken
 from enmasse.mqtt import fields, parse, properties, reasons
 from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
 from enmasse.mqtt.fields import FieldCursor
@@ -93,7 +93,7 @@ class Reader:
             pos = self._read(data, packets)
         except MqttError as error:
             if not began and data[:1] != b"\x10" and (other := spoken(data)) is not None:
-                error = type(error)(f"the peer speaks {other}: it began with {data[:8]!r}", "", error.reason)
+                error = type(error)(f"the peer speaks {other}: it began with {as_text(data[:8])}", "", error.reason)
                 error.packets = packets
                 raise error from None
             error.packets = packets

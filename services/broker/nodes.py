@@ -7,7 +7,7 @@ import uuid
 from enmasse.amqp.codec import errors as amqp
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.logs import log
-from enmasse.model.names import space_of
+from enmasse.model.names import router_form, space_of
 from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo
@@ -65,9 +65,17 @@ class Nodes:
         root = self.catalogue.root_of(address)
         if root is None:
             if not self.auto_create(address, kind):
-                raise BrokerError(f"AMQ119002: target address {address} does not exist", "amqp:not-found")
+                hint = self._of_levels(address)
+                raise BrokerError(f"AMQ119002: target address {address} does not exist{hint}", "amqp:not-found")
             return
         _check_kind(address, kind, root.routing_types if root.name != address else self._kinds(address))
+
+    def _of_levels(self, address: str) -> str:
+        """Return what to write for a name with dots, if it is one of an address with `/` in their place."""
+        levels = router_form(address)
+        if levels == address or self.catalogue.root_of(levels) is None:
+            return ""
+        return f"; its levels are separated by /: {levels}"
 
     def auto_create(self, address: str, kind: str | None) -> bool:
         """Make an address (and its queue) if settings allow it and the client is no router. False: it may not."""
@@ -130,7 +138,8 @@ class Nodes:
                 raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
             return True
         if not self.auto_create(address, kind):
-            raise BrokerError(f"AMQ119010: source address does not exist: {address}", "amqp:not-found")
+            text = f"AMQ119010: source address does not exist: {address}{self._of_levels(address)}"
+            raise BrokerError(text, "amqp:not-found")
         return MULTICAST in self._kinds(address)
 
     def queue_of(self, address: str) -> Queue:

@@ -12,7 +12,10 @@ from proton.utils import BlockingConnection, BlockingReceiver
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.refused import Refusals
 from services.broker.core.connections import ConnectionInfo
+from services.broker.core.errors import BrokerError
+from services.broker.nodes import Nodes
 from tests.broker.harness import BrokerProcess, Management, attach, flush, modify, named, reject, take, until
+from tests.broker.sansio import Core
 from tests.router.harness import RouterProcess
 
 QUEUES = ("work", "work.dead", "alone")
@@ -177,3 +180,20 @@ def test_what_a_router_is_refused_for_a_client_is_an_event_of_its_space(address:
     client = ConnectionInfo("1", "127.0.0.1:1", "router-0", "router-0", 0, close=lambda _: None)
     client.note_refused(Refusals(lambda: 0.0, shown.append), "receive", AmqpError("amqp:not-found", "x"), address)
     assert [each.get("space") for each in shown] == [space]
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [("news.sport", "; its levels are separated by /: news/sport"), ("jobs.sport", ""), ("other", "")],
+)
+def test_dots_for_levels_are_named(address: str, hint: str) -> None:
+    core = Core()
+    core.queue("jobs")
+    core.broker.catalogue.create_address("news", frozenset({"MULTICAST"}))
+    client = ConnectionInfo("1", "127.0.0.1:1", "router-0", "router-0", 0, close=lambda _: None, router=True)
+    nodes = Nodes(core.broker, client)
+    for refused in (lambda: nodes.check_target(address, None), lambda: nodes.is_subscription(address, None)):
+        with pytest.raises(BrokerError) as error:
+            refused()
+        text = str(error.value)
+        assert text.endswith(hint) and (";" in text) is bool(hint)

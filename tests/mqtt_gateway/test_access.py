@@ -12,7 +12,7 @@ import pytest
 
 from enmasse.bridge.client_access import NOBODY, ClientAccess
 from enmasse.identity.login import Login
-from enmasse.identity.mqtt_permissions import denied, may_keep, may_subscribe, name_of, without_permission
+from enmasse.identity.mqtt_permissions import denied, may_keep, may_subscribe, name_of, names_of, without_permission
 from enmasse.identity.principal import Principal
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
@@ -180,16 +180,18 @@ def test_publishing(pattern: str, topic: str, allowed: bool) -> None:
 def test_a_refusal_names_what_permissions_are_judged_by(topic: str, named: str | None) -> None:
     """The client is told the same of a topic that an address takes, and so does not learn whether there is one."""
     text = without_permission(TOPICS, "send to", topic)
-    assert text.startswith(f"no permission to send to {topic!r}") and (", which permissions name " in text) is bool(
-        named
-    )
-    assert named is None or f"name {named!r} if no address of its own takes it" in text
+    assert text.startswith(f"no permission to send to {topic!r}") and ("Permissions have " in text) is bool(named)
+    assert named is None or f"Permissions have this name if an address takes it, else {named!r}: " in text
     assert without_permission(NO_DEFAULT, "send to", topic) == f"no permission to send to {topic!r}"
 
 
 def test_the_event_of_a_refusal_has_the_names_on_amqp() -> None:
-    assert denied("send to", "x/y", [name_of(TOPICS, "x/y")]) == "no permission to send to 'x/y', on AMQP 'rest/x/y'"
-    assert denied("send to", "t/y", [name_of(TOPICS, "t/y")]) == "no permission to send to 't/y'"
+    assert (
+        denied("send to", "x/y", [name_of(TOPICS, "x/y")])
+        == "no permission to send to 'x/y', in permissions 'rest/x/y'"
+    )
+    assert denied("send to", "t/y", [name_of(TOPICS, "t/y")]) == "no permission to send to 't/y', in permissions 't/y'"
+    assert denied("receive from", "t/#", names_of(TOPICS, "t/#")).endswith("'t/#', in permissions 't/#'")
 
 
 def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> None:

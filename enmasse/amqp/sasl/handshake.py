@@ -12,7 +12,7 @@ from enmasse.amqp.codec.frames import HEADER
 from enmasse.amqp.codec.performatives import SaslResponse, decode_performative, encode_performative
 from enmasse.amqp.output import Output
 from enmasse.amqp.sasl.layer import SaslClient, SaslServer
-from enmasse.first_bytes import spoken
+from enmasse.first_bytes import as_text, spoken
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -110,7 +110,8 @@ class Handshake:
             wants_sasl = isinstance(sasl, SaslServer) and sasl.required and not sasl.done
             self._output.put(SASL_HEADER if wants_sasl else AMQP_HEADER)
         raise AmqpError(
-            errors.NOT_IMPLEMENTED, f"the peer speaks {spoken(header) or 'another protocol'}: its header is {header!r}"
+            errors.NOT_IMPLEMENTED,
+            f"the peer speaks {spoken(header) or 'another protocol'}: its header is {as_text(header)}",
         )
 
     def _read_sasl(self, data: bytes, pos: int) -> int:

@@ -32,7 +32,7 @@ INTER_ROUTER = "inter-router"
 DEFAULT_CAPACITY = 250
 MANAGEMENT_ELSEWHERE = (
     "amqp:unauthorized-access",
-    "this connection carries no management; use a listener for operators (`enmasse status` names its port)",
+    "this connection carries no management; use a listener for operators (`enmasse status --json` names its port)",
 )
 """Condition and description: the answer if a listener or connector has `management: false`."""
 SERVICE_NODES = ("$mqtt", HTTP_GATEWAYS)
