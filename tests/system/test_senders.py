@@ -321,6 +321,9 @@ async def test_messages_of_mqtt_3_1_1_keep_their_order_after_a_refusal(suite: Su
             found: list[int] = []
             full = await taken(receiver)
             assert len(full) == 20_000
+            while await sender.send(Message(b"room", durable=True), timeout=PATIENCE) is not ACCEPTED:
+                await asyncio.sleep(0)  # the broker has not seen yet that the filler was taken
+            assert await taken(receiver) == b"room"
             with Device(suite.mqtt_port, name, "alice", "pw-alice", version=V311, clean=False) as device:
                 await asyncio.to_thread(device.connected)
                 device.send(*(replace(each, dup=True) for each in packets))
