@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -48,6 +49,45 @@ def test_block_stops_credit_until_there_is_room(broker: BrokerProcess, m: Manage
     until(lambda: receiver.count == 1001, "the message of the other sender")
     receiver.stop()
     sender.stop()
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "more"),
+    [
+        ("FAIL", Delivery.REJECTED, 0),
+        ("DROP", Delivery.ACCEPTED, 0),
+        ("PAGE", Delivery.ACCEPTED, 1),
+        ("BLOCK", Delivery.ACCEPTED, 1),
+    ],
+)
+def test_what_waits_is_judged_by_new_settings_at_once(
+    broker: BrokerProcess, m: Management, policy: str, state: Any, more: int
+) -> None:
+    """BLOCK: by a limit that leaves less free than the tenth for which senders wait when messages leave."""
+    name = f"judged-{policy}"
+    m.settings(name, maxSizeBytes=2000, addressFullMessagePolicy="BLOCK")
+    m.queue(name)
+    with broker.connect() as first, broker.connect() as second:
+        attached = first.create_sender(name)
+        for n in range(100):
+            if not attached.link.credit:
+                break
+            attached.send(Message(body="x" * 1000 + str(n), durable=True))
+            flush(attached)
+        assert not attached.link.credit, "the address is full"
+        waits = second.create_sender(name)
+        flush(waits)
+        assert not waits.link.credit
+        held = int(m.rows("listAddresses")[name]["addressSize"])
+        most = held * 20 // 19 if policy == "BLOCK" else 2000
+        m.settings(name, maxSizeBytes=most, addressFullMessagePolicy=policy)
+        second.wait(lambda: waits.link.credit > 0, msg="credit")
+        before = m.count(name)
+        try:
+            assert waits.send(Message(body="x", durable=True)).remote_state == state
+        except SendException as error:
+            assert error.state == state
+        assert m.count(name) == before + more
 
 
 def test_block_rejects_nothing_of_large_messages(c: BlockingConnection, m: Management) -> None:

@@ -241,6 +241,10 @@ class Broker:
         self.admission.disk_caught_up()
         self.jobs.wake()
 
+    def judge_again(self, address: BrokerAddress) -> None:
+        """Judge what waits for room at an address by its new settings."""
+        self.admission.judge_again(address)
+
     def check_blocked(self) -> None:
         """Block and unblock producers again after a change of limits."""
         self.admission.check_blocked()

@@ -149,6 +149,12 @@ class Admission:
         for address in [address for address in self.blocked if self._has_room_again(address)]:
             self._unblock(address)
 
+    def judge_again(self, address: BrokerAddress) -> None:
+        """Unblock producers for whom other settings have another answer than to wait: what they have is let in,
+        rejected or dropped at once. It needs no tenth free as after messages have left."""
+        if address in self.blocked and address not in self._late and self.full_policy(address) != "BLOCK":
+            self._unblock(address)
+
     def _unblock(self, address: BrokerAddress) -> None:
         address.blocked = False
         self.blocked.discard(address)

@@ -51,6 +51,9 @@ class CatalogueHost(Protocol):
     def forget_address(self, address: BrokerAddress) -> None:
         """Forget an address that was deleted."""
 
+    def judge_again(self, address: BrokerAddress) -> None:
+        """Judge what waits for room at an address by its new settings."""
+
     def check_blocked(self) -> None:
         """Block and unblock producers again after a change of limits."""
 
@@ -472,6 +475,7 @@ class Catalogue:
                 concerned.touch()
                 for queue in self.queues_of(concerned).values():
                     queue.disposal.settle_ring()
+                self._broker.judge_again(concerned)
             if address.id and self._store is not None:
                 self._store.limit_duplicates(address.id, max(1, address.settings.id_cache_size))
             if not address.settings.hold_subscriptions:
