@@ -153,10 +153,24 @@ class Bridge(Generic[S]):
         """Count, and note, that a client has no permission for an address, whose name is that on AMQP. `lanes`: of the
         client's address space."""
         self.access.refused[operation] += 1
+        refused = "amqp:unauthorized-access", "no permission"
+        self._note(operation, address, *refused, user=user, client=client, lanes=lanes)
+
+    def note_message(
+        self, address: str, condition: str, reason: str, *, user: str, client: str, lanes: SpaceLanes
+    ) -> None:
+        """Note that a message of a client was refused, or that no receiver took it. `address`: its `to`; `condition`:
+        empty if it was not rejected."""
+        known = condition or "amqp:released"
+        self._note("message", lanes.topics.local(address), known, reason, user=user, client=client, lanes=lanes)
+
+    def _note(
+        self, what: str, address: str, condition: str, reason: str, *, user: str, client: str, lanes: SpaceLanes
+    ) -> None:
         self.refusals.note(
-            operation,
-            condition="amqp:unauthorized-access",
-            reason="no permission",
+            what,
+            condition=condition,
+            reason=lanes.topics.relative(reason),
             user=user,
             client=client,
             address=address,

@@ -18,9 +18,10 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, Modified, Rejected, Released, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.link import Link, Sender
+from enmasse.amqp.messages.scan import find_to
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.amqp.termini import SPACE
-from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.message_outcomes import NOT_TAKEN, MessageOutcome
 from enmasse.bridge.uplink import LinkUser
 from enmasse.model.address_types import Traits
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
@@ -60,6 +61,10 @@ class Publisher:
     def sent(self, key: Any, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         """Handle the outcome of a message of QoS 1 or 2. `condition`: of AMQP, if it was rejected; `text`: why, for
         people."""
+
+    def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """Note that a message of QoS 1 or 2 to this name on AMQP was refused, or taken by no receiver; `sent` follows.
+        It is called for no other outcome."""
 
     def hold(self) -> None:
         """The client is not read from now on: too much of it waits."""
@@ -381,6 +386,8 @@ class Lane(LinkUser):
         if self._prefix:
             text = text.replace(self._prefix, "")
         try:
+            if outcome in NOT_TAKEN:
+                entry.who.not_taken(_to(entry.payload), outcome, condition, text)
             entry.who.sent(entry.key, entry.qos, outcome, condition, text)
         except Exception as error:
             entry.who.failed(error)
@@ -458,6 +465,14 @@ def _next_of(line: deque[Entry]) -> tuple[list[Entry], int]:
         run.append(entry)
         size += len(entry.payload)
     return run, size
+
+
+def _to(payload: bytes) -> str:
+    """Return the `to` of a message; empty if it has none that can be read."""
+    try:
+        return (find_to(payload) or b"").decode()
+    except (AmqpError, UnicodeDecodeError):
+        return ""
 
 
 def _place(entry: Entry) -> int:

@@ -27,6 +27,11 @@ class MessageOutcome(Enum):
     __hash__ = object.__hash__  # that of Enum is slow, and each message is counted
 
 
+NOT_TAKEN: Final = frozenset(
+    (MessageOutcome.REJECTED, MessageOutcome.RELEASED, MessageOutcome.UNAVAILABLE, MessageOutcome.MODIFIED)
+)
+"""Outcomes of messages that no broker and no receiver has."""
+
 OUTCOME_WITHIN: Final = 60.0
 """Seconds after which clients whose protocol has an answer to each request get one: a receiver may keep a message for
 as long as it likes, and a full address lets its senders wait."""

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from enmasse.bridge.client_rates import too_large
-from enmasse.bridge.message_outcomes import OUTCOME_WITHIN, OVERDUE, MessageOutcome
+from enmasse.bridge.message_outcomes import NOT_TAKEN, OUTCOME_WITHIN, OVERDUE, MessageOutcome
 from enmasse.identity import senders
 from enmasse.logs import log as logs
 from enmasse.model.tenants.spaces import meant_host
@@ -147,7 +147,11 @@ class CoapRequests:
         self.visitors.check(visitor, "send", where.address, endpoint)
         way = visitor.lanes.publishing.way(where.address)
         if way is None:
-            raise CoapAnswer("4.04", f"there is no address {where.address[:100]!r}")
+            text = f"there is no address {where.address[:100]!r}"
+            bridge.note_message(
+                where.address, "amqp:not-found", text, user=visitor.user, client=endpoint.name, lanes=visitor.lanes
+            )
+            raise CoapAnswer("4.04", text)
         if endpoint.held:
             raise CoapAnswer("5.03", "too many messages of this client wait", retry=SOON)
         body = message.payload
@@ -194,6 +198,10 @@ class CoapRequests:
             elif outcome is MessageOutcome.UNHEARD:
                 exchange.answer(CHANGED, options)
             else:
+                if outcome in NOT_TAKEN:
+                    bridge.note_message(
+                        way.route.to, condition, text, user=visitor.user, client=endpoint.name, lanes=visitor.lanes
+                    )
                 self._end(exchange, of_outcome(outcome, condition, relative(text)))
 
         timer = asyncio.get_running_loop().call_later(OUTCOME_WITHIN, endpoint.sent, exchange, 1, *OVERDUE)

@@ -420,7 +420,9 @@ class StompClient(Publisher):
             )
         way = self.lanes.publishing.way(name)
         if way is None:
-            raise StompError("no such address", f"there is no address {name[:100]!r}", condition="amqp:not-found")
+            text = f"there is no address {name[:100]!r}"
+            self.not_taken(name, MessageOutcome.REJECTED, "amqp:not-found", text)
+            raise StompError("no such address", text, condition="amqp:not-found")
         clients = self.clients
         limits = clients.bridge.allowances.limits(self.space)
         if limits.max_message_size is not None and len(frame.body) > limits.max_message_size:
@@ -455,6 +457,10 @@ class StompClient(Publisher):
             self._owe_no_more(key)
         if self._leaving is not None:
             self._look_at_leaving()
+
+    def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """As Publisher."""
+        self.clients.bridge.note_message(to, condition, text, user=self.user, client=self.name, lanes=self.lanes)
 
     def hold(self) -> None:
         """As Publisher."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from services.http_gateway.api import posting
 from services.http_gateway.api.requests_of_clients import METHODS
 from tests.http_gateway.environment import Running, running
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import DEADLINE
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +131,26 @@ def test_what_has_no_receiver_or_no_address(found: Running) -> None:
     assert found.ask("POST", "/v1/news/messages", b"x", {"Enmasse-Priority": "10"}).status == 400
     assert found.ask("POST", "/v1/news/messages", b"x", {"Enmasse-Colour": "red"}).status == 400
     assert found.ask("POST", "/v1/news/messages", b"x" * (17 << 20)).status == 413
+
+
+def test_refused_messages_are_noted_and_those_without_a_failure_are_not(found: Running) -> None:
+    def noted() -> dict[str, float]:
+        # limit: a whole page of metrics
+        with urllib.request.urlopen(f"http://127.0.0.1:{found.health}/metrics", timeout=DEADLINE) as answer:
+            lines = answer.read().decode().splitlines()
+        found_lines = (re.fullmatch(r'enmasse_refusals_total.condition="(.+)",what="message". (.+)', x) for x in lines)
+        return {x[1]: float(x[2]) for x in found_lines if x}
+
+    before = noted()
+    assert found.ask("POST", "/v1/news/messages", b"x").status == 201
+    assert noted() == before
+    assert found.ask("POST", "/v1/ask/messages", b"x").status == 503
+    assert found.ask("POST", "/v1/nowhere/messages", b"x").status == 404
+    after = noted()
+    assert {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)} == {
+        "amqp:released": 1,
+        "amqp:not-found": 1,
+    }
 
 
 def test_many_messages_have_an_outcome_each(found: Running) -> None:

@@ -78,6 +78,10 @@ class Who(Publisher):
         self.name = name
         self.holds: list[bool] = []
         self.outcomes: list[tuple[int, int]] = []
+        self.refused: list[tuple[str, MessageOutcome]] = []
+
+    def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
+        self.refused.append((to, outcome))
 
     def sent(self, key: int, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         self.outcomes.append((key, reason_of_outcome(outcome, condition)))
@@ -236,6 +240,8 @@ def test_outcomes_have_reasons() -> None:
     assert who.outcomes == [(0, 0x97), (1, 0x87), (2, 0x99), (3, 0x83), (8, 0x83)]
     rig.link.credit = 0
     rig.tick(lanes.STORED_PATIENCE)
+    told = [outcome.name for _, outcome in who.refused]
+    assert told == ["REJECTED"] * 4 + ["MODIFIED", "UNAVAILABLE" if rig.lane.traits.stored else "RELEASED"]
     assert who.outcomes[-1] == (9, UNKNOWN), "a configured address that the router does not know yet is waited for"
 
 

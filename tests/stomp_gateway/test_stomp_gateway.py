@@ -142,6 +142,7 @@ def test_a_message_without_a_receiver_is_released(gateway: Running) -> None:
     client.send("SEND", b"x", destination="ask", receipt="r")
     error = client.error()
     assert (error.headers["message"], error.headers["receipt-id"]) == ("released", "r")
+    assert gateway.metric('enmasse_refusals_total{condition="amqp:released",what="message"}')
     client = gateway.raw()
     client.done("SEND", b"x", destination="news")
     client.close()

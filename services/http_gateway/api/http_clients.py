@@ -38,8 +38,17 @@ _BROWSER: Final = ("origin", "referer", "sec-fetch-mode", "sec-fetch-site")
 class HttpClient(Publisher):
     """A user at a connection. `key` of its messages is a Future of outcome, condition and text."""
 
-    def __init__(self, name: str, login: Login, lanes: HttpSpace, rights: Rights | None, facts: PeerFacts) -> None:
+    def __init__(
+        self,
+        name: str,
+        login: Login,
+        lanes: HttpSpace,
+        rights: Rights | None,
+        facts: PeerFacts,
+        bridge: Bridge[HttpSpace],
+    ) -> None:
         super().__init__()
+        self._bridge = bridge
         self.name = name
         self.login = login
         self.lanes = lanes
@@ -96,6 +105,11 @@ class HttpClient(Publisher):
         """As Publisher."""
         if not key.done():
             key.set_result((outcome, condition, text))
+
+    def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """As Publisher."""
+        user = self.login.principal.full_name
+        self._bridge.note_message(to, condition, text, user=user, client=self.name, lanes=self.lanes)
 
     def look(self) -> None:
         """Let those look who watch it."""
@@ -214,7 +228,7 @@ class HttpClients:
             bridge.access.hold(login, name)
             try:
                 lanes = await bridge.in_space(login.principal.space)
-                client = HttpClient(name, login, lanes, bridge.access.rights(login), facts)
+                client = HttpClient(name, login, lanes, bridge.access.rights(login), facts, bridge)
                 self.clients[name] = client
                 bridge.access.enforcer.enter(name, login, SKEW)
             finally:

@@ -87,7 +87,9 @@ class Posting:
             raise self._clients.denied(client, "send", address)
         way = client.lanes.publishing.way(address)
         if way is None:
-            raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
+            text = f"there is no address {address[:100]!r}"
+            client.not_taken(address, MessageOutcome.REJECTED, "amqp:not-found", text)
+            raise Answered(404, text, condition="amqp:not-found")
         return way.route, way.lane
 
     @asynccontextmanager

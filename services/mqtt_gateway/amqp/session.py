@@ -376,6 +376,12 @@ class MqttSession(Publisher):
             return
         self._answer(key, qos, reason_of_outcome(outcome, condition), text)
 
+    def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
+        """As Publisher."""
+        reason = reason_of_outcome(outcome, condition)
+        reason = reasons.SERVER_UNAVAILABLE if reason < 0 else reason
+        self._note_publish(reason, text, self._shared.topics.topic_of(to))
+
     def _answer(self, packet_id: int, qos: int, reason: int, text: str) -> None:
         """Answer a message by a reason code, or UNKNOWN. MQTT 5: the id of a message of QoS 2 that was refused is free.
         A client of 3.1.1, which cannot be refused a message, is disconnected, and so is one whose message has no
