@@ -287,3 +287,14 @@ def test_the_environment_gives_no_new_password(folder: Path) -> None:
     done = user(folder, "add", "new", ENMASSE_PASSWORD_FILE=str(folder / "own"))
     assert "no password" in done.stderr
     assert not (folder / "users.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other"),
+    [("dev/%u/#", "%u"), ("dev/%c", "%c"), ("dev/$user/#", "$user"), ("dev/${user}/#", None), ("a%understood", None)],
+)  # fmt: skip
+def test_placeholders_of_other_servers_are_warned_of(folder: Path, pattern: str, other: str | None) -> None:
+    user(folder, "add", "first", "--no-password")
+    done = user(folder, "allow", "first", "send", pattern)
+    assert done.returncode == 0
+    assert (f"{other} stands for itself" in done.stderr) if other else "stands for itself" not in done.stderr

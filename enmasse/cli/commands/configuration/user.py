@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +18,9 @@ from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output import secret_file
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.operations import OPERATIONS
+
+_OTHER_PLACEHOLDER = re.compile(r"%[uc](?![A-Za-z0-9])|\$user\b")
+"""Placeholder for the user's name or the client identifier at other servers, and for nothing here."""
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -308,6 +312,11 @@ def _grant(
     unknown = [each for each in wanted if each not in OPERATIONS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(OPERATIONS)}.", param_hint="OPERATION")
+    for pattern in patterns:
+        for other in _OTHER_PLACEHOLDER.findall(pattern):
+            report(
+                f"warning: {pattern}: {other} stands for itself there. Only ${{user}} is replaced, by the user's name."
+            )
 
     def granted(entry: dict[str, Any]) -> dict[str, Any]:
         """Extend the permission with the same operations, or add one."""
