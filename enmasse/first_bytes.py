@@ -21,6 +21,8 @@ def spoken(data: bytes) -> str | None:
         return "another protocol, STOMP"
     if data.startswith(b"\x16\x03"):
         return "TLS, and this port is without; if there is TLS, it has a port of its own, which `enmasse status` shows"
+    if data.startswith(b"\x15\x03"):  # an alert, with which it answers what is no TLS
+        return "TLS, and expects it on this port: name the server as mqtts://HOST:PORT or amqps://HOST:PORT"
     if data.startswith(b"AMQP\x00\x00\t\x01"):
         return "another protocol, AMQP 0-9-1; clients need AMQP 1.0"
     if data.startswith(b"AMQP"):

@@ -475,6 +475,7 @@ def test_the_order_of_user_properties_is_kept() -> None:
         (b"AMQP\x00\x01\x00\x00", False, "another protocol, AMQP, which has a port of its own"),
         (b"AMQP\x03\x01\x00\x00", True, "another protocol, AMQP, which"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", False, "another protocol, HTTP.*: it began with 'HTTP/1.1'"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", False, "TLS, and expects it on this port: name the server as mqtts://"),
         (b"GET / HTTP/1.1\r\n\r\n", True, "another protocol, HTTP"),
         (b"POST / HTTP/1.1\r\n\r\n", True, "another protocol, HTTP"),
         (b"CONNECT\naccept-version:1.2\n\n\0", True, "another protocol, STOMP"),
