@@ -290,8 +290,10 @@ def test_the_data_folder_leads_to_the_suite(suite: Up, tmp_path: Path) -> None:
     options(suite, port_offset=suite.offset + 1)
     done = enmasse("reload", "--data", suite.data)
     assert (done.returncode, done.stderr) == (0, ""), "the command line wins over the file"
-    done = enmasse("reload", "--data", tmp_path)
+    done = enmasse("reload", "--data", tmp_path, env={"ENMASSE_PORT_OFFSET": str(suite.offset)})
     assert done.returncode == 4 and f"no suite has run with the data folder {tmp_path}" in done.stderr
+    done = enmasse("reload", "--port-offset", suite.offset, env={"ENMASSE_DATA": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, ""), "the command line wins over the variable"
 
 
 def test_sighup_reads_the_file(suite: Up) -> None:

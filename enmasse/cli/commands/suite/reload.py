@@ -14,11 +14,12 @@ from enmasse.errors import marked
 NEEDS_RESTART: Final = 3
 SECONDS: Final = 60.0
 """For the answer: the suite waits up to 20 s for its processes."""
+_Source = click.core.ParameterSource
 
 
 @click.command(name="reload", short_help="Have the running suite read its options file again.")
 @click.option("--data", "data", type=click.Path(path_type=Path), metavar="DIR",
-              help="The suite that runs with this data folder, unless a port offset is stated.")  # fmt: skip
+              help="The suite that runs with this data folder, unless --port-offset is given too.")  # fmt: skip
 @port_offset
 @click.pass_context
 def command(context: click.Context, /, data: Path | None, offset: int) -> None:
@@ -34,7 +35,8 @@ def command(context: click.Context, /, data: Path | None, offset: int) -> None:
     from enmasse.cli.contexts.http import NotRunning, request
     from enmasse.supervisor.plan.datadir import offset_of
 
-    if data is not None and context.get_parameter_source("offset") is click.core.ParameterSource.DEFAULT:
+    sources = context.get_parameter_source("data"), context.get_parameter_source("offset")
+    if data is not None and (sources[1] is _Source.DEFAULT or sources == (_Source.COMMANDLINE, _Source.ENVIRONMENT)):
         found = offset_of(data)
         if found is None:
             text = f"no suite has run with the data folder {data}: name that of `enmasse up`, or leave --data out"
