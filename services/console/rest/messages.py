@@ -45,7 +45,7 @@ def operations(parts: Components) -> list[Operation]:
         """Return a queue and its brokers."""
         row = seen(caller, name)
         if row.type is None or not TYPES[row.type].takes_dead_letters:
-            text = f"{name[:200]!r} has the type {row.type}; messages of queues only can be looked at and moved"
+            text = f"{name[:200]!r} has the type {row.type}; only queues keep messages to be looked at, moved or purged"
             raise RequestError("console.change.refused", text)
         return row, configuration.brokers_of(parts.inside(name))
 

@@ -18,6 +18,7 @@ from enmasse.cli.messages.options import message_options, rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 from enmasse.model.names import WireName, address_name
+from enmasse.text import counted
 
 if TYPE_CHECKING:
     from enmasse.aio.client import ClientSender
@@ -83,7 +84,7 @@ def command(
     elif tally.sent:
         say(f"sent {tally.sent} to {remote}: {tally}")
     elif status == OK:
-        report("nothing was sent: stdin had no line")
+        report(f"nothing was sent: {'--count is 0' if count == 0 else 'stdin had no line'}")
     sys.exit(status)
 
 
@@ -312,7 +313,7 @@ class _Sending:
         if not outcome.done():
             self._take_those_done()
             tally = self._tally
-            tally.error = f"{tally.unknown} messages were sent and got no answer within {self._timeout:g} s"
+            tally.error = f"{counted(tally.unknown, 'message')} sent, and no answer within {self._timeout:g} s"
             report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
             return False
         self._told = False
