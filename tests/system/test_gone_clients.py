@@ -111,8 +111,12 @@ GATEWAYS: dict[str, tuple[Any, Any, str, Callable[[int], Awaitable[None]]]] = {
 }
 
 
-REMEMBERED = {f"services.coap_gateway.coap_memory.{name}" for name in ("CoapExchange", "CoapEndpoint")}
-"""What is kept for a time, to recognise datagrams that are repeated (`max_remembered`)."""
+REMEMBERED = {
+    *(f"services.coap_gateway.coap_memory.{name}" for name in ("CoapExchange", "CoapEndpoint")),
+    "enmasse.identity.refused.Refusal",
+}
+"""What is kept for a time: to recognise datagrams that are repeated (`max_remembered`), and to count equal refusals
+(`MAX_KEYS`)."""
 LETTING_GO = 30.0
 """Seconds in which a gateway lets go of clients, while its garbage collector rests."""
 
