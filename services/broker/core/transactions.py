@@ -271,7 +271,7 @@ class Transactions:
                 spaces[owner.space] = total = spaces.get(owner.space, 0) + sum(some)
                 if owner.space.size + total > owner.space.most:
                     self._broker.admission.refusal(owner, durable, total)
-                    raise address_full(owner.name, "its address space has no more storage here; receive some")
+                    raise address_full(owner.name, "its address space has no storage left here; receive some")
             refusal = self._broker.admission.refusal(owner, durable, sum(some))
             beyond = owner.size + sum(some) > owner.limit or owner.count + len(some) > owner.limit_count
             if (refusal is not None and refusal is not ACCEPT) or (beyond and owner.settings.full_policy in _STRICT):
