@@ -167,7 +167,7 @@ class FileEntries:
                 self._kind.in_use(self.where, name)
             return edits.add(text, name, entry)
 
-        running = None if self._kind is USERS else self._running(name)
+        running = self._running(name)
         if running is not None and name in self.all():
             self._kind.in_use(self.where, name)
         if running is None or not running.put(name, entry, None):
@@ -185,8 +185,7 @@ class FileEntries:
             return edits.replace(text, name, changed(present[name], self.where))
 
         for _ in range(CONFLICTS):
-            # the etag first: a change after it is noticed
-            running = None if self._kind is USERS else self._running(name)
+            running = self._running(name)  # the etag first: a change after it is noticed
             if running is None:
                 entries.change(self._folder, self._kind, edit)
                 self._take_up(name)
@@ -269,10 +268,10 @@ class FileEntries:
             return False
 
     def _running(self, name: str) -> _Resource | None:
-        """Return the resource of an entry at the console; None if none answers."""
+        """Return the resource of an entry that the console changes; None if none answers."""
         from enmasse.cli.contexts.http import NotRunning
 
-        if self._console is None or not name:  # an empty name has no path; the check of the file tells
+        if self._console is None or self._kind is USERS or not name:  # an empty name has no path; the file tells
             return None
         try:
             return _Resource.read(self._console, self._kind, name)

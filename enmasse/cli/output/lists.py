@@ -66,7 +66,8 @@ class _Field(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the present word."""
-        text = self._former.get(value, value)
+        word = value.removeprefix("-")
+        text = value[: len(value) - len(word)] + self._former.get(word, word)
         if text.removeprefix("-") not in self._words:
             self.fail(f"unknown field {value!r}; the fields are {', '.join(self.known)}.", param, ctx)
         return str(text)
@@ -170,7 +171,7 @@ def list_options(
     """Add --match, --sort, --limit and --json to a command; the function gets them as `wanted`.
 
     `tables`: the columns of what it may print; `key`: where the JSON has the rows; `default`: how many are shown
-    without --limit; `former`: former words of --sort; `former_limit`: former names of --limit."""
+    without --limit; `former`: former words of --sort, without -; `former_limit`: former names of --limit."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

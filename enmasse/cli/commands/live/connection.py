@@ -9,8 +9,6 @@ import click
 from enmasse.cli.common import done, port_offset, say
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
-FORMER = {"from": "peer", "-from": "-peer"}
-"""Former words of --sort."""
 EVENTS = (
     Column("for", "time", since), Column("kind", "kind", matched=True), Column("condition", "condition", matched=True),
     Column("description", "description"), Column("address", "address", matched=True),
@@ -39,7 +37,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @command.command("list")
 @click.option("--refused", is_flag=True, help="Show refusals and closed connections instead, newest first.")
 @click.option("--inside", is_flag=True, help="Show the connections of the suite's own processes instead.")
-@list_options(CONNECTIONS, EVENTS, former=FORMER)
+@list_options(CONNECTIONS, EVENTS, former={"from": "peer"})
 @port_offset
 def list_(refused: bool, inside: bool, wanted: WantedRows, offset: int) -> None:
     """List the connections: client, user, protocol, host, links, messages a second."""
