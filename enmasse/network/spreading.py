@@ -2,7 +2,8 @@
 clock.
 
 Each gateway, or router, knows how many there are on its ports, and how many clients these have together, as each has
-last reported. A new one gets only new clients: the others close their surplus.
+last reported. A new one gets only new clients: the others close their surplus. A process that learns the numbers for
+the first time may have had its clients before the others came, and closes its surplus too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Spreading:
 
     def __init__(self, rest: float) -> None:
         self._rest = rest
-        self._processes = 0
+        self._processes = 1
         self._ends = self._waits = 0.0
         self.came = False
         """Whether another process has come since the report before."""
@@ -32,7 +33,7 @@ class Spreading:
     def take(self, processes: int, clients: int, own: int, now: float) -> int:
         """Return how many of the `own` clients are a surplus that is to be closed now. `processes` share the ports, and
         have `clients` together; 0: that is not known yet."""
-        self.came = 0 < self._processes < processes
+        self.came = self._processes < processes
         if not processes:
             return 0
         self._processes = processes

@@ -14,18 +14,25 @@ from enmasse.network.trickle import LEAVING
 
 def test_only_what_came_later_makes_a_surplus() -> None:
     one = Spreading(11.0)
-    assert one.take(2, 100, 100, 0.0) == 0, "the first reply: this gateway is the one that came"
-    assert one.take(2, 100, 100, 10.0) == 0
-    assert one.take(3, 102, 102, 20.0) == 102 - 38
-    one.closed(26.0)
-    assert one.take(3, 102, 60, 30.0) == 0, "the others have not reported since"
-    assert one.take(3, 102, 60, 40.0) == 60 - 38
-    one.closed(43.0)
-    assert one.take(3, 102, 42, 60.0) == 0, "few are left"
-    assert one.take(3, 102, 90, 20.0 + LEAVING) == 0, "clients that come later are where chance has them"
-    assert one.take(2, 102, 90, 200.0) == 0, "one has left"
-    assert one.take(3, 102, 90, 210.0) > 0, "and came again"
+    assert one.take(2, 100, 50, 0.0) == 0, "the first reply: this gateway has no more than the other"
+    assert one.take(2, 100, 100, LEAVING) == 0
+    began = LEAVING + 20.0
+    assert one.take(3, 102, 102, began) == 102 - 38
+    one.closed(began + 6.0)
+    assert one.take(3, 102, 60, began + 10.0) == 0, "the others have not reported since"
+    assert one.take(3, 102, 60, began + 20.0) == 60 - 38
+    one.closed(began + 23.0)
+    assert one.take(3, 102, 42, began + 40.0) == 0, "few are left"
+    assert one.take(3, 102, 90, began + LEAVING) == 0, "clients that come later are where chance has them"
+    assert one.take(2, 102, 90, began + 180.0) == 0, "one has left"
+    assert one.take(3, 102, 90, began + 190.0) > 0, "and came again"
     assert Spreading(1.0).take(1, 100, 100, 0.0) == 0
+
+
+def test_clients_spread_that_connected_before_others_came_and_before_any_report() -> None:
+    one = Spreading(11.0)
+    assert one.take(0, 0, 17, 0.0) == 0
+    assert one.take(4, 17, 17, 10.0) == 17 - 5 and one.came
 
 
 def test_who_states_the_sums_begins_anew_while_another_one_comes() -> None:
