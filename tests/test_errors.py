@@ -10,13 +10,14 @@ from enmasse import errors
 
 ROOT = Path(errors.__file__).parent.parent
 TAKERS = {"RequestError", "end", "marked", "StartError", "Fatal"}
+CALLED = re.compile(rf"\b({'|'.join(TAKERS)})\(")
 
 
 def raised() -> Iterator[tuple[str, str]]:
     """Yield (place, id) of each call that ends a command, a start or a service; "" for an id that is no literal."""
     for path in sorted(path for folder in ("enmasse", "services", "spark") for path in (ROOT / folder).rglob("*.py")):
         text = path.read_text()
-        for node in ast.walk(ast.parse(text)) if any(name + "(" in text for name in TAKERS) else ():
+        for node in ast.walk(ast.parse(text)) if CALLED.search(text) else ():
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             called = node.func
