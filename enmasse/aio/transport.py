@@ -30,6 +30,7 @@ from enmasse.logs import log as logs
 from enmasse.network import tls_handshake, turns
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
+from enmasse.network.tls_failures import peer_name
 from enmasse.network.tls_transport import read_much
 from enmasse.network.turns import InTurn, Tenant, Turns
 
@@ -535,14 +536,12 @@ class Server:
         return accepting.drop
 
     async def _connect(self, accepting: _Accepting, sock: socket.socket) -> None:
-        address = "?"
+        address = peer_name(sock)
         try:
-            address = "{}:{}".format(*sock.getpeername())
             await tls_handshake.connect(
                 lambda: accepting, sock, self._ssl, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN
             )
         except OSError as error:  # of TLS too
-            log.debug("amqp.handshake.failed", error=str(error) or type(error).__name__)
             if self._refused is not None:
                 self._refused(address, error)
         finally:

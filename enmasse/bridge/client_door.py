@@ -12,8 +12,11 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
+from enmasse.identity.processes.refusals import note_handshake
+from enmasse.identity.refused import Refusals
 from enmasse.network import tls_handshake
 from enmasse.network.acceptor import OfHost, oldest_of_most
+from enmasse.network.tls_failures import peer_name
 
 TLS_SHUTDOWN: Final = 5.0
 LEAVING: Final = 5.0
@@ -45,11 +48,12 @@ class ClientDoor(ABC, Generic[C]):
     """`most`: connections; of the host that has most of them the oldest gives way. `patience`: seconds for a TLS
     handshake."""
 
-    def __init__(self, ports: GatewayPorts, most: int, patience: float) -> None:
+    def __init__(self, ports: GatewayPorts, most: int, patience: float, refusals: Refusals) -> None:
         self.connections: set[C] = set()
         self.ports = ports
         self._most = most
         self._patience = patience
+        self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -59,10 +63,6 @@ class ClientDoor(ABC, Generic[C]):
         self, listener: Any, sock: socket.socket, number: int, known: Callable[[], None], *, tls: bool
     ) -> tuple[C, asyncio.BaseProtocol]:
         """Return the connection of a client, and the protocol that reads its socket."""
-
-    @abstractmethod
-    def _handshake_failed(self, error: str) -> None:
-        """Log that a handshake of TLS failed."""
 
     async def open(self, listener: GatewayListener) -> None:
         """Open the sockets of a listener. Raises ListenerError."""
@@ -86,7 +86,7 @@ class ClientDoor(ABC, Generic[C]):
             self._make_room()
         connection, made = self._make(listener, sock, self._number, known, tls=context is not None)
         self.connections.add(connection)
-        task = self._loop.create_task(self._connect(sock, context, made, connection, known))
+        task = self._loop.create_task(self._connect(sock, context, made, connection, listener.space, known))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
 
@@ -102,12 +102,14 @@ class ClientDoor(ABC, Generic[C]):
         context: ssl.SSLContext | None,
         made: asyncio.BaseProtocol,
         connection: C,
+        space: str | None,
         known: Callable[[], None],
     ) -> None:
+        peer = peer_name(sock)
         try:
             await tls_handshake.connect(lambda: made, sock, context, patience=self._patience, shutdown=TLS_SHUTDOWN)
         except OSError as error:  # of TLS too
-            self._handshake_failed(str(error) or type(error).__name__)
+            note_handshake(self._refusals, error, peer, space)
             known()
             self.connections.discard(connection)
         except asyncio.CancelledError:

@@ -59,7 +59,7 @@ class Refusals:
         self._reasons: dict[Refusal, str] = {}
         self._names: dict[Refusal, list[str]] = {}
         self._peers: dict[Refusal, str] = {}
-        """Failed login → host and port of the newest one that was written."""
+        """Client that was not let in → host and port of the newest one that was written."""
         self._since = self._next = now()
         self._written: Counter[str] = Counter()
         self._omitted = 0
@@ -122,7 +122,7 @@ class Refusals:
             return
         self._written[host or refusal.client] += 1
         self._reasons[refusal] = reason[:MAX_TEXT]
-        if not proved:
+        if what == "connect":  # no list of connections has it
             self._peers[refusal] = peer[:MAX_TEXT]
         self._names[refusal] = list(names) if sum(map(len, names)) <= MAX_NAMES else [EVERYTHING]
         self._write(refusal, count)
@@ -162,8 +162,7 @@ class Refusals:
         facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
         if refusal.proved:
             del facts["proved"]
-        else:
-            facts["peer"] = self._peers.get(refusal, refusal.peer)
+        facts["peer"] = self._peers.get(refusal, refusal.peer)
         log.get().info("client.refused", **facts)
         if refusal.space == DEFAULT_SPACE:
             del facts["space"]

@@ -13,6 +13,7 @@ import ssl as ssl_module
 from collections.abc import Callable
 
 from enmasse.network.backoff import LOOK, Backoff
+from enmasse.network.tls_failures import NotAgreed
 from enmasse.network.tls_transport import TlsTransport
 
 HELLO = 8 << 10
@@ -53,7 +54,10 @@ async def connect(
         await loop.connect_accepted_socket(lambda: transport, sock)
         async with asyncio.timeout_at(until):
             await transport.agreed
-    except (TimeoutError, asyncio.CancelledError):
+    except TimeoutError:
+        transport.abort()
+        raise NotAgreed(f"TLS was not agreed within {patience:g} seconds") from None
+    except asyncio.CancelledError:
         transport.abort()
         raise
 
@@ -83,7 +87,9 @@ def is_whole(seen: bytes) -> bool:
     while seen:
         size = int.from_bytes(seen[3:_RECORD])
         if seen[0] != _HANDSHAKE or seen[1:2] not in (b"", b"\x03") or (len(seen) >= _RECORD and not size):
-            raise _refused("the peer does not begin with a ClientHello: it has sent something else than TLS")
+            raise _refused(
+                "the peer does not begin with a ClientHello: it has sent something else than TLS, such as plain text"
+            )
         if len(seen) < _RECORD + size:
             return False
         message += seen[_RECORD : _RECORD + size]

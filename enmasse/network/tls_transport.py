@@ -13,6 +13,8 @@ import ssl
 import threading
 from typing import Any, Final, cast
 
+from enmasse.network.tls_failures import NotAgreed
+
 LITTLE, MUCH = 8 << 10, 128 << 10
 """Bytes of a read: of a peer that has not logged in, and then (`read_much`). OpenSSL keeps memory for as many."""
 _RECORD = 17 << 10  # a TLS record has less, and part of one may be left of the read before
@@ -103,7 +105,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if not self.agreed.done():
-            self.agreed.set_exception(ConnectionResetError("the peer has left before TLS was agreed"))
+            self.agreed.set_exception(
+                NotAgreed("the client left while TLS was being agreed: it may refuse the certificate")
+            )
         protocol, self._protocol, self._waiting = self._protocol, _GONE, None
         protocol.connection_lost(self._error or exc)
 

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from enmasse.http import health
+from enmasse.identity.processes.refusals import note_handshake
 from enmasse.logs import log
 from enmasse.network import tls, tls_handshake
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
+from enmasse.network.tls_failures import peer_name
 from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
 
@@ -114,6 +116,8 @@ class Door:
         return () if self._web is None else self._web.metrics()
 
     async def _connect(self, sock: socket.socket, acceptor: Acceptor, context: ssl.SSLContext | None) -> None:
+        peer = peer_name(sock)
+        web = None
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,7 +126,8 @@ class Door:
             web = await self.made()
             await tls_handshake.connect(web.protocol, sock, context, patience=HANDSHAKE_SECONDS)
         except OSError as error:
-            log.get().debug("console.handshake.failed", error=str(error) or type(error).__name__)
+            if web is not None:
+                note_handshake(web.refusals, error, peer, None)
             sock.close()
         except asyncio.CancelledError:
             sock.close()

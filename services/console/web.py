@@ -66,6 +66,7 @@ class Web:
         supervisor = None if config.supervisor is None else Supervisor(config.supervisor, config.metrics_secret)
         live = Live(configuration, _routers(config), config.routers, config.name, credential)
         self._history = HistoryFile(config.history)
+        self.refusals = gate.refusals
         gate.refusals.seen = lambda row: live.events.add_own({"at": time.time(), **row})
         subscribers = Subscribers(lambda: live.router.reached())
         browses = Shares("requests for the messages of queues", *BROWSES)

@@ -41,7 +41,7 @@ async def serve(settings: HttpGatewaySettings, stop: runner.Stop) -> None:
     posting = Posting(clients, settings.max_body, settings.max_memory)
     receiving = Receiving(clients, locks, elsewhere)
     streaming = Streaming(clients)
-    door = HttpDoor(HttpRequests(clients, posting, receiving, streaming), settings.max_connections)
+    door = HttpDoor(HttpRequests(clients, posting, receiving, streaming), settings.max_connections, process.refusals)
     loop = asyncio.get_running_loop()
     live = LiveHttpGateway(settings.name, clients, streaming, process.refusals, process.followers, loop)
     async with process.running(

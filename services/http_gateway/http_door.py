@@ -9,13 +9,11 @@ from typing import Final
 
 from enmasse.bridge.client_door import ClientDoor
 from enmasse.bridge.gateway_ports import GatewayPorts
-from enmasse.logs import log as logs
+from enmasse.identity.refused import Refusals
 from enmasse.network.small_reads import SmallReads
 from services.http_gateway.api.requests_of_clients import HttpRequests
 from services.http_gateway.settings import HttpListener
 from services.http_gateway.wire.peer_connection import HEAD_SECONDS, PeerConnection
-
-log = logs.get(part="http")
 
 ALPN: Final = ("h2", "http/1.1")
 
@@ -23,8 +21,8 @@ ALPN: Final = ("h2", "http/1.1")
 class HttpDoor(ClientDoor[PeerConnection]):
     """As ClientDoor."""
 
-    def __init__(self, requests: HttpRequests, most: int) -> None:
-        super().__init__(GatewayPorts(("https",), ALPN), most, HEAD_SECONDS)
+    def __init__(self, requests: HttpRequests, most: int, refusals: Refusals) -> None:
+        super().__init__(GatewayPorts(("https",), ALPN), most, HEAD_SECONDS, refusals)
         self.requests = requests
 
     def _make(
@@ -33,6 +31,3 @@ class HttpDoor(ClientDoor[PeerConnection]):
         requests, ended = self.requests, self.connections.discard
         connection = PeerConnection(requests.serve, requests.clients.connection, ended, known, number, listener.space)
         return connection, connection if tls else SmallReads(connection)
-
-    def _handshake_failed(self, error: str) -> None:
-        log.debug("http-gateway.handshake.failed", error=error)

@@ -24,7 +24,7 @@ async def serve(settings: StompGatewaySettings, stop: runner.Stop) -> None:
     stop.patience = settings.leave_within
     clients = StompClients(settings.max_body, settings.max_memory)
     process = GatewayProcess(settings, SERVICE, StompSpace, clients)
-    door = StompDoor(clients, settings.max_connections, settings.allowed_origins)
+    door = StompDoor(clients, settings.max_connections, process.refusals, settings.allowed_origins)
     rows = StompRows(settings.name, clients, process.refusals, process.followers, asyncio.get_running_loop())
     async with process.running(
         door,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from enmasse.bridge.client_door import ClientDoor
 from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
-from enmasse.logs import log as logs
+from enmasse.identity.refused import Refusals
 from enmasse.network.small_reads import SmallReads
 from enmasse.process.late_imports import imported
 from services.stomp_gateway.settings import StompListener
@@ -20,16 +20,16 @@ from services.stomp_gateway.stomp_sockets import StompSocket
 if TYPE_CHECKING:
     from services.stomp_gateway.stomp_web import StompWebPeer, StompWebServer
 
-log = logs.get(part="stomp")
-
 OVER_WEB: Final = frozenset(("stompws", "stompwss"))
 
 
 class StompDoor(ClientDoor["StompSocket | StompWebPeer"]):
     """As ClientDoor."""
 
-    def __init__(self, clients: StompClients, most: int, allowed_origins: Collection[str] = ()) -> None:
-        super().__init__(GatewayPorts(("stomps", "stompwss")), most, LOGIN_SECONDS)
+    def __init__(
+        self, clients: StompClients, most: int, refusals: Refusals, allowed_origins: Collection[str] = ()
+    ) -> None:
+        super().__init__(GatewayPorts(("stomps", "stompwss")), most, LOGIN_SECONDS, refusals)
         self.clients = clients
         self._allowed_origins = set(allowed_origins)
         self._web: StompWebServer | None = None
@@ -58,9 +58,6 @@ class StompDoor(ClientDoor["StompSocket | StompWebPeer"]):
             return peer, self._web.accept(peer)
         connection = StompSocket(self.clients, self.connections.discard, known, number, listener.space)
         return connection, connection if tls else SmallReads(connection)
-
-    def _handshake_failed(self, error: str) -> None:
-        log.debug("stomp-gateway.handshake.failed", error=error)
 
     def _web_ended(self, peer: StompWebPeer) -> None:
         self.connections.discard(peer)

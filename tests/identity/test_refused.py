@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse import metrics
+from enmasse.identity.processes.refusals import note_handshake
 from enmasse.identity.proofs.stated_names import user_in
 from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_FAILED, MOST_OF_A_PEER, Refusals
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.feeds import GrantedUser, PermissionChanges, ReachedSpace
+from enmasse.network.tls_failures import NotAgreed
 from tests.kit.logs import logged
 
 
@@ -66,6 +68,18 @@ def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minu
     }  # fmt: skip
 
 
+def test_failed_handshakes_have_host_and_port_and_equal_ones_are_counted() -> None:
+    world = World()
+    for port in range(1000):
+        note_handshake(world.refusals, NotAgreed("it left"), f"10.0.0.1:{port}", None)
+    note_handshake(world.refusals, ConnectionResetError("a probe"), "10.0.0.2:1", None)
+    assert [(each["what"], each["condition"], each["peer"]) for each in world.shown] == [
+        ("connect", "tls: not agreed", "10.0.0.1:0")
+    ]
+    world.second(61)
+    assert [each["count"] for each in world.shown] == [1, 999]
+
+
 def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick() -> None:
     world = World()
     users = UserDirectory()
@@ -79,7 +93,7 @@ def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick() -> None:
     world.second()
     assert [(each["user"], each.get("space"), each["peer"], each.get("proved")) for each in world.shown] == [
         ("alice", None, "10.0.0.1:999", False),
-        ("", None, "10.0.0.1", None),
+        ("", None, "10.0.0.1:999", None),
         ("!!one/bob", "one", "10.0.0.1:999", False),
     ]
     assert "hunter2" not in json.dumps(world.shown) and world.refusals.counts.total() == 4

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 
 from enmasse.identity.processes.roles import Peer
+from enmasse.identity.refused import Refusals
 from enmasse.logs import log
 from enmasse.logs.audit import RepeatedEvents
+from enmasse.model.names import DEFAULT_SPACE
+from enmasse.network.tls_failures import failure
 
 _refused: RepeatedEvents[tuple[Peer | None, str, str]] = RepeatedEvents(time.monotonic)
 
@@ -28,5 +30,11 @@ def log_refusal(peer: Peer | None, address: str, reason: str, *, claimed: str = 
 
 def log_handshake(address: str, error: OSError) -> None:
     """Log that the peer at `address` did not get through TLS, unless it just left."""
-    if isinstance(error, ssl.SSLError):
-        log_refusal(None, address, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")
+    if (why := failure(error)) is not None:
+        log_refusal(None, address, f"TLS: {why.reason}")
+
+
+def note_handshake(refusals: Refusals, error: OSError, peer: str, space: str | None) -> None:
+    """Note that a client did not get through TLS, unless it just left. `space`: of the listener; None: of all."""
+    if (why := failure(error)) is not None:
+        refusals.note("connect", **why._asdict(), peer=peer, space=space or DEFAULT_SPACE)

@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
+from enmasse.identity.processes.refusals import note_handshake
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
+from enmasse.network.tls_failures import peer_name
 from enmasse.process.allocator import trim
 from enmasse.process.late_imports import imported
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
@@ -92,7 +94,7 @@ class Listeners:
         if web:
             return self._take_web(sock, context, space, done)
         wire = TcpWire(self._front, self._flusher, done, space)
-        task = self._start(self._connect(sock, context, wire, done))
+        task = self._start(self._connect(sock, context, wire, space, done))
 
         def drop() -> None:
             task.cancel()  # it may have no transport yet
@@ -113,7 +115,7 @@ class Listeners:
                 raise
             protocol, drop = server.guest(done, space)
             dropping.append(drop)
-            await self._connect(sock, context, protocol, done)
+            await self._connect(sock, context, protocol, space, done)
 
         task = self._start(connect())
 
@@ -142,14 +144,20 @@ class Listeners:
         return task
 
     async def _connect(
-        self, sock: socket.socket, context: ssl.SSLContext | None, protocol: asyncio.Protocol, done: Callable[[], None]
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
+        protocol: asyncio.Protocol,
+        space: str | None,
+        done: Callable[[], None],
     ) -> None:
+        peer = peer_name(sock)
         try:
             await tls_handshake.connect(
                 lambda: protocol, sock, context, patience=self._front.limits.connect_seconds, shutdown=TLS_SHUTDOWN
             )
         except OSError as error:  # of TLS too
-            log.debug("mqtt.handshake.failed", error=str(error) or type(error).__name__)
+            note_handshake(self._front.refusals, error, peer, space)
             done()
 
     def _sweep(self) -> None:

@@ -16,7 +16,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.principal import ANONYMOUS as NOBODY
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.peer_check import PeerCheck
-from enmasse.identity.processes.refusals import log_handshake
+from enmasse.identity.processes.refusals import log_handshake, note_handshake
 from enmasse.identity.processes.relayed_client import RELAY, ConnectedClient, relayed
 from enmasse.identity.processes.roles import Listener as PeersListener
 from enmasse.identity.processes.roles import Role
@@ -84,7 +84,7 @@ class Listener:
                 self._http = _http_server(self._maker.router, config, host, port)
                 self.port = self._http.port
             else:
-                refused = None if config.access is None else log_handshake
+                refused = self._refused if config.access is None else log_handshake
                 self._server = await serve(
                     self._maker.hub, host, port, self._accept, context, refused=refused, shared=config.shared
                 )
@@ -113,6 +113,9 @@ class Listener:
         if self._http is not None:
             self._http.close()
             self._http = None
+
+    def _refused(self, peer: str, error: OSError) -> None:
+        note_handshake(self._maker.router.refusals, error, peer, self.config.space)
 
     def _accept(self, peer: Peer) -> Connection:
         tls_facts = protection(peer.ssl)
