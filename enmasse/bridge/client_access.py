@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from enmasse.bridge.client_refused import ClientRefused, Refusal
-from enmasse.identity.allowances import Reservation
+from enmasse.identity.allowances import MOVING, Reservation
 from enmasse.identity.enforcer import Enforcer
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
@@ -40,8 +40,9 @@ class ClientAccess:
         """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
         return self.users.rights(login.principal)
 
-    async def room(self, login: Login) -> None:
-        """Wait until it is known whether there is room for a connection of this user, and then call `hold` at once."""
+    async def room(self, login: Login, patience: float = MOVING) -> None:
+        """Wait until it is known whether there is room for a connection of this user, and then call `hold` at once.
+        `patience`: seconds in which a connection that ends elsewhere may make room."""
         allowances, principal = self.enforcer.allowances, login.principal
         found: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
 
@@ -49,7 +50,7 @@ class ClientAccess:
             if not found.done():
                 found.set_result(allowances.reserve(principal))
 
-        if allowances.wait(principal, answered):
+        if allowances.wait(principal, answered, patience=patience):
             (await found).release()
 
     def hold(self, login: Login, client_id: str) -> None:

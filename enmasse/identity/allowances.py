@@ -18,6 +18,9 @@ from enmasse.model.tenants.shares import CONNECTIONS, CONNECTS, OF_USERS, STATED
 
 PATIENCE: Final = 2.0
 """Seconds that a login waits for room in a limit in which other processes may have a share to spare."""
+MOVING: Final = 0.3
+"""Seconds after which a login believes that others have used up a limit: a client that was moved here has just ended
+its connection at another process, and the room of that one is on its way."""
 
 
 class _Account:
@@ -49,21 +52,24 @@ class Reservation:
 
 
 class _Waiting:
-    __slots__ = ("keys", "principal", "then", "timer")
+    """A login that waits. `patient`: a connection that ends elsewhere may still make room for it."""
+
+    __slots__ = ("keys", "patient", "principal", "then", "timer")
 
     def __init__(self, keys: list[str], principal: Principal, then: Callable[[], None]) -> None:
         self.keys, self.principal, self.then = keys, principal, then
+        self.patient = True
         self.timer: Timer | None = None
 
 
 class Allowances(SpacePlans):
     """Uses and shares of this process. `later(seconds, call)`: a timer; `of_user`: returns the limit of a user's own
-    connections, which all processes share that know such limits; None: this one does not share them."""
+    connections."""
 
     def __init__(
         self,
         later: Callable[[float, Callable[[], None]], Timer],
-        of_user: Callable[[Principal], int | None] | None = None,
+        of_user: Callable[[Principal], int | None],
     ) -> None:
         self.shared = False
         """The configuration service splits limits; False: each limit is this process's alone."""
@@ -97,8 +103,6 @@ class Allowances(SpacePlans):
     def limit_users(self, connected: Iterable[Principal]) -> None:
         """Learn that users may have limits of their own, or others than before. `connected`: those of all connections,
         which count from the first time on."""
-        if self._of_user is None:
-            return
         if not self.of_users:
             self.of_users = True
             for principal in connected:
@@ -109,20 +113,25 @@ class Allowances(SpacePlans):
 
     # connections
 
-    def wait(self, principal: Principal, then: Callable[[], None]) -> bool:
+    def wait(self, principal: Principal, then: Callable[[], None], *, patience: float = MOVING) -> bool:
         """Call `then` when it is known whether there is room for a connection, within PATIENCE; return False, and call
-        nothing, if that is known now."""
+        nothing, if that is known now. `patience`: seconds in which a connection that ends elsewhere may make room."""
         keys = self._keys(principal)
-        if all(self._is_known(key, principal) for key in keys):
+        if all(self._is_known(key, principal, patient=True) for key in keys):
             return False
         waiting = _Waiting(keys, principal, then)
         self._waiting[waiting] = None
         for key in keys:
             self._account(key, principal).wanted += 1
             self._changed.add(key)
-        waiting.timer = self._later(PATIENCE, lambda: self._end(waiting))
+        waiting.timer = self._later(patience, lambda: self._lose_patience(waiting, PATIENCE - patience))
         self.on_change(True)
         return True
+
+    def _lose_patience(self, waiting: _Waiting, left: float) -> None:
+        waiting.patient = False
+        waiting.timer = self._later(left, lambda: self._end(waiting))
+        self._answer()
 
     def reserve(self, principal: Principal) -> Reservation:
         """Keep room for a connection until it opens; without any nothing is kept."""
@@ -169,7 +178,7 @@ class Allowances(SpacePlans):
         if kind == OF_USERS:
             if principal is None and (account := self._accounts.get(key)) is not None:
                 principal = account.of
-            return None if principal is None or self._of_user is None else self._of_user(principal)
+            return None if principal is None else self._of_user(principal)
         if kind == CONNECTS:
             return account.limit if (account := self._accounts.get(key)) is not None else None
         limits = self.limits(space)
@@ -185,15 +194,15 @@ class Allowances(SpacePlans):
             share = limit  # without the configuration service the limit is that of each process
         return used < (min(share or 0, limit) if self.shared else limit)
 
-    def _is_known(self, key: str, principal: Principal) -> bool:
-        """Return whether there is room, or no process has any to spare."""
+    def _is_known(self, key: str, principal: Principal, *, patient: bool) -> bool:
+        """Return whether there is room, or no process has any to spare. `patient`: what others use may become less."""
         limit = self._limit(key, principal)
         if not self.shared or limit is None:
             return True
         account = self._accounts.get(key)
         if account is None or account.share is None:
             return False
-        return self._has_room(key, principal) or account.total >= limit
+        return self._has_room(key, principal) or (account.used if patient else account.total) >= limit
 
     def _full(self, key: str, principal: Principal) -> str:
         plan, limit, account = self.plan(principal.space), self._limit(key, principal), self._accounts.get(key)
@@ -218,7 +227,7 @@ class Allowances(SpacePlans):
     def _answer(self) -> None:
         """End the waiting of those of which it is known now whether there is room, one after the other."""
         for waiting in list(self._waiting):
-            if all(self._is_known(key, waiting.principal) for key in waiting.keys):
+            if all(self._is_known(key, waiting.principal, patient=waiting.patient) for key in waiting.keys):
                 self._end(waiting)
 
     def _end(self, waiting: _Waiting) -> None:

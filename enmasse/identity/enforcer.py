@@ -39,14 +39,11 @@ class Enforcer(Generic[K]):
         visit: Callable[[K], None],
         later: Callable[[float, Callable[[], None]], Timer],
         now: Callable[[], float],
-        *,
-        shared: bool = False,
     ) -> None:
-        """`shared`: all processes for which this is so share the limits of users' connections."""
         self.users = users
         self._visit = visit
         self._later = later
-        self.allowances = Allowances(later, self._most if shared else None)
+        self.allowances = Allowances(later, self._most)
         """Connections, and other uses, of address spaces."""
         self._quotas = Quotas(now, self.allowances, later)
         self._members: dict[str, dict[K, _Member]] = {}
@@ -54,11 +51,9 @@ class Enforcer(Generic[K]):
 
     def too_many(self, login: Login, key: K) -> str:
         """Return why the user, or its address space, may not have this login beside the others; empty: it may."""
-        others = self._members.get(login.principal.full_name, {})
-        if key in others:
+        if key in self._members.get(login.principal.full_name, {}):
             return ""
-        reason = self._quotas.too_many(login.principal.name, self._limits(login.principal), len(others))
-        return reason or self.allowances.refusal(login.principal)
+        return self.allowances.refusal(login.principal)
 
     def too_often(self, login: Login) -> str:
         """Return why the user may not log in at this time; empty: it may, and that counts."""

@@ -1,5 +1,5 @@
-"""Limits of a user's connections at one process: how many are open, and how many are opened in a second, of which it
-has a share while other processes let the user in too.
+"""Limit of the connections that a user opens in a second at one process, which has a share of it while other processes
+let the user in too.
 
 No clock of its own, no sockets.
 """
@@ -50,12 +50,6 @@ class Quotas:
         """Full name of a user → how many connections could come at once after the last one, and when that came."""
         self._logins: dict[str, _Logins] = {}
         """By space and name of the user."""
-
-    def too_many(self, user: str, limits: ConnectionLimits, others: int) -> str:
-        """Return why a further connection is refused; empty if it may be open. `others`: those that are open."""
-        if limits.connections is None or others < limits.connections:
-            return ""
-        return f"{user} may have {limits.connections} connections here: close one of them first"
 
     def too_often(self, user: Principal, limits: ConnectionLimits) -> str:
         """Return why a further connection is refused at this time; empty if it may be open, and then it counts. At most

@@ -165,6 +165,20 @@ class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
     previous_will: Literal["", "pending"] = ""
 
 
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
+    """`handover`: before `open`, of a client that this gateway has no room for. If it is connected at another one it is
+    closed there: its connection may be half-open, and makes room for the new one."""
+
+    client: ClientId
+    gateway: str
+
+
+class HandoverReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`epoch`: of the connection that was closed; 0: there was none at another gateway."""
+
+    epoch: Epoch = 0
+
+
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
     """`subscribe`: the filters of one SUBSCRIBE packet."""
 

@@ -172,7 +172,7 @@ def test_a_login_that_takes_the_place_of_another_is_counted_once() -> None:
     limits = ConnectionLimits(connections=1)
     found.take(full(alice=GrantedUser(credentials="1", limits=limits)))
     assert found.too_many(login("alice"), "alice") == ""
-    assert found.too_many(login("alice"), "other").startswith("alice may have 1 connections here")
+    assert found.too_many(login("alice"), "other").startswith("alice has 1 of 1 connections")
     found.hold("alice", login("alice"))
     time.go_to(2000)
     assert visited == ["alice"]  # the one that is live is still looked after

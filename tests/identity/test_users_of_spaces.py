@@ -109,14 +109,14 @@ def test_only_the_logins_of_a_space_are_looked_at() -> None:
 
 def test_limits_count_in_each_space() -> None:
     limited = GrantedUser(limits=ConnectionLimits(connections=1, connects_per_second=1), credentials="1")
-    users = directory({"alice": limited, "!!one/alice": limited})
-    found: Enforcer[str] = Enforcer(users, lambda _: None, Time().later, lambda: 1000.0)
+    found: Enforcer[str] = Enforcer(UserDirectory(lambda: 1000.0), lambda _: None, Time().later, lambda: 1000.0)
+    found.take(body({"alice": limited, "!!one/alice": limited}, full=True))
     logins = [Login(Principal("alice", space=space), "1") for space in ("default", "one")]
     for number, each in enumerate(logins):
         assert found.too_many(each, "k") == found.too_often(each) == ""
         found.enter(str(number), each)
     for each in logins:
-        assert found.too_many(each, "k").startswith("alice may have 1 connections here")
+        assert found.too_many(each, "k").startswith("alice has 1 of 1 connections")
         assert found.too_often(each).startswith("alice may connect 1 times a second")
         found.leave(str(logins.index(each)), each)
         assert found.too_many(each, "k") == ""

@@ -27,8 +27,8 @@ class Process:
     """Allowances of one process, and messages on their way from and to the configuration service."""
 
     def __init__(self, clock: Clock, limit: int, *, of_user: bool) -> None:
-        own = (lambda _: limit) if of_user else None
-        self.allowances = Allowances(clock.call_later, own)  # type: ignore[arg-type]  # the test's clock returns no timer
+        own = limit if of_user else None
+        self.allowances = Allowances(clock.call_later, lambda _: own)  # type: ignore[arg-type]  # the test's clock returns no timer
         if of_user:
             self.allowances.limit_users([])
         else:
@@ -112,6 +112,38 @@ def test_processes_that_learn_late_never_have_more_than_the_limit(
             while process.up or process.down:
                 deliver(process)
     assert sum(each.open for each in processes) == limit
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_login_waits_a_moment_for_the_room_of_a_connection_that_ends_elsewhere(ends: bool) -> None:
+    """As that of a client that was moved here: the limit is used up until the other process has reported the end."""
+    clock, service = Clock(), Service(1, KEY)
+    here, there = (Process(clock, 1, of_user=False) for _ in range(2))
+
+    def exchange() -> None:
+        for _ in range(3):
+            for each in (here, there):
+                each.report()
+                while each.up:
+                    service.take(each, each.up.pop(0))
+            for each in (here, there):
+                while each.down:
+                    each.allowances.take(each.down.pop(0))
+
+    answers: list[str] = []
+    assert there.allowances.wait(ALICE, lambda: there.allowances.entered(ALICE))
+    exchange()
+    assert not there.allowances.wait(ALICE, lambda: None), "nobody else can make room"
+    assert here.allowances.wait(ALICE, lambda: answers.append(here.allowances.refusal(ALICE)))
+    exchange()
+    assert not answers
+    if ends:
+        there.allowances.left(ALICE)
+        exchange()
+        assert answers == [""]
+    else:
+        clock.later[-1]()  # the moment has passed
+        assert answers[0].startswith("1 of 1 connections")
 
 
 def test_a_limit_below_what_is_used_lets_nothing_new_in_until_less_is_used() -> None:

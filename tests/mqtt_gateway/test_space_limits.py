@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from proton import ConnectionException
 
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
@@ -26,6 +27,7 @@ from enmasse.mqtt.packets import (
     Disconnect,
     PingReq,
     PingResp,
+    Properties,
     PubAck,
     Publish,
     Will,
@@ -45,11 +47,12 @@ BURSTS = 1500
 
 
 class World(NamedTuple):
-    """An installation, and the ports and backends of its gateways."""
+    """An installation, and the ports and backends of its gateways. `wills`: what the last-will service was told."""
 
     installation: Installation
     ports: list[int]
     backends: list[AmqpBackend]
+    wills: list[tuple[str, str]]
 
     def client(self, gateway: int, space: str = "one", user: str = "alice", version: int = V5, **more: Any) -> Raw:
         """Connect a client; its CONNACK is still to be read."""
@@ -78,9 +81,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made = stack.enter_context(Installation(folder, {"news": {"type": "multicast"}}))
         ports: list[int] = []
         backends: list[AmqpBackend] = []
+        wills: list[tuple[str, str]] = []
 
         async def serve(listening: Listening) -> None:
             async with environment(router, made.configserv) as found, contextlib.AsyncExitStack() as ends:
+                found.wills.log = wills
                 for name in ("g1", "g2"):
                     backend = await found.backend(name, authserv=("127.0.0.1", made.authserv.port))
                     backends.append(backend)
@@ -96,7 +101,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 await listening(ports[0])
 
         stack.enter_context(server(serve))
-        yield World(made, ports, backends)
+        yield World(made, ports, backends, wills)
 
 
 async def _drain(receiver: Any) -> None:
@@ -152,6 +157,60 @@ def test_a_user_has_what_the_plan_gives_a_user_over_both_gateways(world: World, 
         # the client that is there already is taken over, not counted twice
         stack.enter_context(world.connected(0, version=version, client_id="c0"))
         stack.enter_context(world.connected(1, "one", "bob", version))
+
+
+def test_a_client_that_comes_back_at_the_other_gateway_takes_its_own_place(world: World) -> None:
+    """The gateway that has its former connection does not know that this one is half-open."""
+    with contextlib.ExitStack() as stack:
+        former = [stack.enter_context(world.connected(0, client_id=f"c{number}")) for number in range(3)]
+        stack.enter_context(world.connected(1, client_id="c0"))
+        (end,) = former[0].until_closed()
+        assert isinstance(end, Disconnect) and end.reason == reasons.SESSION_TAKEN_OVER
+        with world.client(1, client_id="c3") as other:
+            assert other.next(ConnAck).reason == reasons.QUOTA_EXCEEDED
+        stack.enter_context(world.connected(0, client_id="c0"))
+
+
+def test_the_will_of_a_client_is_published_that_has_no_place_where_it_comes_back(world: World) -> None:
+    """It is connected nowhere then: its former connection has made way."""
+    with contextlib.ExitStack() as stack:
+        will = Will("news", b"gone", 1, properties=Properties(will_delay=60))
+        world.installation.plans(connections=3)
+        wait_for(lambda: world.installation.space("three")["limits"] == {"connections": 3}, "the plan is in force")
+        for number in range(3):
+            stack.enter_context(world.connected(0, "three", client_id=f"c{number}", will=will))
+        world.installation.plans(connections=1)
+        wait_for(lambda: world.installation.space("three")["limits"] == {"connections": 1}, "the plan is in force")
+        with world.client(1, "three", client_id="c0") as back:
+            assert back.next(ConnAck).reason == reasons.QUOTA_EXCEEDED
+        wait_for(lambda: ("will-publish", "~alice@three/c0") in world.wills, "its will is decided upon")
+
+
+def test_a_users_own_limit_holds_for_all_gateways_and_routers_together(world: World) -> None:
+    made = world.installation
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(world.connected(0, "two", client_id="c0"))
+        stack.enter_context(contextlib.closing(made.connect(0, space="two")))
+        made.limit_users("two", connections=2)
+        for front in (0, 1):
+            wait_for(lambda front=front: "alice has 2 of 2" in _refused(made, front), "the limit is in force")  # type: ignore[misc]  # mypy infers no type of a lambda's default
+        for gateway in (0, 1):
+            with world.client(gateway, "two") as refused:
+                answer = refused.next(ConnAck)
+                assert answer.reason == reasons.QUOTA_EXCEEDED
+                assert "alice has 2 of 2 connections: close one of them" in (answer.properties.reason_string or "")
+        stack.enter_context(world.connected(1, "two", client_id="c0"))  # in its own place
+        stack.enter_context(world.connected(1, "two", "bob"))
+        stack.callback(made.limit_users, "two")
+
+
+def _refused(made: Installation, front: int) -> str:
+    """Return why a user of the space two is refused at a router; empty: it is not."""
+    try:
+        made.connect(front, space="two").close()
+    except ConnectionException as refusal:
+        return str(refusal)
+    return ""
 
 
 @pytest.mark.parametrize("version", [V5, V311])

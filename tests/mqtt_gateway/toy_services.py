@@ -87,6 +87,8 @@ class ToySessions(Service):
         self.outbox: list[tuple[str, bytes]] = []
         self.sources: dict[str, list[wire.Source]] = {}
         self.sessions: dict[str, wire.OpenReply] = {}
+        self.opened: dict[str, tuple[str, int, str]] = {}
+        """Client → gateway that has opened it last, epoch, the name of the gateway's links."""
 
     def took(self, message: Message, accept: Callable[[], None], name: str) -> None:
         accept()
@@ -96,6 +98,8 @@ class ToySessions(Service):
         if subject == "packets":
             self.changes += msgspec.json.decode(str(message.body), type=wire.Packets).changes
         answer = self.answers[subject] if subject in self.answers else self.usual(subject, body)
+        if subject == "open" and isinstance(answer, wire.OpenReply):
+            self.opened[body["client"]] = body["gateway"], answer.epoch, name
         if isinstance(answer, wire.Failure):
             subject = "error"
         if answer is not None:
@@ -108,6 +112,12 @@ class ToySessions(Service):
             self.epoch += 1
             known = self.sessions.get(body["client"])
             return wire.OpenReply(epoch=self.epoch, present=False) if known is None else known
+        if subject == "handover":
+            gateway, epoch, name = self.opened.get(body["client"], (body["gateway"], 0, ""))
+            if gateway == body["gateway"]:
+                return wire.HandoverReply()
+            self.tell("takeover", wire.Takeover(client=body["client"], epoch=epoch), name=name)
+            return wire.HandoverReply(epoch=epoch)
         if subject == "subscribe":
             codes = [each["qos"] for each in body["subscriptions"]]
             return wire.SubscribeReply(codes=codes, sources=self.sources.get(body["client"], []))

@@ -84,7 +84,7 @@ class Rates(NamedTuple):
 
 def rates(**limits: Any) -> Rates:
     timers = Timers()
-    allowances = Allowances(timers.call_later)
+    allowances = Allowances(timers.call_later, lambda _: None)
     clients = [Client("one"), Client("one"), Client("two")]
     made = ConnectionRates(dict(enumerate(clients)), allowances, timers)  # type: ignore[arg-type]  # as the rates see them
     made.start()

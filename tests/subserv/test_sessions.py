@@ -17,6 +17,7 @@ async def test_sessions(tmp_path: Path) -> None:
         one, two = await w.gateway("gw-0"), await w.gateway("gw-1")
         await _taken_over(w, one, two)
         await _taken_over_from_a_silent_one(one, two)
+        await _handed_over(one, two)
         await _packet_ids(w, one)
         await _clean(w, one)
         await _expires(w, one)
@@ -45,6 +46,27 @@ async def _taken_over_from_a_silent_one(one: Gateway, two: Gateway) -> None:
     assert second["present"] and second["received"] == [[3, "dup"]]
     one.obeys = True
     await two.close("s", expiry=0)
+
+
+async def _handed_over(one: Gateway, two: Gateway) -> None:
+    """Before it is opened, by a gateway that has no room for it until then."""
+
+    async def handed_over(client: str) -> int:
+        found = await two.ask("handover", {"client": client, "gateway": two.name})
+        return int(found["epoch"])
+
+    first = await one.open("h", will=True)
+    await one.subscribe("h", "news/h")
+    assert await handed_over("unknown") == 0
+    assert await handed_over("h") == first["epoch"]
+    assert ("takeover", {"client": "h", "epoch": first["epoch"]}) in one.commands
+    assert await one.packets(["h", first["epoch"], "in", 1, "x"]) == ["h"]
+    assert await handed_over("h") == 0, "it is connected nowhere"
+    second = await two.open("h")
+    assert second["present"] and second["previous_will"] == "pending"
+    assert [each["filter"] for each in second["subscriptions"]] == ["news/h"]
+    assert await handed_over("h") == 0, "it is at this gateway"
+    await two.close("h", expiry=0)
 
 
 async def _packet_ids(w: World, one: Gateway) -> None:

@@ -341,7 +341,7 @@ async def test_a_user_has_as_many_connections_as_its_limit_and_opens_them_as_oft
     await put(suite, {**USERS, "temp": {**entry("pw", allow("chat")), "limits": limits}})
     async with client(port_of(suite), Scram("temp", "pw")):
         async with client(port_of(suite), Plain("temp", "pw")):
-            assert "temp may have 2 connections here" in await outcome(suite, Plain("temp", "pw"))
+            assert "temp has 2 of 2 connections" in await outcome(suite, Plain("temp", "pw"))
             assert await outcome(suite, Plain("bob", "pw-b")) == ""
         await asyncio.to_thread(wait_for, "room", lambda: asyncio.run(outcome(suite, Plain("temp", "pw"))) == "")
     await put(suite, {**USERS, "temp": {**entry("pw", allow("chat")), "limits": {"connects_per_second": 1}}})

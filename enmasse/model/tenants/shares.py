@@ -13,7 +13,7 @@ import msgspec
 
 CONNECTIONS: Final = "connections"
 OF_USERS: Final = "userConnections"
-"""Connections of a user at all routers, by its own limit in users.json; it is no limit of a space."""
+"""Connections of a user at all processes, by its own limit in users.json; it is no limit of a space."""
 CONNECTS: Final = "userConnects"
 """Connections that a user opens in THOUSAND seconds at all processes, by its own limit."""
 THOUSAND: Final = 1000

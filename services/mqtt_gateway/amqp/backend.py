@@ -22,6 +22,7 @@ from enmasse.bridge.client_refused import Ask, ClientRefused
 from enmasse.bridge.offering import Offering
 from enmasse.bridge.uplink import Uplink
 from enmasse.identity import authors
+from enmasse.identity.allowances import PATIENCE
 from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import without_permission
 from enmasse.identity.owned import owned
@@ -32,6 +33,8 @@ from enmasse.metrics import counter, gauge, of_space, single
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     Close,
+    Handover,
+    HandoverReply,
     Open,
     OpenReply,
     Outgoing,
@@ -341,13 +344,33 @@ class AmqpBackend:
         login: Login = request.login or NOBODY
         with _answered():
             await self.bridge.configured()
-            await self.access.room(login)
-            self.access.hold(login, request.client_id)
+            taken = await self._room(request, login)
+            try:
+                self.access.hold(login, request.client_id)
+            except ClientRefused:
+                if taken:  # it is connected nowhere now
+                    self.wills.publish(request.client_id, taken)
+                raise
         try:
             return await self._open(request, client, login)
         finally:
             if request.client_id not in self.sessions:
                 self.access.enforcer.leave(request.client_id, login)
+
+    async def _room(self, request: Request, login: Login) -> int:
+        """Wait for room for a client. Where its user has none left, the connection that the client may have at another
+        gateway gives its room up: it may be half-open. Return the epoch of that connection; 0: there was none."""
+        await self.access.room(login)
+        if not self.access.enforcer.too_many(login, request.client_id):
+            return 0
+        body = Handover(client=request.client_id, gateway=self.name)
+        try:
+            epoch = (await self.control.request("handover", body, HandoverReply)).epoch
+        except RequestFailed:
+            return 0
+        if epoch:
+            await self.access.room(login, PATIENCE)
+        return epoch
 
     async def _open(self, request: Request, client: Client, login: Login) -> Session:
         with _answered():

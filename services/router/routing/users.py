@@ -56,9 +56,7 @@ class Users:
             self._visit,
             lambda seconds, call: router.clock.call_later(seconds, call),
             router.now,
-            shared=True,
         )
-
         self.rates = ConnectionRates(router.connections, self.enforcer.allowances, router.clock)
 
     def admit(self, connection: RouterConnection, login: Login) -> UserRights | None:

@@ -223,6 +223,18 @@ class Clients:
         finally:
             del self._handing_over[record.client]
 
+    async def hand_over(self, request: wire.Handover) -> wire.HandoverReply:
+        """Have a client closed that is connected at another gateway than this one, which has no room for it until then.
+        Raises StoreError."""
+        async with self._turns.of(request.client):
+            session = self.sessions.by_client.get(request.client)
+            if session is None or not session.record.connected or session.record.gateway == request.gateway:
+                return wire.HandoverReply()
+            epoch = session.record.epoch
+            closed = await self._take_over(session)
+            await self._disconnect(session, *((None, ()) if closed is None else (closed.expiry, closed.sent)))
+            return wire.HandoverReply(epoch=epoch)
+
     async def close(self, request: wire.Close) -> wire.CloseReply:
         """Handle the end of a client's connection. Raises Refusal if the epoch is not the newest, StoreError."""
         self._check(request.client, request.epoch)

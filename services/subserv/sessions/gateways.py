@@ -78,6 +78,7 @@ class GatewayLinks:
         self._counts, self._counts_in_spaces = counts, counts_in_spaces
         self._handlers = {
             "open": (wire.Open, clients.open),
+            "handover": (wire.Handover, clients.hand_over),
             "subscribe": (wire.Subscribe, clients.subscribe),
             "unsubscribe": (wire.Unsubscribe, clients.unsubscribe),
             "close": (wire.Close, clients.close),
