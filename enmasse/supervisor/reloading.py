@@ -16,7 +16,7 @@ LIVE: Final = frozenset(
     }
 )  # fmt: skip
 """Fields of Options that take effect while the suite runs."""
-_DERIVED: Final = frozenset({"users", "overridden", "listener_names"})
+_DERIVED: Final = frozenset({"users", "overridden", "listener_names", "config_stated"})
 """Fields that are no options."""
 _NAMES: Final[Mapping[str, str]] = {
     "allowed_origins": "allowed-origin", "mqtt_limits": "mqtt-limit", "log_levels": "log-level",

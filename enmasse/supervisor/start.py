@@ -211,6 +211,7 @@ def check_traces(options: Options) -> None:
 
 
 LAST_PORT: Final = 65535
+KEPT_CONFIGURATION: Final = " The data folder has the configuration of the last run; nothing of it was changed."
 
 
 def check_names(options: Options) -> None:
@@ -399,11 +400,13 @@ def check_config(options: Options) -> None:
     """Raise StartError if there is no configuration to run with.
 
     Once configserv has stored a valid configuration, a file that does not parse changes nothing; without one the start
-    fails. Invalid entries in files that parse do not prevent the start.
+    fails. A folder that was stated must exist in any case: its name may be mistyped. Invalid entries in files that
+    parse do not prevent the start.
     """
     folder = options.config
     _check_separation(options)
-    if is_configured(options.data):
+    configured = is_configured(options.data)
+    if configured and (folder.is_dir() or not options.config_stated):
         return
     if folder.exists() and not folder.is_dir():
         raise StartError(
@@ -413,7 +416,8 @@ def check_config(options: Options) -> None:
     if not folder.is_dir():
         raise StartError(
             "configuration.folder.missing",
-            f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+            f"configuration directory {folder}: no such directory. Correct --config, or make one with `enmasse init "
+            f"{folder}`.{KEPT_CONFIGURATION if configured else ''}",
         )
     from enmasse.model.configuration import ADDRESSES, FILES, FLAVORS, Applied, apply
 

@@ -141,6 +141,14 @@ def test_first_start_without_a_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_later_start_with_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """The suite could start with the configuration that it has stored, which is not the one that was named."""
+    (tmp_path / "data" / "configserv").mkdir(parents=True)
+    (tmp_path / "data" / "configserv" / "state.json").write_text("{}")
+    told = refused(tmp_path / "nix", tmp_path)
+    assert f"{tmp_path / 'nix'}: no such directory. Correct --config" in told and "of the last run" in told
+
+
 def test_later_start_with_a_file_that_does_not_parse(config: Path, tmp_path: Path) -> None:
     """configserv has the last good configuration then."""
     (tmp_path / "data" / "configserv").mkdir(parents=True)

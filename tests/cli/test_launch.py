@@ -396,3 +396,14 @@ async def test_a_request_for_the_status_asks_a_child_that_was_asked_some_time_ag
     child.kill()
     await child.stop(1)
     await child.refresh()  # of a process that has ended nothing is asked
+
+
+def test_a_process_that_leaves_before_it_was_ready_is_shown_as_leaving(tmp_path: Path) -> None:
+    spec = Spec("s", "s", {})
+    child = Child(
+        spec, Sleeping(), launch.execute, tmp_path, tmp_path, lambda: None, lambda: None, lambda line: None
+    )  # fmt: skip
+    child.leaving, child.detail = True, "starting"
+    assert child.component()["detail"] == "leaving"
+    child.detail = "leaving, 96 of 120 connections"
+    assert child.component()["detail"] == child.detail

@@ -243,7 +243,9 @@ def test_a_request_gets_the_reply_of_a_program_that_answers(tool: Tool) -> None:
         assert (found["body"], found["subject"], found["correlation_id"]) == ("x", "re", "7")
         assert answering.result() == "what?\nx\n"
     tool("request", "two", "x", "--timeout", "0.5", status=3)
-    assert "[messages.reply.missing]" in tool.stderr
+    assert "was accepted, and nothing answered [messages.reply.missing]" in tool.stderr
+    tool("request", "direct", "x", "--timeout", "0.5", status=3)
+    assert "nothing has taken the request. The address is of type anycast: no consumer" in tool.stderr
     assert tool("reply", "two", "late", "--count", "1") == "x\n"  # the queue kept it; the client is gone
     assert "was not accepted" in tool.stderr
     tool("send", "two", "no address for replies")

@@ -68,8 +68,10 @@ def test_a_user_is_added_with_hashes_in_a_file_of_the_owner(folder: Path) -> Non
     done = user(folder, "add", "alice", "--password-file", "-", stdin="correct horse\r\nanother line\n")
     assert (done.returncode, done.stdout) == (0, f"added alice to {folder / 'users.json'}\n")
     assert _of_any_suite(done.stderr) == (
-        "It is the first entry: clients without a user are refused from now on.\n"
         "alice may do nothing yet: `enmasse user allow alice send,recv ADDRESS` adds a permission.\n"
+        "It is the first entry: clients without a user are refused from now on.\n"
+        "Your own `enmasse send` and the like are such clients. They log in after: export ENMASSE_USER=alice "
+        "ENMASSE_PASSWORD_FILE=FILE\n"
     )
     text = (folder / "users.json").read_text()
     assert "correct horse" not in text + done.stderr
@@ -276,10 +278,30 @@ def test_refused_and_nothing_changed(arguments: list[str], stdin: str, expected:
     assert (folder / "users.json").read_text() == text
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["remove", "bob"], ["allow", "bob", "send", "a"]])
-def test_without_a_users_file_the_command_that_makes_one_is_named(arguments: list[str], folder: Path) -> None:
+@pytest.mark.parametrize("arguments", [["show", "bob"], ["remove", "bob"], ["allow", "bob", "send", "a"]])
+def test_without_a_users_file_a_user_is_unknown(arguments: list[str], folder: Path) -> None:
     done = user(folder, *arguments)
-    assert done.returncode == 1 and "`enmasse user add NAME` makes one" in _of_any_suite(done.stderr)
+    assert done.returncode == 1 and "there is no user or group 'bob'" in done.stderr
+    assert "[user.name.unknown]" in done.stderr and not (folder / "users.json").exists()
+
+
+def test_a_list_without_users_says_which_clients_are_let_in(folder: Path) -> None:
+    done = user(folder, "list")
+    assert done.returncode == 0 and "clients are let in without one. `enmasse user add NAME` adds" in _of_any_suite(
+        done.stderr
+    )
+    assert json.loads(user(folder, "list", "--json").stdout) == {"users": [], "total": 0}
+    (folder / "users.json").write_text("{}")
+    assert "all clients are refused" in user(folder, "list").stderr
+    (folder / "issuers.json").write_text("{}")
+    assert "token of an issuer" in user(folder, "list").stderr
+
+
+def test_the_first_user_is_told_to_log_in(folder: Path) -> None:
+    file = folder / "alice.password"
+    done = user(folder, "add", "alice", "--output", str(file))
+    assert f"export ENMASSE_USER=alice ENMASSE_PASSWORD_FILE={file}\n" in done.stderr
+    assert "export" not in user(folder, "add", "bob", "--generate").stderr
 
 
 def test_the_environment_gives_no_new_password(folder: Path) -> None:

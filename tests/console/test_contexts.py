@@ -146,6 +146,18 @@ def test_addresses_flavors_and_users_are_those_of_the_context(elsewhere: Elsewhe
     assert "[user.operation.denied]" in elsewhere("user", "check", "ann", "send", "orders", status=1).stderr
 
 
+def test_user_and_password_file_of_the_environment_win_over_the_context(elsewhere: Elsewhere) -> None:
+    ann = {"ENMASSE_USER": "ann"}
+    seen = elsewhere("address", "list", "--json", env=ann | {"ENMASSE_PASSWORD_FILE": str(elsewhere.password)})
+    assert [row["name"] for row in json.loads(seen.stdout)["addresses"]] == ["orders"]
+    missing = elsewhere("address", "list", status=2, env=ann).stderr
+    assert "no password of user 'ann'" in missing and "ENMASSE_PASSWORD_FILE" in missing and "context there" in missing
+    wrong = elsewhere.folder / "wrong"
+    wrong.write_text("not the password")
+    wrong.chmod(0o600)
+    elsewhere("address", "list", status=4, env={"ENMASSE_PASSWORD_FILE": str(wrong)})
+
+
 def test_users_are_added_changed_and_removed_in_a_context(elsewhere: Elsewhere) -> None:
     """The console hashes their passwords; who has done it is in the audit log of the suite."""
     file = elsewhere.suite.config / "users.json"

@@ -12,9 +12,8 @@ from enmasse.cli.common import end
 KEPT = "A running suite keeps the configuration that it had before."
 
 
-def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> str:
-    """Return the text of a file. `missing`: the text if there is no file; None: that ends the command. `made_by`: the
-    command that makes such a file."""
+def read(path: Path, missing: str | None = None) -> str:
+    """Return the text of a file. `missing`: the text if there is no file; None: that ends the command."""
     from enmasse.storage.files import read_file
 
     try:
@@ -25,7 +24,7 @@ def read(path: Path, missing: str | None = None, made_by: str = "init DIR") -> s
         end(
             "configuration.file.missing",
             f"{path}: no such file. Start the suite with `enmasse up`, if it is meant; or name the folder with "
-            f"--config DIR; `enmasse {made_by}` makes one.",
+            "--config DIR; `enmasse init DIR` makes one.",
         )
     except OSError as error:
         end("configuration.file.not-readable", f"{path}: cannot be read: {error.strerror}")

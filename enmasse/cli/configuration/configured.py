@@ -18,7 +18,6 @@ from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.text import counted, offset_option
 
-EMPTY = "{}\n"
 KEPT_SECONDS, LOOK = 3.0, 0.05
 """In which a removed address is gone unless it holds messages; between two looks."""
 KEPT_KEYS = ("password", "scram", "tokens")
@@ -171,7 +170,7 @@ class FileEntries:
         if running is not None and name in self.all():
             self._kind.in_use(self.where, name)
         if running is None or not running.put(name, entry, None):
-            entries.change(self._folder, self._kind, edit, missing=EMPTY if self._kind is USERS else None)
+            entries.change(self._folder, self._kind, edit)
             self._take_up(name)
         return self.where
 

@@ -13,6 +13,9 @@ from enmasse.cli.common import end, report
 from enmasse.cli.configuration import configfile
 from enmasse.cli.configuration.kinds import USERS, Kind
 
+EMPTY = "{}\n"
+"""Content of a file of users before the first of them."""
+
 
 def with_keys(entry: dict[str, Any], texts: Iterable[str], *, new: bool = False) -> dict[str, Any]:
     """Return an entry with KEY=VALUE …: VALUE is JSON or a string; without VALUE the key is removed, of a `new` entry
@@ -34,11 +37,11 @@ def with_keys(entry: dict[str, Any], texts: Iterable[str], *, new: bool = False)
     return changed
 
 
-def read(folder: Path, kind: Kind, missing: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the text and the entries of a file. `missing`: the text if there is no file; None: that ends the
-    command."""
+def read(folder: Path, kind: Kind) -> tuple[str, dict[str, Any]]:
+    """Return the text and the entries of a file. No file of users means no users; a missing file of another kind
+    ends the command."""
     path = folder / kind.file
-    text = configfile.read(path, missing, "user add NAME" if kind is USERS else "init DIR")
+    text = configfile.read(path, EMPTY if kind is USERS else None)
     return text, configfile.entries(path, text)
 
 
@@ -48,19 +51,18 @@ def change(
     edit: Callable[[str, dict[str, Any]], str],
     *,
     warn: bool = False,
-    missing: str | None = None,
 ) -> None:
     """Replace a file by what `edit` makes of its text and its entries.
 
     Ends the command, and changes nothing, if that has problems which the file does not have yet. With `warn`, and of
-    users whose entries apply in part, they are reported only. `missing`: as of `read`.
+    users whose entries apply in part, they are reported only.
     """
     from enmasse.cli.configuration.validate import new_problems
     from enmasse.model.jsonfile import Unparsable
 
     path = folder / kind.file
     with configfile.locked(folder):
-        text, present = read(folder, kind, missing)
+        text, present = read(folder, kind)
         changed = edit(text, present)
         refused: list[str] = []
         warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""User and password of commands: from the URL, from the environment, or of a context."""
+"""User and password of commands: from the URL, else from the environment, else of the context."""
 
 from __future__ import annotations
 
@@ -61,21 +61,23 @@ def first_line(file: str) -> str:
 
 
 def login_of(context: Context) -> tuple[str | None, str | None]:
-    """Return user and password of a context: the password of its file or that of ENMASSE_PASSWORD_FILE, otherwise the
-    one that is asked for on the terminal. Ends the command without one."""
+    """Return user and password of a context: those of the environment, otherwise its own; the password is asked for on
+    the terminal if no file has it. Ends the command without one."""
     meta = click.get_current_context().find_root().meta
     key = "enmasse.cli.contexts.user_password"
     if key not in meta:
-        user = context.user or os.environ.get(USER) or None
+        user = os.environ.get(USER) or context.user
         meta[key] = user, _password(context, user)
     found: tuple[str | None, str | None] = meta[key]
     return found
 
 
 def password_of_file(context: Context, user: str | None) -> str | None:
-    """Return the password or token that the file of a context, or that of ENMASSE_PASSWORD_FILE, has now; None without
-    a file. Raises ValueError."""
-    file = context.password_file or (os.environ.get(PASSWORD_FILE) if user is not None else None)
+    """Return the password or token that the file of ENMASSE_PASSWORD_FILE, or that of a context, has now; None without
+    a file. The context's file is for its own user only. Raises ValueError."""
+    file = os.environ.get(PASSWORD_FILE) if user is not None else None
+    if not file and user == context.user:
+        file = context.password_file
     if not file:
         return None
     if reason := readable_by_others(file):
@@ -92,8 +94,12 @@ def _password(context: Context, user: str | None) -> str | None:
     if user is None:
         return None
     if sys.stdin is None or not sys.stdin.isatty():
-        text = f"{context}: no password of user {user!r}: set {PASSWORD_FILE}, or add the context with --password-file"
-        end("user.password.missing", text, COULD_NOT_START)
+        how = f"set {PASSWORD_FILE}"
+        if user == context.user:
+            how += ", or add the context with --password-file"
+        else:
+            how += f", or unset {USER}, which wins over the user of the context"
+        end("user.password.missing", f"{context}: no password of user {user!r}: {how}", COULD_NOT_START)
     return str(click.prompt(f"Password of {user} ({context.name})", hide_input=True, err=True))
 
 

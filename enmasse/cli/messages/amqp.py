@@ -18,7 +18,7 @@ from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN
 from enmasse.errors import marked
 from enmasse.identity.processes.credentials import Credential
-from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+from enmasse.model.names import DEFAULT_SPACE, AddressName, WireName, address_name, split_name
 from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0
@@ -137,6 +137,25 @@ def addresses_of(remote: RemoteAddress) -> dict[str, dict[str, Any]]:
         return {}
     space = remote.space or DEFAULT_SPACE
     return {name.local: row for name, row in rows.items() if name.space == space}
+
+
+def why_no_credit(remote: RemoteAddress) -> str:
+    """Return what the suite reports about the address, or for another server the possible reasons."""
+    from enmasse.model.address_types import TYPES
+
+    known = addresses_of(remote)
+    name = str(address_name(WireName(remote.address)))
+    while name not in known and "/" in name:  # below a topic
+        name = name.rpartition("/")[0]
+    if (entry := known.get(name)) is None:
+        return (
+            "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
+            "kept until it is empty, or its broker is away"
+        )
+    if entry["phase"] == "Active" and entry["type"] in TYPES and not TYPES[entry["type"]].stored:
+        return f"The address is of type {entry['type']}: no consumer is attached"
+    message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
+    return f"The address is {entry['phase']}{': ' if message else ''}{message}"
 
 
 def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:

@@ -31,6 +31,8 @@ POLL_STARTING, POLL_READY = 0.05, 5.0
 POLL_LEAVING = 1.0
 FRESH = 1.0
 """Seconds for which an answer to a health check is good enough for a request."""
+LEAVING = "leaving"
+"""First word of what a process reports that hands its clients on."""
 LOG_CHECK = 4.0
 HUNG, HUNG_CARRIER = 60.0, 8.0
 """Seconds after which a process that was ready, and does not answer, is killed; and one that carries clients' messages,
@@ -235,8 +237,13 @@ class Child:
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
             "counts": self.counts if ready or self.leaving else {},
             **({"routes": self.routes} if self.routes and ready else {}),
-            "detail": "the process has died" if self.ready and not ready else self.detail,
+            "detail": self._shown_detail(is_ready=ready),
         }
+
+    def _shown_detail(self, *, is_ready: bool) -> str:
+        if self.leaving:  # what it waited for before does not matter now
+            return self.detail if self.detail.startswith(LEAVING) else LEAVING
+        return "the process has died" if self.ready and not is_ready else self.detail
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

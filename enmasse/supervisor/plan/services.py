@@ -135,6 +135,8 @@ class Options:
     """Options of the file that the command line, or the environment, states otherwise."""
     listener_names: Mapping[Place, str] = field(default_factory=lambda: NO_NAMES)
     """Names of listeners that were there before a reload: they keep them."""
+    config_stated: bool = False
+    """The configuration folder was stated: it must exist, even if the suite could start without it."""
 
     @property
     def traced(self) -> dict[str, dict[str, str]]:

@@ -111,7 +111,10 @@ def list_(
     place: cluster.Place | None,
 ) -> None:  # fmt: skip
     """List the addresses in the file, with their state if the suite runs: all, or those whose names match a PATTERN
-    such as 'orders*' (the same as --match)."""
+    such as 'orders*' (the same as --match).
+
+    Messages and consumers of a running suite are those of some seconds ago: 1 to 2, up to 5 with many addresses.
+    """
     from enmasse.cli.output.tables import print_notes
 
     _, entered, running, phase, in_memory = _looked_up(config, offset, place)

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn
 
 import click
@@ -92,16 +93,21 @@ def add(
         fields, shown = _new_password(there, new_password_file, generate, output, sha1=sha1)
         entry |= fields
     where = there.add(name, entry)
-    _added(name, where, _kept(name, shown, output), groups, is_first=is_first and name != ANONYMOUS)
+    _added(name, where, _kept(name, shown, output), groups)
+    if is_first and name != ANONYMOUS:
+        report("It is the first entry: clients without a user are refused from now on.")
+        if not without:
+            given = output or Path(new_password_file or "-")
+            file = "FILE" if str(given) == "-" else quote(str(given))
+            login = f"export ENMASSE_USER={quote(name)} ENMASSE_PASSWORD_FILE={file}"
+            report(f"Your own `enmasse send` and the like are such clients. They log in after: {login}")
 
 
-def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...], *, is_first: bool = False) -> None:
-    """Report a new user. `shown`: the password, if it was generated. `is_first`: there was no user before."""
+def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) -> None:
+    """Report a new user. `shown`: the password, if it was generated."""
     from enmasse.model.users import GROUP
 
     _done(f"added {name} to {where}", shown, "added", name, where)
-    if is_first:
-        report("It is the first entry: clients without a user are refused from now on.")
     if "/" in name and not name.startswith(GROUP):
         report("warning: with / in its name the user cannot reach topics of ${user} over MQTT, only over AMQP.")
     if "@" in name and not name.startswith(GROUP):
@@ -162,8 +168,20 @@ USERS_LISTED = (
 @_options
 def list_(wanted: WantedRows, config: Path | None, offset: int) -> None:
     """List users and groups, without hashes."""
-    where, rows = _rows(config, offset)
-    wanted.show("users", rows, USERS_LISTED, f"{where} has no users")
+    there = _opened(config, offset)
+    wanted.show("users", _rows(there, offset), USERS_LISTED, _without_users(there))
+
+
+def _without_users(there: FileEntries | ContextEntries) -> str:
+    """Return which clients are let in where there is no entry, and how to change that."""
+    adds = "`enmasse user add NAME` adds one"
+    if isinstance(there, ContextEntries):
+        return f"{there.where} has no users that you may see; {adds}"
+    if there.has_issuers:
+        return f"{there.where} has no users: clients log in with a token of an issuer; {adds}"
+    if there.is_missing:
+        return f"there are no users, so clients are let in without one. {adds}; then others are refused"
+    return f"{there.where} has no users, so all clients are refused; {adds}"
 
 
 @command.command("show")
@@ -174,10 +192,11 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     """Show a user or group with its permissions, without hashes."""
     from enmasse.text import printable
 
-    where, rows = _rows(config, offset)
+    there = _opened(config, offset)
+    rows = _rows(there, offset)
     row = next((each for each in rows if each["name"] == name), None)
     if row is None:
-        USERS.unknown(where, name, [each["name"] for each in rows])
+        USERS.unknown(there.where, name, [each["name"] for each in rows])
     if as_json:
         click.echo(json.dumps(row))
         return
@@ -373,17 +392,15 @@ def _object(name: str, entry: Any, where: str) -> dict[str, Any]:
     return entry
 
 
-def _rows(config: Path | None, offset: int) -> tuple[str, list[dict[str, Any]]]:
-    """Return the place of the users, and the users as `_described` gives them."""
-    there = _opened(config, offset)
+def _rows(there: FileEntries | ContextEntries, offset: int) -> list[dict[str, Any]]:
+    """Return the users as `_described` gives them."""
     if isinstance(there, ContextEntries):
         from enmasse.cli.contexts.console import items
 
-        rows = [
+        return [
             {**_described(row["name"], row["entry"]), "password": row["password"]} for row in items(offset, "users")
         ]
-        return there.where, rows
-    return there.where, [_described(name, entry) for name, entry in there.all().items()]
+    return [_described(name, entry) for name, entry in there.all().items()]
 
 
 def _described(name: str, entry: Any) -> dict[str, Any]:

@@ -92,7 +92,8 @@ async def _request(
                     return FAILED
                 delivery = await answer
         except TimeoutError:
-            report(marked("messages.reply.missing", f"{remote}: no reply within {timeout:g} s"))
+            why = await _why_no_reply(remote, taken=not sender.waiting, settled=sending.done())
+            report(marked("messages.reply.missing", f"{remote}: no reply within {timeout:g} s: {why}"))
             return TIMED_OUT
         finally:
             sending.cancel()
@@ -100,6 +101,15 @@ async def _request(
         message = delivery.message
         printed.append(json_line(message, delivery.payload) if as_json else as_text(message))
     return OK
+
+
+async def _why_no_reply(remote: RemoteAddress, *, taken: bool, settled: bool) -> str:
+    """Return what has become of a request: whether it was `taken` from the command, and its outcome known."""
+    from enmasse.cli.messages.amqp import why_no_credit
+
+    if not taken:
+        return f"nothing has taken the request. {await asyncio.to_thread(why_no_credit, remote)}"
+    return "the request was accepted, and nothing answered" if settled else "a receiver has the request"
 
 
 async def _reply(replies: ClientReceiver, wanted: tuple[Any, ...]) -> Delivery:

@@ -17,7 +17,6 @@ from enmasse.cli.completion import addresses
 from enmasse.cli.messages.options import message_options, rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
-from enmasse.model.names import WireName, address_name
 from enmasse.text import counted
 
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ class _Sending:
             await self._wait_credit(sender)
         except TimeoutError:
             self._take_those_done()
-            reason = await asyncio.to_thread(_why_no_credit, self._remote)
+            reason = await self._why_no_credit()
             text = f"no credit within {self._timeout:g} s: nothing receives messages from this sender now. {reason}"
             self._tally.error = text
             report(marked("messages.delivery.failed", f"{self._tally.address}: {text}."))
@@ -295,12 +294,17 @@ class _Sending:
             await sender.wait_credit(left)
         self._told = False
 
+    async def _why_no_credit(self) -> str:
+        from enmasse.cli.messages.amqp import why_no_credit
+
+        return await asyncio.to_thread(why_no_credit, self._remote)
+
     async def _tell(self, missing: str) -> float:
         """Report why the command waits, once for each wait; return the seconds that it still waits."""
         left = self._timeout - TOLD_SECONDS
         if left > 0 and not self._told:
             self._told = True
-            reason = await asyncio.to_thread(_why_no_credit, self._remote)
+            reason = await self._why_no_credit()
             report(f"{self._tally.address}: no {missing} yet. {reason}. Waiting for up to {left:g} s more")
         return left
 
@@ -331,23 +335,3 @@ class _Sending:
             else:
                 left.append(payload)
         return left
-
-
-def _why_no_credit(remote: RemoteAddress) -> str:
-    """Return what the suite reports about the address, or for another server the possible reasons."""
-    from enmasse.cli.messages.amqp import addresses_of
-    from enmasse.model.address_types import TYPES
-
-    known = addresses_of(remote)
-    name = str(address_name(WireName(remote.address)))
-    while name not in known and "/" in name:  # below a topic
-        name = name.rpartition("/")[0]
-    if (entry := known.get(name)) is None:
-        return (
-            "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
-            "kept until it is empty, or its broker is away"
-        )
-    if entry["phase"] == "Active" and entry["type"] in TYPES and not TYPES[entry["type"]].stored:
-        return f"The address is of type {entry['type']}: no consumer is attached"
-    message = entry.get("message") or ("it is full, or its broker is away" if entry["phase"] == "Active" else "")
-    return f"The address is {entry['phase']}{': ' if message else ''}{message}"

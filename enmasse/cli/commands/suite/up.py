@@ -284,8 +284,9 @@ class _Stated:
         data: Path = values["data"] or data_folder(offset)
         config: Path = values["config"] or config_folder(offset)
         _check_together(values)
-        options = replace(_options(config, data, values), overridden=self._overridden)
-        if first and values["config"] is None:
+        is_stated = values["config"] is not None
+        options = replace(_options(config, data, values), overridden=self._overridden, config_stated=is_stated)
+        if first and not is_stated:
             start.check_highest_port(options)  # before there is a folder of it
             _write_example(config, data)
         return options
