@@ -193,7 +193,7 @@ def _interpreter(environment: dict[str, str]) -> dict[str, str]:
 _OWN = _interpreter(dict(os.environ))
 
 
-def _forks(program: Program, environment: dict[str, str]) -> bool:
+def forks(program: Program, environment: dict[str, str]) -> bool:
     """Return True if a program is forked, with these variables on top of those of this process."""
     return sys.platform == "linux" and bool(program.imports) and _interpreter({**os.environ, **environment}) == _OWN
 
@@ -207,7 +207,7 @@ def start(
     words = [*program.arguments, *map(str, arguments)]
     whole = {**os.environ, **(environment or {})}
     streams = [stdin, stdout, stderr]
-    if not _forks(program, environment or {}):
+    if not forks(program, environment or {}):
         return subprocess.Popen([sys.executable, *words], stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=whole)
     with _starting:
         if program.imports not in _servers:
@@ -275,7 +275,7 @@ class ForkedCommands(Executed):
 
     def up(self, arguments: list[str], stderr: IO[str] | None) -> UpProcess:
         """Start `enmasse up`. `stderr`: of it; None: that of this process."""
-        if not _forks(UP, {}):
+        if not forks(UP, {}):
             return super().up(arguments, stderr)
         reading, writing = os.pipe()
         process = start(UP, "up", *arguments, stdout=writing, stderr=2 if stderr is None else stderr.fileno())

@@ -14,9 +14,11 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
+from enmasse.spark.receiver import receivers
 from enmasse.testing import free_port, wait_for
 from tests.kit import waiting
 from tests.kit.processes import Process, start_service
+from tests.spark import forking
 
 DEADLINE = waiting.DEADLINE
 """Seconds until a wait is given up, also for a whole Spark to start on a slow machine: no assertion of speed."""
@@ -112,6 +114,14 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> None:
     # the one that has no threads of its own.
     quick = "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={folder} {quick}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_receivers() -> Iterator[None]:
+    """Receivers of this process are forked, from its first one on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(receivers, "execute", forking.start)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,18 @@ class ReceiverError(QueryError):
     """The receiver process has ended: the text gives the reason and what to do."""
 
 
+def execute(descriptors: Sequence[int]) -> subprocess.Popen[str]:
+    """Start a receiver process, which inherits these descriptors."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "enmasse.spark.receiver.receiver"],
+        stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        pass_fds=descriptors,
+    )
+
+
 class ReceiverProcess:
     """Receiver process as the driver-side reader sees it. `folder`: of the partition that it writes."""
 
@@ -50,14 +63,7 @@ class ReceiverProcess:
         self.opened = threading.Event()
         self.attached = threading.Event()
         self.drained = threading.Event()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "enmasse.spark.receiver.receiver"],
-            stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            pass_fds=settings.get("account", ()),
-        )
+        self.process = execute(settings.get("account", ()))
         self.state = "starting"
         self._write(settings)
         self.folder = partition_folder(Path(settings["spool"]), settings.get("partition", 0))
