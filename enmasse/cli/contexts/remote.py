@@ -54,9 +54,12 @@ def parse(text: str, offset: int) -> RemoteAddress:
     return RemoteAddress(**fields, address=address[1:])
 
 
+HOW_TO_USE_TLS = "-a amqps://HOST[:PORT]/ADDRESS"
+
+
 def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> RemoteAddress:
     """Return the remote address from a command's ADDRESS and -a. Ends the command (wrong usage) unless exactly one was
-    given.
+    given, and if files for TLS have no effect.
 
     An ADDRESS on the command line wins over a URL of the environment.
     """
@@ -69,12 +72,14 @@ def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO
     if address is not None:
         refuse_url(address, "-a")
         remote = at_suite(address, offset)
+        target_server.refuse_without_tls(remote, tls, HOW_TO_USE_TLS)
         remote = logged_in(remote if remote.offset is not None else replace(remote, files=remote.files.over(tls)))
         return _at_operators_port(entered(remote, space()))
     try:
         remote = logged_in(replace(parse(url or "", offset), files=tls))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="-a") from None
+    target_server.refuse_without_tls(remote, tls, HOW_TO_USE_TLS)
     return _at_operators_port(entered(remote, space_named()))
 
 

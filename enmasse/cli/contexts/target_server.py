@@ -77,6 +77,20 @@ class TargetServer:
         return f"{self.scheme}://{self.host}:{self.port}"
 
 
+def refuse_without_tls(server: TargetServer, given: TlsFiles, option: str) -> None:
+    """End the command (wrong usage) if files for TLS are named on its command line, and the connection is without. The
+    environment may name them for other commands. `option`: how a server with TLS is named."""
+    if server.tls or given == NO_FILES:
+        return
+    import click
+
+    source = click.get_current_context().get_parameter_source
+    for name in given._fields:
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            text = f"--{name} is for TLS, and {server} is without: name a server with TLS by {option}"
+            raise click.UsageError(text)
+
+
 def parse(url: str, ports: dict[str, int]) -> tuple[dict[str, Any], str]:
     """Return the fields of a `TargetServer` from `[scheme://][user:password@][host][:port]…`, and what follows, with
     its slash. `ports`: scheme → default port; the first is the default scheme. Raises ValueError.

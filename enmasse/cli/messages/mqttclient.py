@@ -15,7 +15,7 @@ from enmasse.cli.contexts.contexts import in_force, space, space_named
 from enmasse.cli.contexts.entering import entered
 from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.hints import cause, remedy
-from enmasse.cli.contexts.target_server import LOCAL, TargetServer, parse
+from enmasse.cli.contexts.target_server import LOCAL, TargetServer, parse, refuse_without_tls
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN, logged_in, of_context
 from enmasse.errors import marked
 
@@ -68,7 +68,14 @@ class Expiry(Seconds):
 
 
 def server_from(url: str | None, offset: int, tls: TlsFiles = NO_FILES) -> TargetServer:
-    """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid."""
+    """Return the server of --server, or the suite's. Ends the command (wrong usage) if the URL is invalid, or files for
+    TLS have no effect."""
+    server = _server_from(url, offset, tls)
+    refuse_without_tls(server, tls, "--server mqtts://HOST[:PORT]")
+    return server
+
+
+def _server_from(url: str | None, offset: int, tls: TlsFiles) -> TargetServer:
     if url is None and (context := in_force()) is not None:
         server = TargetServer(**of_context(context, "mqtt", PORTS))
         return entered(replace(server, files=server.files.over(tls)), space())
