@@ -41,6 +41,9 @@ MAX_LEVELS = 200
 """A topic or filter with more levels belongs to no address: brokers compare level by level, and a tree of filters
 spends a node on each."""
 
+_QUEUE = "$queue"
+"""First level of shared subscriptions without a group, which EMQX has beside those of MQTT 5."""
+
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_@$=,;~()\[\]!&'-]+(?:/(?!\Z)|\Z))+")  # escaped, it is the same
 _PERCENT = re.compile(r"(?:%[0-9A-F]{2})+")
 _WRITTEN = "%.*+#"
@@ -304,6 +307,11 @@ class TopicMap:
             raise FilterRefused(f"a filter may have {MAX_LEVELS} levels at most; shorten it")
         if filter.startswith(SPACE):
             raise FilterRefused(f"names that begin with {SPACE} are no clients': subscribe to another one")
+        if levels[0] == _QUEUE and len(levels) > 1:
+            rest = filter[len(_QUEUE) + 1 :]
+            raise FilterRefused(
+                f"{_QUEUE}/ is no shared subscription here: subscribe to {_shown(f'$share/GROUP/{rest}')}"
+            )
         first = next((at for at, level in enumerate(levels) if level in ("+", "#")), len(levels))
         found: dict[FilterTarget, None] = {}
         name = self._prefix("/".join(levels[:first])) if first else None

@@ -271,6 +271,11 @@ def test_a_part_of_what_competing_consumers_share_is_refused(filter: str) -> Non
         TopicMap(HOUSE).targets(filter)
 
 
+def test_the_shared_form_of_emqx_is_refused_with_that_of_mqtt() -> None:
+    with pytest.raises(FilterRefused, match=r"subscribe to '\$share/GROUP/x/\+'"):
+        TopicMap(HOUSE).targets("$queue/x/+")
+
+
 def test_without_a_default_other_filters_are_refused() -> None:
     house = {name: address for name, address in HOUSE.items() if not address.mqtt_default}
     map = TopicMap(house)
