@@ -246,6 +246,10 @@ class Session(Protocol):
         """A session of this client continues (Session Present of CONNACK)."""
 
     @property
+    def has_will(self) -> bool:
+        """Return whether a will is stored, which has not been dropped."""
+
+    @property
     def incoming(self) -> Sequence[int]:
         """Packet ids of QoS 2 messages from the client that are not released, as `open` found them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proton.utils import BlockingConnection
 
-from enmasse.mqtt.packets import V5, V311, Unsubscribe
+from enmasse.mqtt.packets import V5, V311, Disconnect, Unsubscribe, Will
 from enmasse.testing import Suite
 from tests.console.client import Client, of
 from tests.kit.waiting import DEADLINE, wait_for
@@ -25,9 +25,12 @@ def test_subscribers_and_publishers_of_a_topic(suite_with_mqtt: Suite, version: 
     with Client(suite) as client, ExitStack() as devices:
         before = stats(client, "news")["totals"]
         filters = [("news/#", "news/+"), ("news/a",), ("$share/g/news/#",), ("#",)]
+        wills = (Will("news/gone"), None, None, None)
         receiving = [
-            devices.enter_context(Device(suite.mqtt_port, f"seen/{n} out 1", None, None, version=version)).connected()
-            for n in range(len(filters))
+            devices.enter_context(
+                Device(suite.mqtt_port, f"seen/{n} out 1", None, None, version=version, will=will)
+            ).connected()
+            for n, will in enumerate(wills)
         ]
         for device, wanted in zip(receiving, filters, strict=True):
             assert device.subscribe(*wanted) == [1] * len(wanted)
@@ -48,7 +51,8 @@ def test_subscribers_and_publishers_of_a_topic(suite_with_mqtt: Suite, version: 
         (shown,) = client.items(f"connections?container={of('seen/0 out 1')}")
         assert shown["links"] == 2
         assert shown["mqtt"]["version"] == {V311: "3.1.1", V5: "5"}[version]
-        assert (shown["mqtt"]["subscriptions"], shown["mqtt"]["will"]) == (2, False)
+        assert (shown["mqtt"]["subscriptions"], shown["mqtt"]["will"]) == (2, True)
+        assert not client.items(f"connections?container={of('seen/1 out 1')}")[0]["mqtt"]["will"]
         links = client.items(f"connections/{of(shown['id'])}/links")
         assert {
             (each["name"], each["address"], each["direction"], each["qos"], each["totals"]["out"]) for each in links
@@ -59,6 +63,7 @@ def test_subscribers_and_publishers_of_a_topic(suite_with_mqtt: Suite, version: 
         receiving[0].send(Unsubscribe(77, ("news/+",)))
         wait_for(lambda: stats(client, "news")["consumers"] == 4)
         wait_for(lambda: len(client.items(f"connections/{of(shown['id'])}/links")) == 1)
+        receiving[0].send(Disconnect())  # without the will
     with Client(suite) as client:
         wait_for(lambda: (stats(client, "news")["consumers"], stats(client, "news")["producers"]) == (0, 0))
         assert stats(client, "news")["totals"]["out"] == before["out"] + 12

@@ -175,6 +175,7 @@ class ToySession:
         self.request = request
         self.present = present
         self.tenant = backend.tenant(request)
+        self.has_will = request.will is not None
         self.incoming = list(stored.received)
         self.outgoing = list(stored.sent.values())
         stored.sent = {each.pid: each for each in self.outgoing if each.qos == 2}

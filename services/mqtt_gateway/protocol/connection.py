@@ -464,7 +464,7 @@ class Connection:
             "opened": round(wall - (self._front.times.now - self._since), 1),
             "keepAlive": 0 if terms is None else terms.keep_alive,
             "sessionExpiry": 0 if terms is None else terms.request.expiry,
-            "will": terms is not None and terms.request.will is not None,
+            "will": self._session is not None and self._session.has_will,
             "subscriptions": 0 if self._session is None else len(self._session.filters),
             "inFlightIn": waiting[0],
             "inFlightOut": waiting[1],
