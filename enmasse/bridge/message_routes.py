@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from enmasse.identity.permissions import Rights
 from enmasse.model.address_types import TYPES, AddressType, Traits
-from enmasse.model.topic_map import TopicOwner
+from enmasse.model.names import router_form
+from enmasse.model.operations import Operation
+from enmasse.model.topic_map import TopicMap, TopicOwner
+from enmasse.text import did_you_mean
 
 REPLIES: Final = Traits(fan_out=True)
 """Traits of the reply addresses of AMQP clients: a message that no client waits for is no failure."""
+LONGEST_COMPARED: Final = 100
+"""Characters of a name up to which one that is like it is looked for."""
+MOST_COMPARED: Final = 200
+"""Addresses up to which a name is compared with all of them: a gateway carries no messages meanwhile."""
 
 
 class Route:
@@ -36,3 +44,21 @@ class Route:
 def link_of(owner: TopicOwner) -> str | None:
     """Return the address of the link that takes messages for an owner; None: the anonymous relay."""
     return None if owner.traits.levels else owner.wire
+
+
+def unknown_address(name: str, topics: TopicMap, operation: Operation, rights: Rights | None) -> str:
+    """Return that there is no address `name`, and which one may be meant: one that the client may use for what it
+    tried. `rights`: of the client, None: all."""
+
+    def may(address: str) -> bool:
+        return rights is None or rights.allows(operation, address)
+
+    text = f"there is no address {name[:100]!r}"
+    if len(name) > LONGEST_COMPARED:
+        return text
+    levels = router_form(name)
+    if levels != name and topics.owner_of_wire(levels) is not None and may(levels):
+        return f"{text}; its levels are separated by /: {levels!r}"
+    known = topics.names
+    hint = did_you_mean(name, filter(may, known)) if len(known) <= MOST_COMPARED else ""
+    return f"{text}.{hint}" if hint else text

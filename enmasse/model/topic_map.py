@@ -182,6 +182,11 @@ class TopicMap:
 
     # Names
 
+    @property
+    def names(self) -> list[LocalName]:
+        """Names of the addresses, without removed ones that still hold messages."""
+        return [name for name, address in self._addresses.items() if address is not None]
+
     def full(self, name: str) -> str:
         """Return the full name, or filter over full names, of one on AMQP in the space."""
         return self.prefix + name

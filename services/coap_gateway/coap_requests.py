@@ -9,6 +9,7 @@ from typing import Final
 
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.message_outcomes import NOT_TAKEN, OUTCOME_WITHIN, OVERDUE, MessageOutcome
+from enmasse.bridge.message_routes import unknown_address
 from enmasse.identity import senders
 from enmasse.logs import log as logs
 from enmasse.model.tenants.spaces import meant_host
@@ -147,7 +148,7 @@ class CoapRequests:
         self.visitors.check(visitor, "send", where.address, endpoint)
         way = visitor.lanes.publishing.way(where.address)
         if way is None:
-            text = f"there is no address {where.address[:100]!r}"
+            text = unknown_address(where.address, visitor.lanes.topics, "send", visitor.rights)
             bridge.note_message(
                 where.address, "amqp:not-found", text, user=visitor.user, client=endpoint.name, lanes=visitor.lanes
             )
@@ -275,7 +276,8 @@ class CoapRequests:
             return
         owner = visitor.lanes.topics.owner_of_wire(where.address)
         if owner is None or (where.wild and not owner.traits.levels):
-            raise CoapAnswer("4.04", f"there is no address {where.address[:100]!r}")
+            text = unknown_address(where.address, visitor.lanes.topics, "recv", visitor.rights)
+            raise CoapAnswer("4.04", text)
         if not owner.traits.fan_out:
             text = f"{where.address[:100]!r} is a {owner.type} address, whose messages are for one receiver each"
             raise CoapAnswer("4.05", text)

@@ -12,6 +12,7 @@ from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Publisher
 from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.bridge.message_outcomes import MessageOutcome
+from enmasse.bridge.message_routes import unknown_address
 from enmasse.identity import senders
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
@@ -420,7 +421,7 @@ class StompClient(Publisher):
             )
         way = self.lanes.publishing.way(name)
         if way is None:
-            text = f"there is no address {name[:100]!r}"
+            text = unknown_address(name, self.lanes.topics, "send", self.rights)
             self.not_taken(name, MessageOutcome.REJECTED, "amqp:not-found", text)
             raise StompError("no such address", text, condition="amqp:not-found")
         clients = self.clients
@@ -549,7 +550,8 @@ class StompClient(Publisher):
                 )
             owner = self.lanes.topics.owner_of_wire(local)
             if owner is None or (where.wild and not owner.traits.levels):
-                raise StompError("no such address", f"there is no address {local[:100]!r}", condition="amqp:not-found")
+                text = unknown_address(local, self.lanes.topics, "recv", self.rights)
+                raise StompError("no such address", text, condition="amqp:not-found")
             traits, address = owner.traits, str(owner.wire)
         self._wait("subscribe")
         self.subscriptions[id] = found = StompSubscription(

@@ -123,6 +123,8 @@ def test_what_has_no_receiver_or_no_address(found: Running) -> None:
     multicast = found.ask("POST", "/v1/news/messages", b"x")
     assert (multicast.status, multicast.json) == (201, {"outcome": "accepted", "receivers": 0})
     assert found.ask("POST", "/v1/nowhere/messages", b"x").status == 404
+    typo = found.ask("POST", "/v1/newss/messages", b"x")
+    assert typo.json["detail"] == "there is no address 'newss'. Did you mean 'news'?"
     assert found.ask("POST", "/v1/$management/messages", b"x").status == 404
     assert found.ask("POST", "/v1/!!other/a/messages", b"x").status == 404
     assert found.ask("GET", "/v1/ask/messages").status == 405

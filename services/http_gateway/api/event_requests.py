@@ -13,6 +13,7 @@ from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, STOLEN, AmqpError
 from enmasse.amqp.codec.performatives import Error, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.termini import FOR_OWNER, MESSAGE_IDENTITY, passed_on_name
+from enmasse.bridge.message_routes import unknown_address
 from enmasse.identity.owned import owned
 from services.http_gateway.api.event_stream import STEPS, EventStream, StreamKind
 from services.http_gateway.api.event_texts import EventTexts
@@ -110,7 +111,8 @@ class Streaming:
         self._check(client, address)
         owner, session = client.lanes.topics.owner_of_wire(address), client.lanes.receiving
         if owner is None:
-            raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
+            text = unknown_address(address, client.lanes.topics, "recv", client.rights)
+            raise Answered(404, text, condition="amqp:not-found")
         if not owner.traits.fan_out:
             text = f"{address[:100]!r} is a {owner.type} address: take its messages by POST …/messages/next"
             raise Answered(400, text)

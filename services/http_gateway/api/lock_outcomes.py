@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from services.http_gateway.wire.http_exchange import BodyTooLarge, BodyTooSlow, 
 
 ROUND_TRIP: Final = 10.0
 """Seconds for a broker to give what it has, or to settle."""
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}\.[A-Za-z0-9_-]{22}")
 _OUTCOMES: Final = ("released", "modified", "rejected", "accepted")
 
 
@@ -39,6 +41,13 @@ class OutcomeRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.action == "modified":
             return Modified(delivery_failed=True, undeliverable_here=self.undeliverable_here)
         return RELEASED if self.action == "released" else ACCEPTED
+
+
+def check_form(token: str) -> None:
+    """Raise Answered if a text cannot be a token, such as one that was cut off: no gateway is asked then."""
+    if not _TOKEN.fullmatch(token):
+        text = f"{token[:40]!r} is not the token of a delivery: use the whole `location` that came with the message"
+        raise Answered(400, text)
 
 
 def gone() -> Answered:

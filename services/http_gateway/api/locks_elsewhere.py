@@ -7,7 +7,6 @@ lock is. Routers let HTTP gateways alone send and receive there (enmasse/identit
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from typing import Any, Final
 
@@ -36,7 +35,6 @@ PATIENCE: Final = ROUND_TRIP + 5.0
 TRIES: Final = 4
 AGAIN: Final = 0.5
 """Seconds between two tries: a gateway that is not there may be connecting again."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 
 
 class OutcomeAnswer(msgspec.Struct, frozen=True):
@@ -120,8 +118,6 @@ class LocksElsewhere(LinkUser):
     async def ask(self, asked: OutcomeRequest) -> float:
         """Ask the gateway that a token names; return the seconds of a renewed lock. Raises Answered."""
         gateway, user = asked.token.rpartition(".")[0], asked.user
-        if not _NAME.fullmatch(gateway):
-            raise gone()
         if self._of_user[user] >= OF_USER:
             text = f"{OF_USER} requests of {user} wait for other gateways, which have the locks"
             raise Answered(429, text, retry=SOON)

@@ -15,7 +15,7 @@ from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.lanes import Lane
 from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.bridge.message_outcomes import OUTCOME_WITHIN, OVERDUE, MessageOutcome
-from enmasse.bridge.message_routes import Route
+from enmasse.bridge.message_routes import Route, unknown_address
 from enmasse.identity import senders
 from enmasse.model.names import is_temporary
 from services.http_gateway.api.header_mapping import IDEMPOTENCY, decoded, to_amqp
@@ -87,7 +87,7 @@ class Posting:
             raise self._clients.denied(client, "send", address)
         way = client.lanes.publishing.way(address)
         if way is None:
-            text = f"there is no address {address[:100]!r}"
+            text = unknown_address(address, client.lanes.topics, "send", client.rights)
             client.not_taken(address, MessageOutcome.REJECTED, "amqp:not-found", text)
             raise Answered(404, text, condition="amqp:not-found")
         return way.route, way.lane

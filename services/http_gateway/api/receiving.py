@@ -16,11 +16,12 @@ from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.source_filters import SELECTOR
 from enmasse.bridge.message_fields import DUPLICATE_ID
+from enmasse.bridge.message_routes import unknown_address
 from enmasse.text import whole_number
 from services.http_gateway.api.header_mapping import to_http
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import LATER, SOON, Answered
-from services.http_gateway.api.lock_outcomes import ROUND_TRIP, OutcomeRequest, settle, stated
+from services.http_gateway.api.lock_outcomes import ROUND_TRIP, OutcomeRequest, check_form, settle, stated
 from services.http_gateway.api.locked_deliveries import (
     LOCK,
     LONGEST_LOCK,
@@ -103,7 +104,8 @@ class Receiving:
             raise self._clients.denied(client, "recv", address)
         owner = client.lanes.topics.owner_of_wire(address)
         if owner is None:
-            raise Answered(404, f"there is no address {address[:100]!r}", condition="amqp:not-found")
+            text = unknown_address(address, client.lanes.topics, "recv", client.rights)
+            raise Answered(404, text, condition="amqp:not-found")
         if owner.traits.fan_out:
             raise Answered(400, f"{address[:100]!r} keeps no messages for those that ask: it is a {owner.type} address")
 
@@ -192,6 +194,7 @@ class Receiving:
 
     async def outcome(self, exchange: HttpExchange, client: HttpClient, resource: Resource) -> None:
         """Answer `DELETE`, `POST` and `PUT …/deliveries/TOKEN`. Raises Answered."""
+        check_form(resource.token)
         what = await stated(exchange)
         withdrawn = not client.allowed("recv", resource.address)
         if withdrawn:
