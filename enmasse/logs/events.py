@@ -253,7 +253,7 @@ EVENTS = (
     Event("router.neighbour.duplicate-id", "error", "router text", "Another router has the id of this one, or of a neighbour; its connection is refused.", "Give each router an id of its own."),
     Event("router.neighbour.found", "info", "router text", "Another router is a neighbour in the mesh.", NOTHING),
     Event("router.neighbour.left", "info", "router text", "A router is no neighbour any longer: the connection was ended in order, as when a router leaves.", NOTHING),
-    Event("router.neighbour.lost", "warning", "router text", "A router is no neighbour any longer: its connection was lost, or it is silent.", "Look at the router and the network between them."),
+    Event("router.neighbour.lost", "warning", "router text", "A router is no neighbour any longer: its connection was lost, or was closed because the router was silent for 1.5 to 3 s.", "Look at the router and the network between them."),
     Event("router.neighbour.refused", "warning", "router text", "A router cannot be a neighbour; its connection is closed.", "See `text`."),
     Event("router.neighbour.restarted", "info", "router text", "Another router of the mesh has restarted.", NOTHING),
     Event("router.neighbour.unreadable", "warning", "router text", "A control message of another router is malformed, or of a newer version; it is ignored. Noted once.", "Look at the version of the router."),

@@ -228,7 +228,7 @@ class ConnectionTable(Table):
                 raise ManagementError(FORBIDDEN, "You are not allowed to perform this operation.")
             shown = self.show(entity)
             shown["adminStatus"] = "deleted"
-            self._router.clock.call_soon(entity.drop)
+            self._router.clock.call_soon(lambda: entity.drop("closed by an administrator"))
             return shown
         return self.show(entity)
 

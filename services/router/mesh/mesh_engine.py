@@ -2,6 +2,7 @@
 
     engine.link_opened(link, cost, now), engine.link_closed(link, now)      connections with an open control link
     engine.received(link, payload, now)                                     bytes of a control message
+    engine.arrived(link, now)                                               other bytes
     engine.add_address(key, treatment), engine.remove_address(key)          addresses with receivers here
     engine.tick(now)                                                        several times a second
 
@@ -41,6 +42,9 @@ ADVERTISE_SECONDS: Final = 30.0
 FLUX_ADVERTISE_SECONDS: Final = 4.0
 """Intervals of advertisements, usually and after a change of the topology."""
 FLUX_SECONDS: Final = 8.0
+LONGEST_TICK: Final = 0.5
+"""Most seconds between two ticks that count as silence of neighbours. If more pass, this router was stopped or busy,
+and what neighbours have sent meanwhile is not read yet."""
 PASS_ON_SECONDS: Final = 0.5
 """Time within which an advertisement that arrives again, by another way, or an older one is not passed on."""
 NOTED_ROUTERS: Final = MAX_ROUTERS
@@ -78,6 +82,14 @@ class RefuseLink:
 
 
 @dataclass(frozen=True, slots=True)
+class DropLink:
+    """Close a connection at once, as a broken one: the router at its other end is silent."""
+
+    link: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AddressGained:
     """A reachable router has receivers of an address, or treats it otherwise than before."""
 
@@ -108,7 +120,7 @@ class MeshNotice:
     text: str
 
 
-Action = SendControl | RefuseLink | AddressGained | AddressLost | RoutesChanged | MeshNotice
+Action = SendControl | RefuseLink | DropLink | AddressGained | AddressLost | RoutesChanged | MeshNotice
 
 
 class MeshEngine:
@@ -131,6 +143,8 @@ class MeshEngine:
         self._advertise = False
         self._changed = float("-inf")
         self._hello_sent = float("-inf")
+        self._ticked = now
+        self._listened = 0.0
         self._advertised = now
         self._noted: set[tuple[MeshEvent, str]] = set()
         self._noted_links: set[int] = set()
@@ -193,9 +207,15 @@ class MeshEngine:
             self._pass_on(envelope)
         return self._taken()
 
+    def arrived(self, link: int, now: float) -> None:
+        """Note that something has arrived on a connection since the last tick."""
+        self.neighbours.arrived(link, self._listened_until(now))
+
     def tick(self, now: float) -> list[Action]:
         """Do what is due: expiry, the topology, requests, announcements."""
-        self.neighbours.expire(now)
+        self._listened, self._ticked = self._listened_until(now), now
+        for link, router in self.neighbours.expire(self._listened):
+            self._actions.append(DropLink(link, f"router {router} is silent: its connection is closed"))
         for known in self.routers.expire(self._peers, now):
             self._withdraw(known.id)
             self._recompute = True
@@ -231,9 +251,13 @@ class MeshEngine:
 
     # Neighbours and paths
 
+    def _listened_until(self, now: float) -> float:
+        """Return the seconds for which this router has read its connections."""
+        return self._listened + min(now - self._ticked, LONGEST_TICK)
+
     def _hello(self, link: int, message: Hello, now: float) -> None:
         try:
-            found = self.neighbours.hello(link, message, now)
+            found = self.neighbours.hello(link, message, self._listened_until(now))
         except NeighbourRefused as error:
             duplicate = isinstance(error, DuplicateRouter)
             event = MeshEvent.DUPLICATE_ID if duplicate else MeshEvent.NEIGHBOUR_REFUSED
@@ -377,7 +401,7 @@ class MeshEngine:
         return link
 
     def _send_hello(self, link: int, now: float) -> None:
-        hello = Hello(self.own, self.instance, self.neighbours.seen(link, now))
+        hello = Hello(self.own, self.instance, self.neighbours.seen(link, self._listened_until(now)))
         self._actions.append(SendControl(link, Envelope(NEIGHBOUR, hello, (self.own,))))
 
     def _send_advertisement(self, now: float) -> None:

@@ -6,10 +6,15 @@ from typing import Final
 
 from services.router.mesh.control_messages import Hello
 
-HELLO_SECONDS: Final = 1.0
-"""Interval of HELLOs."""
-NEIGHBOUR_SECONDS: Final = 3.0
-"""A neighbour without a HELLO for longer is lost."""
+HELLO_SECONDS: Final = 0.5
+"""Interval of HELLOs. Dispatch sends one each second, and takes them at any interval."""
+LEAST_SILENCE: Final = 1.5
+MOST_SILENCE: Final = 3.0
+"""Seconds of silence after which a neighbour is lost: twice its longest pause, within these bounds. Clients must not
+wait for more than two seconds; Dispatch takes a neighbour for lost after three."""
+SHRINKING: Final = 0.05
+"""Seconds by which the longest pause shrinks in each second."""
+_NEVER: Final = float("-inf")
 
 
 class NeighbourRefused(Exception):
@@ -21,20 +26,37 @@ class DuplicateRouter(NeighbourRefused):
 
 
 class _Link:
-    """A connection to a router, with the control link open. `received`, `confirmed`: times of the last HELLO, and
-    of the last one that lists this router as seen."""
+    """A connection to a router, with the control link open. `seen`: its last HELLO lists this router as seen.
+    `received`, `confirmed`: times of the last sign of life, and of the last one while `seen`. `pause`: the longest one
+    between two signs."""
 
-    __slots__ = ("confirmed", "cost", "instance", "received", "router")
+    __slots__ = ("confirmed", "cost", "instance", "pause", "received", "router", "seen")
 
     def __init__(self, cost: int) -> None:
         self.cost = cost
         self.router = ""
         self.instance = 0
-        self.received = self.confirmed = float("-inf")
+        self.seen = False
+        self.received = self.confirmed = _NEVER
+        self.pause = MOST_SILENCE / 2
+
+    def note(self, now: float) -> None:
+        """Note a sign of life."""
+        if self.received != _NEVER:
+            pause = now - self.received
+            self.pause = max(pause, self.pause - SHRINKING * pause)
+        self.received = now
+        if self.seen:
+            self.confirmed = now
+
+    def is_recent(self, time: float, now: float) -> bool:
+        """Return True if the silence since then is no longer than usual."""
+        return now - time < min(MOST_SILENCE, max(LEAST_SILENCE, 2 * self.pause))
 
 
 class Neighbours:
-    """Connections to other routers by number, and which of them lead to neighbours."""
+    """Connections to other routers by number, and which of them lead to neighbours. Times are those of a clock that
+    stands still while this router does not look at its connections."""
 
     def __init__(self, own: str, instance: int) -> None:
         self._own = own
@@ -50,7 +72,7 @@ class Neighbours:
         """Remove a lost connection. The neighbour is lost with it unless there is another connection to it."""
         lost = self._links.pop(link, None)
         if lost is not None and self._used.get(lost.router) == link:
-            self._replace(lost.router, lost.received)
+            self._replace(lost.router)
 
     def links(self) -> list[int]:
         """Return all connections."""
@@ -75,7 +97,7 @@ class Neighbours:
     def seen(self, link: int, now: float) -> tuple[str, ...]:
         """Return the routers of which HELLOs arrive by this connection: none, or one."""
         peer = self._links[link]
-        return (peer.router,) if now - peer.received <= NEIGHBOUR_SECONDS else ()
+        return (peer.router,) if peer.is_recent(peer.received, now) else ()
 
     def hello(self, link: int, message: Hello, now: float) -> bool:
         """Handle a HELLO. Return True if the router that sent it is a neighbour by this connection. Raises
@@ -84,11 +106,15 @@ class Neighbours:
         if peer is None:
             return False
         self._check(link, peer, message, now)
-        peer.router, peer.instance, peer.received = message.router, message.instance, now
-        if self._own not in message.seen:
-            return False
-        peer.confirmed = now
-        return self._used.setdefault(message.router, link) == link
+        peer.router, peer.instance, peer.seen = message.router, message.instance, self._own in message.seen
+        peer.note(now)
+        return peer.seen and self._used.setdefault(message.router, link) == link
+
+    def arrived(self, link: int, now: float) -> None:
+        """Note that something has arrived on a connection: HELLOs may wait behind it."""
+        peer = self._links.get(link)
+        if peer is not None and peer.router:
+            peer.note(now)
 
     def _check(self, link: int, peer: _Link, message: Hello, now: float) -> None:
         router = message.router
@@ -99,23 +125,29 @@ class Neighbours:
         if peer.router and (router, message.instance) != (peer.router, peer.instance):
             raise NeighbourRefused(f"router {peer.router} states another id or start on an open connection: {router}")
         for number, other in self._links.items():
-            if number == link or other.router != router or now - other.received > NEIGHBOUR_SECONDS:
+            if number == link or other.router != router or not other.is_recent(other.received, now):
                 continue
             if other.instance != message.instance:
                 raise DuplicateRouter(
                     f"router {router} is connected already, by another process: give each router an id of its own"
                 )
 
-    def expire(self, now: float) -> None:
-        """Remove neighbours that are silent for too long; their connections stay."""
-        for router, link in list(self._used.items()):
-            if now - self._links[link].confirmed > NEIGHBOUR_SECONDS:
-                self._replace(router, now)
+    def expire(self, now: float) -> list[tuple[int, str]]:
+        """Remove the connections to neighbours that are silent, or no longer list this router as seen. Return them with
+        the ids of these."""
+        silent = [
+            (number, link.router)
+            for number, link in self._links.items()
+            if link.confirmed != _NEVER and not link.is_recent(link.confirmed, now)
+        ]
+        for number, _ in silent:
+            self.remove(number)
+        return silent
 
-    def _replace(self, router: str, now: float) -> None:
+    def _replace(self, router: str) -> None:
         """Use another connection to a neighbour, if there is one."""
         del self._used[router]
         for number, link in self._links.items():
-            if link.router == router and now - link.confirmed <= NEIGHBOUR_SECONDS:
+            if link.router == router and link.seen:
                 self._used[router] = number
                 return

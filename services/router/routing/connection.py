@@ -531,10 +531,9 @@ class RouterConnection:
         pool[at : at + 1] = [session]
         return session
 
-    def drop(self) -> None:
-        """Close the connection by order of an administrator (adminStatus deleted): the close states why, and the answer
-        is not waited for."""
-        self.amqp.close(AmqpError(CONNECTION_FORCED, "closed by an administrator"))
+    def drop(self, reason: str) -> None:
+        """Close the connection: the close states why, and the answer is not waited for."""
+        self.amqp.close(AmqpError(CONNECTION_FORCED, reason))
         if self.abort is not None:
             self.owner.clock.call_soon(self.abort)  # behind the flush
 

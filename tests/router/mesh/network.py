@@ -37,12 +37,18 @@ class Routers:
         return self._ports[name]
 
     def start(
-        self, name: str, *entities: list[Any], kind: str = "ours", dials: Mapping[str, int] | None = None
+        self,
+        name: str,
+        *entities: list[Any],
+        kind: str = "ours",
+        dials: Mapping[str, int] | None = None,
+        idle: int = 16,
     ) -> RouterProcess:
         """Start a router with a listener for others, on the port that it had if it was killed. `dials`: other routers
-        with the costs of the connections."""
+        with the costs of the connections. `idle`: the idle time-out of its listener, in seconds."""
         port = self._ports[name] = self._ports.get(name) or free_port()
-        listener = ["listener", {"name": "mesh", "host": "127.0.0.1", "port": str(port), "role": "inter-router"}]
+        here = {"host": "127.0.0.1", "port": str(port), "idleTimeoutSeconds": idle}
+        listener = ["listener", {"name": "mesh", **here, "role": "inter-router"}]
         connectors = [["connector", {"name": to, **self.connector(to, cost)}] for to, cost in (dials or {}).items()]
         make = DispatchProcess if kind == "theirs" else RouterProcess
         process = make([*ADDRESSES, listener, *connectors, *entities], router_id=name, default="balanced")

@@ -16,6 +16,7 @@ from services.router.mesh.mesh_engine import (
     Action,
     AddressGained,
     AddressLost,
+    DropLink,
     MeshEngine,
     MeshEvent,
     MeshNotice,
@@ -139,6 +140,17 @@ class Network:
             del router.edges[number]
             self._do(router, router.engine.link_closed(number, self.now))
 
+    def _left(self, router: Router, number: int) -> None:
+        """Close a connection that one end takes for silent: the other end notices that only if it carries messages."""
+        edge = router.edges.get(number)
+        if edge is None or edge.numbers.get(router.name) != number:
+            router.edges.pop(number, None)  # the rest of a connection that was lost
+        elif edge.up:
+            self.at(self.now, partial(self.cut, edge))
+            self.at(self.now + 1.0, partial(self.connect, edge))
+        else:
+            self._closed(router, edge)
+
     def silence(self, edge: Edge) -> None:
         """Let a connection carry nothing, which neither end notices."""
         edge.up = False
@@ -197,6 +209,8 @@ class Network:
                 if edge is not None:
                     self.at(self.now, partial(self.cut, edge))
                     self.at(self.now + 1.0, partial(self.connect, edge))
+            elif isinstance(action, DropLink):
+                self._left(router, action.link)
             elif isinstance(action, MeshNotice):
                 self.notices[action.event] += 1
 

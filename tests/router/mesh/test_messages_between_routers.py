@@ -409,6 +409,44 @@ def test_thousands_of_messages_while_a_router_dies_or_is_parted(harm: str, kind:
         everything_comes(routers, "a", "c", harms[harm], kind, 3000)
 
 
+IDLE = 600
+"""Idle time-out of connections that are to be lost before."""
+
+
+@pytest.mark.parametrize("kind", [pytest.param(OURS, id="ours"), pytest.param(THEIRS, id="dispatch", marks=DISPATCH)])
+@pytest.mark.parametrize("what", ["stopped", "to-it", "from-it"])
+def test_what_is_under_way_to_a_silent_router_is_given_back(what: str, kind: str) -> None:
+    """The router stands still, or what one of both sends does not arrive. It is a neighbour again when it answers."""
+    with ExitStack() as stack:
+        routers = Routers(stack)
+        silent = routers.start("b", kind=kind, idle=IDLE)
+        proxy = StallingProxy(Here(), ("127.0.0.1", routers.port("b")))
+        stack.callback(proxy.close)
+        link = {"name": "b", "host": "127.0.0.1", "port": str(proxy.port), "role": "inter-router"}
+        routers.start("a", ["connector", {**link, "idleTimeoutSeconds": IDLE}])
+        wait_for(lambda: routers.costs("a") == {"b": 1}, "they are neighbours")
+        to, at = silent.connect(), routers["a"].connect()
+        receiver = to.create_receiver("any/silent", credit=10)
+        sender = at.create_sender("any/silent")
+        pump_until(lambda: sender.link.credit > 0, "credit", at, to)
+        delivery = post(sender, Message(body="under way"))
+        pump_until(lambda: receiver.fetcher.incoming, "the message", at, to)
+        if what == "stopped":
+            silent.process.send_signal(signal.SIGSTOP)
+            stack.callback(silent.process.send_signal, signal.SIGCONT)
+        else:
+            proxy.stall(proxy.TO_SERVER if what == "to-it" else proxy.TO_CLIENT)
+        pump_until(lambda: delivery.settled, "the outcome", at)
+        assert (delivery.remote_state, delivery.remote.failed) == (Delivery.MODIFIED, True)
+        if what == "stopped":
+            silent.process.send_signal(signal.SIGCONT)
+        for direction in (proxy.TO_SERVER, proxy.TO_CLIENT):
+            proxy.flow(direction)
+        wait_for(lambda: routers.costs("a") == {"b": 1}, "they are neighbours again")
+        at.close()
+        to.close()
+
+
 SQUARE: dict[str, dict[str, int]] = {"c": {}, "b": {"c": 1}, "d": {"c": 1}, "a": {"b": 1, "d": 1, "c": 5}}
 """Routers in the order of their start, and whom each dials: two ways of 2 between opposite corners, and a diagonal."""
 

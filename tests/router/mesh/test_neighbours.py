@@ -27,24 +27,55 @@ def test_router_is_a_neighbour_when_it_has_heard_this_one(neighbours: Neighbours
     assert neighbours.link_of("r1") == 1
 
 
-def test_neighbour_is_lost_after_three_seconds_of_silence(neighbours: Neighbours) -> None:
-    neighbours.hello(1, Hello("r1", 5, HEARD), 0.0)
-    neighbours.expire(3.0)
-    assert neighbours.routers() == ["r1"]
-    neighbours.expire(3.1)
-    assert neighbours.routers() == []
-    assert neighbours.seen(1, 3.1) == ()
-    neighbours.hello(1, Hello("r1", 5, HEARD), 9.0)
-    assert neighbours.routers() == ["r1"]
+def hear(neighbours: Neighbours, seconds: float, every: float, *, link: int = 1) -> float:
+    """Handle HELLOs that arrive at this interval; return the time of the last one."""
+    now = 0.0
+    while now + every <= seconds:
+        now += every
+        neighbours.hello(link, Hello("r1", 5, HEARD), now)
+    return now
 
 
-def test_neighbour_that_no_longer_hears_this_router_is_lost(neighbours: Neighbours) -> None:
+@pytest.mark.parametrize(("every", "silence"), [(0.5, 1.5), (1.0, 2.0), (1.25, 2.5), (2.0, 3.0)])
+def test_neighbour_is_lost_after_twice_its_usual_pause(neighbours: Neighbours, every: float, silence: float) -> None:
+    last = hear(neighbours, 60.0, every)
+    assert neighbours.expire(last + silence - 0.1) == []
+    assert neighbours.seen(1, last + silence - 0.1) == ("r1",)
+    assert neighbours.seen(1, last + silence) == ()
+    assert neighbours.expire(last + silence) == [(1, "r1")]
+    assert (neighbours.routers(), neighbours.links()) == ([], [])
+
+
+def test_neighbour_that_was_late_has_more_time_for_a_while(neighbours: Neighbours) -> None:
+    last = hear(neighbours, 60.0, 0.5) + 1.4
+    neighbours.hello(1, Hello("r1", 5, HEARD), last)
+    assert neighbours.expire(last + 2.7) == []
+    for _ in range(40):
+        last += 0.5
+        neighbours.hello(1, Hello("r1", 5, HEARD), last)
+    assert neighbours.expire(last + 1.5) == [(1, "r1")]
+
+
+def test_anything_that_comes_is_a_sign_of_life(neighbours: Neighbours) -> None:
+    """A HELLO may wait behind a large message."""
     neighbours.hello(1, Hello("r1", 5, HEARD), 0.0)
-    for second in range(1, 5):
+    for second in range(1, 10):
+        neighbours.arrived(1, float(second))
+        assert neighbours.expire(float(second)) == []
+    neighbours.arrived(2, 9.0)  # has just closed
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["hellos", "and-other-bytes"])
+def test_neighbour_that_no_longer_hears_this_router_is_lost(neighbours: Neighbours, more: bool) -> None:
+    neighbours.hello(1, Hello("r1", 5, HEARD), 0.0)
+    for second in range(1, 3):
         neighbours.hello(1, Hello("r1", 5), float(second))
-        neighbours.expire(float(second))
-    assert neighbours.routers() == []
-    assert neighbours.seen(1, 4.0) == ("r1",)
+        if more:
+            neighbours.arrived(1, float(second))
+        assert neighbours.expire(float(second)) == []
+    neighbours.hello(1, Hello("r1", 5), 3.0)
+    assert neighbours.seen(1, 3.0) == ("r1",)
+    assert neighbours.expire(3.0) == [(1, "r1")]
 
 
 def test_neighbour_is_lost_with_its_connection(neighbours: Neighbours) -> None:
@@ -67,7 +98,7 @@ def test_second_connection_replaces_a_silent_first(neighbours: Neighbours) -> No
     neighbours.add(2, 9)
     neighbours.hello(1, Hello("r1", 5, HEARD), 0.0)
     neighbours.hello(2, Hello("r1", 5, HEARD), 3.0)
-    neighbours.expire(3.5)
+    assert neighbours.expire(3.5) == [(1, "r1")]
     assert neighbours.link_of("r1") == 2
 
 

@@ -19,6 +19,7 @@ from services.router.mesh.mesh_engine import (
     Action,
     AddressGained,
     AddressLost,
+    DropLink,
     MeshEngine,
     MeshEvent,
     MeshNotice,
@@ -81,7 +82,7 @@ class NeighbourConnection:
     """A connection to another router. It counts as open once both of its control links are. `outs`: links on which
     messages go, by priority; `ins`: the number of those on which they come."""
 
-    __slots__ = ("connection", "control_in", "control_out", "cost", "ins", "open", "outs")
+    __slots__ = ("_bytes", "connection", "control_in", "control_out", "cost", "ins", "open", "outs")
 
     def __init__(self, connection: RouterConnection) -> None:
         self.connection = connection
@@ -93,6 +94,13 @@ class NeighbourConnection:
         self.outs: list[DataOut] = []
         self.ins = 0
         self.open = False
+        self._bytes = 0
+
+    def has_received(self) -> bool:
+        """Return True if something has arrived since the last call, or may have: while it is not read."""
+        amqp = self.connection.amqp
+        before, self._bytes = self._bytes, amqp.bytes_in
+        return amqp.bytes_in != before or amqp.reading_paused
 
 
 class Network:
@@ -235,7 +243,11 @@ class Network:
             self._do(self.engine.received(links.connection.identity, payload, self._clock.time()))
 
     def _tick(self) -> None:
-        self._do(self.engine.tick(self._clock.time()))
+        now = self._clock.time()
+        for number, links in self._links.items():
+            if links.has_received():
+                self.engine.arrived(number, now)
+        self._do(self.engine.tick(now))
         if self._links or len(self.engine.routers):
             self._clock.call_later(TICK, self._tick)
         else:
@@ -262,6 +274,10 @@ class Network:
                 links = self._links.get(action.link)
                 if links is not None:
                     self._refuse(links.connection, action.reason)
+            elif isinstance(action, DropLink):
+                links = self._links.get(action.link)
+                if links is not None:
+                    links.connection.drop(action.reason)
             elif isinstance(action, MeshNotice):
                 self.on_notice(action.event, action.router, action.text)
 
