@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from enmasse.http.client import Client
 from enmasse.identity.processes.operator import BEARER
-from enmasse.metrics import counter, gauge, labelled, largest, single
+from enmasse.metrics import OTHERS, counter, gauge, labelled, largest, parse, single
 from enmasse.model.feeds import PHASES
+from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name
 from enmasse.process.process_usage import resident_bytes
 from enmasse.process.settings import METRICS_ADDRESSES
 from enmasse.supervisor.error_lines import INSECURE
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 LOSSES = ("artemis_lost_message_count", "artemis_damaged_places")
+TOPIC_CONSUMERS = "enmasse_mqtt_topic_consumers"
+"""Family of a gateway: consumers that neither routers nor brokers count."""
 PREFIXES = ("enmasse_", "mqtt_packets_")
 """Families that are taken over from components: of these names, and those that begin so. What a component counts for
 itself (`enmasse_addresses` of the configuration service) is in the suite's own families."""
@@ -42,8 +45,11 @@ SECONDS = 2.0
 MAX_ANSWER = 64 << 20
 
 
-def families(status: Status, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
-    """Yield the metrics of one status (docs/metrics.md). `most`: addresses with series of their own."""
+def families(
+    status: Status, most: int = METRICS_ADDRESSES, answers: Iterable[tuple[str, bytes]] = ()
+) -> Iterator[Metric]:
+    """Yield the metrics of one status (docs/metrics.md). `most`: addresses with series of their own; `answers`: of the
+    components, as of `ask`."""
     components, addresses = status["components"], status["addresses"]
     labels = [{"name": c["name"], "kind": c["kind"]} for c in components]
     phases = Counter(a["phase"] for a in addresses)
@@ -80,24 +86,29 @@ def families(status: Status, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
     )  # fmt: skip
     stored = sum(a.get("messages") or 0 for a in addresses)
     yield gauge("enmasse_messages", "Messages stored, all addresses together.", single(stored))
-    for field, name, help_text in (
-        ("messages", "enmasse_address_messages", "Messages stored."),
-        ("consumers", "enmasse_address_consumers", "Receivers attached."),
+    for field, name, help_text, more in (
+        ("messages", "enmasse_address_messages", "Messages stored.", {}),
+        ("consumers", "enmasse_address_consumers", "Receivers attached.", _consumers_of_topics(answers)),
     ):
-        yield gauge(name, help_text, _by_address(addresses, field, most))
+        yield gauge(name, help_text, _by_address(addresses, field, most, more))
 
 
-def of_components(components: Iterable[tuple[str, str, int]], own: Iterable[Metric], secret: str) -> bytes:
-    """Return families of the components, given by name, host and health port, in Prometheus' text format, each series
-    with the label `process`; blocks during the requests, which run side by side. Components that do not answer in time
-    are left out, and so are families that are among the suite's `own`. `secret`: the operator's."""
-    taken = {family.name for family in own}
-    families: dict[str, list[bytes]] = {}
+def ask(components: Iterable[tuple[str, str, int]], secret: str) -> list[tuple[str, bytes]]:
+    """Return name and metrics of components, given by name, host and health port, in Prometheus' text format; blocks
+    during the requests, which run side by side. Empty if one does not answer in time. `secret`: the operator's."""
     targets = list(components)
     with ThreadPoolExecutor(max_workers=max(1, min(8, len(targets)))) as pool:
         answers = pool.map(lambda target: _get(target[1], target[2], secret), targets)
-        for (name, _, _), answer in zip(targets, answers, strict=True):
-            _merge(families, answer, name, taken)
+        return [(name, answer) for (name, _, _), answer in zip(targets, answers, strict=True)]
+
+
+def of_components(answers: Iterable[tuple[str, bytes]], own: Iterable[Metric]) -> bytes:
+    """Return families of the components' `answers`, each series with the label `process`. Families that are among the
+    suite's `own` are left out."""
+    taken = {family.name for family in own}
+    families: dict[str, list[bytes]] = {}
+    for name, answer in answers:
+        _merge(families, answer, name, taken)
     return b"".join(line + b"\n" for lines in families.values() for line in lines)
 
 
@@ -136,10 +147,27 @@ def _get(host: str, port: int, secret: str) -> bytes:
     return answer.body if answer.status == 200 else b""
 
 
-def _by_address(addresses: list[dict[str, Any]], field: str, most: int) -> list[tuple[dict[str, str], float]]:
+def _consumers_of_topics(answers: Iterable[tuple[str, bytes]]) -> Counter[str]:
+    """Return topic → subscriptions at all gateways; OTHERS: those of topics for which a gateway has no series."""
+    prefix = TOPIC_CONSUMERS.encode()
+    lines = [line for _, answer in answers for line in answer.split(b"\n") if line.startswith(prefix)]
+    found: Counter[str] = Counter()
+    for family in parse(b"\n".join([*lines, b""])):
+        for sample in family.samples:
+            local = sample.labels["address"]
+            space = sample.labels.get("space", DEFAULT_SPACE)
+            found[local if local == OTHERS else full_name(space, LocalName(local))] += int(sample.value)
+    return found
+
+
+def _by_address(
+    addresses: list[dict[str, Any]], field: str, most: int, more: Mapping[str, int]
+) -> list[tuple[dict[str, str], float]]:
+    """Return the series of a number of addresses. `more`: what the status does not count."""
     types = {a["name"]: a["type"] or "" for a in addresses}
-    known = {a["name"]: a[field] for a in addresses if a.get(field) is not None}
-    return [
-        ({**labelled("address", name), "type": types.get(name, "")}, sum(some))
-        for name, some in largest(known, most, float)
-    ]
+    counted = {a["name"]: a[field] for a in addresses if a.get(field) is not None}
+    known = {name: counted.get(name, 0) + more.get(name, 0) for name in types if name in counted or name in more}
+    shown = dict(largest(known, most, float))
+    if OTHERS in more:
+        shown[OTHERS] = [*shown.get(OTHERS, ()), more[OTHERS]]
+    return [({**labelled("address", name), "type": types.get(name, "")}, sum(some)) for name, some in shown.items()]

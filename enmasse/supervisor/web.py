@@ -63,18 +63,21 @@ def serve(listening: socket.socket, suite: Supervisor, bounds: Bounds = BOUNDS) 
     heartbeat = Heartbeat(loop)
     routes = _routes(suite)
 
-    async def collect() -> tuple[list[Metric], list[tuple[str, str, int]]]:
+    async def scraped() -> list[tuple[str, str, int]]:
         await suite.refresh()
-        return list(metrics.families(suite.status(), suite.options.metrics_addresses)), suite.scraped()
+        return suite.scraped()
+
+    async def collect(answers: list[tuple[str, bytes]]) -> list[Metric]:
+        return list(metrics.families(suite.status(), suite.options.metrics_addresses, answers))
 
     def answer(request: Request) -> Response:
         if request.path == "/livez":
             return heartbeat.liveness()
         try:
             if (request.path, request.method) in (("/metrics", "GET"), ("/metrics", "HEAD")):
-                families, scraped = in_loop(loop, collect, LOOP_SECONDS)
-                others = metrics.of_components(scraped, families, suite.operator_secret)
-                return Response(200, CONTENT_TYPE, text(families) + others)
+                answers = metrics.ask(in_loop(loop, scraped, LOOP_SECONDS), suite.operator_secret)
+                families = in_loop(loop, lambda: collect(answers), LOOP_SECONDS)
+                return Response(200, CONTENT_TYPE, text(families) + metrics.of_components(answers, families))
             methods = routes.get(request.path)
             if methods is None:
                 return plain(404, "try /healthz, /api/status or /metrics")

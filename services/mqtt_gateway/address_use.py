@@ -145,6 +145,13 @@ class AddressUse:
                 self._shown.pop(name, None)
                 yield name, None
 
+    def consumers_of_topics(self) -> dict[str, int]:
+        """Return topic → subscriptions of connected clients. Clients of other addresses have links, which the router
+        counts; those of topics have queues of their sessions."""
+        for _ in self._count_filters():
+            pass
+        return {name: count for name, count in self._consumers.items() if self._is_topic(name)}
+
     def begin(self) -> None:
         """Let `changes` yield everything again."""
         self._shown.clear()
@@ -166,6 +173,10 @@ class AddressUse:
             self._consumers[name] += more
             if not self._consumers[name]:
                 del self._consumers[name]
+
+    def _is_topic(self, name: AddressName) -> bool:
+        owner = self._topics.owner_of_wire(name)
+        return owner is not None and owner.traits.levels
 
     def _owner(self, topic: str) -> AddressName | None:
         owner = self._topics.owner(topic)

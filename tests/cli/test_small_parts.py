@@ -193,6 +193,19 @@ def test_metrics_are_bounded_and_their_sums_right() -> None:
     assert process_usage.resident_bytes(None) == 0 and process_usage.resident_bytes(os.getpid()) > 0
 
 
+def test_consumers_of_a_topic_include_mqtt_subscriptions_at_every_gateway() -> None:
+    topics = [address("news", type="topic", consumers=2), address("!!one/news", type="topic", consumers=0)]
+    line = 'enmasse_mqtt_topic_consumers{address="%s"%s} %d.0\n'
+    first = (line % ("news", "", 3) + line % ("news", ',space="one"', 4) + line % (OTHERS, "", 5)).encode()
+    answers = [("mqtt_gateway-0", first), ("mqtt_gateway-1", (line % ("news", "", 1)).encode()), ("broker", b"")]
+    text = exposition(metrics.families(status.merge([], {"addresses": topics}), answers=answers)).decode()
+    shown = set(re.findall(r"^enmasse_address_consumers{(.*)} (.*)$", text, re.MULTILINE))
+    assert shown == {
+        ('address="news",type="topic"', "6.0"), ('address="news",space="one",type="topic"', "4.0"),
+        (f'address="{OTHERS}",type=""', "5.0"),
+    }  # fmt: skip
+
+
 def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     parts = [component(f"mqtt_gateway-{i}", "mqtt_gateway") | {"counts": {"clients": i}} for i in (3, 4)]
     parts.append(component("subserv", "subserv") | {"counts": {"sessions": 2, "retained": 1, "other": 7}})
@@ -260,11 +273,11 @@ def test_families_of_components_are_taken_over_each_series_with_its_process() ->
             await servers[-1].start()
         targets = [(f"p{n}", "127.0.0.1", int(each.address.rpartition(":")[2])) for n, each in enumerate(servers)]
         own = [gauge("enmasse_ready", "Ready.", [({}, 1)])]
-        found = await asyncio.to_thread(metrics.of_components, targets, own, "secret")
+        found = await asyncio.to_thread(metrics.ask, targets, "secret")
         for server in servers:
             await server.close()
-        assert not await asyncio.to_thread(metrics.of_components, targets, own, "secret")
-        return found.decode()
+        assert not metrics.of_components(await asyncio.to_thread(metrics.ask, targets, "secret"), own)
+        return metrics.of_components(found, own).decode()
 
     text = asyncio.run(ask())
     lines = text.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from typing import Any
 
@@ -84,6 +85,16 @@ def test_a_receiver_of_a_topic_and_one_of_a_queue_count_once_whatever_they_speak
             wait_consumers(name, 1)
             assert device.subscribe(name) == [1]
             wait_consumers(name, 2)
+
+        def of_command(verb: str) -> Any:
+            return json.loads(
+                suite.command("address", verb, "news", "--json", "--port-offset", str(suite.offset)).stdout
+            )
+
+        listed, shown = of_command("list")["addresses"][0], of_command("show")["status"]
+        assert (listed["consumers"], shown["consumers"]) == (2, 2)
+        line = 'enmasse_address_consumers{address="news",type="topic"} 2.0\n'
+        wait_for(lambda: line in client.at("GET", "/metrics", **suite.operator_headers).body)
         assert device.publish("orders", b"x") == 0
         wait_for(lambda: stats(client, "orders")["producers"] == 1)
     amqp.close()

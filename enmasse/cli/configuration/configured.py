@@ -13,9 +13,10 @@ from enmasse.cli.common import UNREACHABLE, done, end, report, tell
 from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.kinds import ADDRESSES, CONFLICTS, SPACES, UNCHANGED, USERS, Kind
 from enmasse.cli.contexts.api_problems import refused
-from enmasse.cli.contexts.console import Console, LocalConsole, api, console, items, path
+from enmasse.cli.contexts.console import Console, LocalConsole, api, console, items, items_if_running, path
 from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.cli.contexts.folders import edited_folder
+from enmasse.model.address_types import TYPES
 from enmasse.text import counted, offset_option
 
 KEPT_SECONDS, LOOK = 3.0, 0.05
@@ -124,6 +125,15 @@ def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
         return {entry["name"]: entry for entry in get_status(offset)["addresses"]}
     except (NotRunning, OSError):
         return {}
+
+
+def with_consumers_of_topics(rows: dict[str, dict[str, Any]], offset: int) -> dict[str, dict[str, Any]]:
+    """Return rows of the status whose topics have the consumers that the console counts, None if it does not answer:
+    in the status MQTT subscriptions are left out."""
+    topics = {name for name, row in rows.items() if row["type"] is not None and TYPES[row["type"]].levels}
+    told = items_if_running(offset, "addresses?type=topic") if topics else None
+    consumers = {} if told is None else {row["name"]: row["stats"]["consumers"] for row in told}
+    return {name: {**row, "consumers": consumers.get(name)} if name in topics else row for name, row in rows.items()}
 
 
 class FileEntries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -98,12 +98,32 @@ def ask(offset: int, method: str, where: str, body: Any = None, headers: Mapping
 
 def items(offset: int, where: str, most: int | None = None) -> list[dict[str, Any]]:
     """Return the items of a list, page after page: all, or the first `most`."""
+    return _items(lambda page: ask(offset, "GET", page), where, most)
+
+
+def items_if_running(offset: int, where: str) -> list[dict[str, Any]] | None:
+    """Return all items of a list of the suite on this machine; None if its console does not answer."""
+    there = LocalConsole(offset)
+
+    def page(path: str) -> Any:
+        status, found = there.attempt("GET", api(path))
+        if status >= 400:
+            raise NotRunning(f"the console answers {status}")
+        return found
+
+    try:
+        return _items(page, where, None)
+    except NotRunning:
+        return None
+
+
+def _items(get: Callable[[str], Any], where: str, most: int | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     sign, after = "&" if "?" in where else "?", None
     while True:
         limit = MOST if most is None else min(MESSAGES, most - len(found))
         more = f"{sign}limit={limit}" + ("" if after is None else f"&after={quote(after, safe='')}")
-        page = ask(offset, "GET", where + more)
+        page = get(where + more)
         found += page["items"]
         after = page["next"]
         if after is None or len(found) == most:

@@ -29,7 +29,7 @@ from enmasse.identity.owned import owned
 from enmasse.identity.processes.credentials import AnyCredential
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
-from enmasse.metrics import counter, gauge, of_space, single
+from enmasse.metrics import counter, gauge, labelled, largest, of_space, single
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     Close,
@@ -47,6 +47,7 @@ from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Will
 from enmasse.process.places import Places
+from enmasse.process.settings import METRICS_ADDRESSES
 from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import TopicRoute
@@ -208,6 +209,14 @@ class AmqpBackend:
             "mqtt_sessions",
             "MQTT sessions that are open here.",
             [(of_space(space), open_sessions[space]) for space, _ in spaces],
+        )
+        consumers: dict[str, int] = {}
+        for use in self.uses():
+            consumers.update(use.consumers_of_topics())
+        yield gauge(
+            "enmasse_mqtt_topic_consumers",
+            "Subscriptions of connected MQTT clients, by topic address.",
+            [(labelled("address", name), sum(n)) for name, n in largest(consumers, METRICS_ADDRESSES, float)],
         )
         yield gauge("mqtt_wills", "Connected clients that have a will.", single(self.wills.held))
         links = [

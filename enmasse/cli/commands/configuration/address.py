@@ -12,7 +12,14 @@ from enmasse.cli.commands.configuration import address_messages
 from enmasse.cli.common import done, end, port_offset, say
 from enmasse.cli.completion import addresses, flavors
 from enmasse.cli.configuration import cluster, entries
-from enmasse.cli.configuration.configured import ContextEntries, Entries, opened, removed, running_on
+from enmasse.cli.configuration.configured import (
+    ContextEntries,
+    Entries,
+    opened,
+    removed,
+    running_on,
+    with_consumers_of_topics,
+)
 from enmasse.cli.configuration.kinds import ADDRESSES
 from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output.lists import Column, WantedRows, list_options
@@ -76,7 +83,7 @@ def _looked_up(
     if isinstance(there, ContextEntries):
         return there.where, there.all(), there.rows(), "not shown", set()
     folder = edited_folder(config, offset)
-    running = _of_default_space(running_on(folder, offset))
+    running = with_consumers_of_topics(_of_default_space(running_on(folder, offset)), offset)
     return there.where, there.all(), running, "not running", validate.in_memory(folder)
 
 
