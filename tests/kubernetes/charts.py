@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,13 @@ Object = dict[str, Any]
 
 def rendered(cluster: Cluster, values: Object, *options: str) -> list[Object]:
     """The objects of the release `enmasse`, hooks too."""
-    text = cluster.helm("template", "enmasse", str(CHART), "--values=-", *options, stdin=json.dumps(values))
-    return [found for found in yaml.safe_load_all(text) if found]
+    text = _rendered(cluster, json.dumps(values), *options)
+    return [found for found in yaml.load_all(text, yaml.CSafeLoader) if found]
+
+
+@cache
+def _rendered(cluster: Cluster, values: str, *options: str) -> str:
+    return cluster.helm("template", "enmasse", str(CHART), "--values=-", *options, stdin=values)
 
 
 def objects(found: list[Object], kind: str) -> dict[str, Object]:

@@ -19,6 +19,7 @@ from enmasse.testing import free_port, wait_for
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE
 from tests.kubernetes import schemas
+from tests.kubernetes.api import Api
 from tests.kubernetes.binaries import binary
 from tests.kubernetes.processes import Server
 from tests.kubernetes.storage import CLASS, Provisioner
@@ -60,6 +61,7 @@ class ControlPlane:
         self.api = Server("kube-apiserver", self._api(), folder)
         self.manager = Server("kube-controller-manager", self._manager(), folder)
         self.scheduler = Server("kube-scheduler", self._scheduler(), folder)
+        self._direct = Api(self.url, self.tokens["admin"], self.authority.file)
         self._provisioner: Provisioner | None = None
 
     def users(self) -> dict[str, str]:
@@ -78,9 +80,7 @@ class ControlPlane:
         self.start_api()
         self.manager.start()
         self.scheduler.start()
-        self._provisioner = Provisioner(
-            self.url, self.tokens["admin"], self.authority.file, self.folder / "volumes", self.node
-        )
+        self._provisioner = Provisioner(self._direct, self.folder / "volumes", self.node)
         self._provisioner.start()
         self.apply(
             {
@@ -144,9 +144,10 @@ class ControlPlane:
 
     def get(self, kind: str, name: str = "", *, namespace: str | None = None, selector: str = "") -> Any:
         """An object, or without `name` the list of those that `selector` chooses, as decoded JSON."""
-        options = [*(["--namespace", namespace] if namespace else []), *(["--selector", selector] if selector else [])]
-        found = json.loads(self.kubectl("get", kind, *([name] if name else []), *options, "--output=json"))
-        return found if name else found["items"]
+        try:
+            return self._direct.get(kind, name, namespace or "default", selector)
+        except (OSError, http.client.HTTPException) as error:
+            raise Refused(f"get {kind} {name}: {error}") from error
 
     def helm(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
         """What it writes. Raises Refused."""
@@ -157,9 +158,10 @@ class ControlPlane:
         name = f"{prefix}-{os.getpid()}-{next(_numbers)}"
         label = "pod-security.kubernetes.io"
         labels = {f"{label}/enforce": security, f"{label}/warn": security}
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        query = ["get", "serviceaccounts", "--namespace", name, "--output=name"]
-        wait_for(f"the service account of {name}", lambda: "serviceaccount/default" in self.kubectl(*query))
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        with self._direct.ask("POST", "/api/v1/namespaces", body):
+            pass
+        wait_for(f"the service account of {name}", lambda: self.get("serviceaccounts", namespace=name))
         return name
 
     def token(self, user: str) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import ssl
 import threading
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.kit.waiting import DEADLINE
+from tests.kubernetes.api import Api
 
 CLASS = "test"
 PAUSE = 0.5
@@ -21,11 +19,10 @@ PAUSE = 0.5
 class Provisioner(threading.Thread):
     """Makes a volume for each claim of the class CLASS, as a folder in `place` on the node `node`."""
 
-    def __init__(self, url: str, token: str, authority: Path, place: Path, node: str | None = None) -> None:
+    def __init__(self, api: Api, place: Path, node: str | None = None) -> None:
         """`node`: None if no pod ever looks into its volumes: all nodes have them then."""
         super().__init__(name="provisioner", daemon=True)
-        self._url, self._token, self._place, self._node = url, token, place, node
-        self._tls = ssl.create_default_context(cafile=str(authority))
+        self._api, self._place, self._node = api, place, node
         self._ended = threading.Event()
 
     def run(self) -> None:
@@ -39,7 +36,7 @@ class Provisioner(threading.Thread):
 
     def _watch(self) -> None:
         path = "/api/v1/persistentvolumeclaims"
-        with self._ask("GET", f"{path}?watch=1&resourceVersion=0&timeoutSeconds=300") as events:
+        with self._api.ask("GET", f"{path}?watch=1&resourceVersion=0&timeoutSeconds=300") as events:
             for line in events:
                 event = json.loads(line)
                 claim = event["object"]
@@ -74,16 +71,8 @@ class Provisioner(threading.Thread):
             },
         }
         try:
-            with self._ask("POST", "/api/v1/persistentvolumes", volume):
+            with self._api.ask("POST", "/api/v1/persistentvolumes", volume):
                 pass
         except urllib.error.HTTPError as error:
             if error.code != 409:  # it is there
                 raise
-
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(self._url + path, method=method)
-        request.add_header("Authorization", f"Bearer {self._token}")
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
-        return urllib.request.urlopen(request, timeout=DEADLINE, context=self._tls)
