@@ -22,11 +22,13 @@ APART = (
     )),
 )  # fmt: skip
 """They have suites of their own, so they cost nothing more side by side, and no worker is left alone with them."""
+BY_PARAMETER = ("tests/tenants/test_tenants.py",)
+"""Files that have a suite for each first parameter of their tests, with minutes of tests each."""
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n`: a worker takes a whole file, with what its tests share, or a folder of ONE_WORKER; in the order of
-    collection."""
+    """With `-n`: a worker takes a whole file, with what its tests share, a folder of ONE_WORKER, or those tests of a
+    file of BY_PARAMETER that have the same suite; in the order of collection."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
@@ -34,6 +36,8 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if file in BY_PARAMETER:
+            return f"{file}[{nodeid.partition('[')[2].rstrip(']').partition('-')[0]}]"
         folder = next((one for one in ONE_WORKER if file.startswith(one)), "")
         return folder if folder and file not in APART else file
 

@@ -52,13 +52,13 @@ if settings.get_profile(PROFILE).derandomize:
     providers._get_local_constants = Constants
 
 FIRST = (
-    "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/router/test_st",
-    "tests/router/test_fairness", "tests/cli/", "tests/broker/", "tests/subserv/test_killed",
+    "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/tenants/",
+    "tests/router/test_st", "tests/router/test_fairness", "tests/cli/", "tests/broker/", "tests/subserv/test_killed",
     "tests/subserv/test_brokers", "tests/mqtt_lwt/test_killed",
 )  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/test_matrix", "tests/interop/test_jms", "tests/interop/")
-"""Their clients are being built meanwhile. What takes longest begins first here, too."""
+"""In `make test` their clients are being built meanwhile. What takes longest begins first here, too."""
 NICE = 5
 PROGRAMS = ("qdrouterd", "openssl", "promtool", "prometheus", "ip")
 """What tests with the mark `needs` run: not every machine has it, for example because no package does. `ip` makes
@@ -123,8 +123,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fewer = min(asked.max_examples, max(FEWEST, round(asked.max_examples * share)))
             setattr(test, name, settings(asked, max_examples=fewer))
 
+    last = LAST if "not slow" in config.option.markexpr else ()
+
     def rank(item: pytest.Item) -> int:
-        late = next((at for at, prefix in enumerate(LAST, 1) if item.nodeid.startswith(prefix)), 0)
+        late = next((at for at, prefix in enumerate(last, 1) if item.nodeid.startswith(prefix)), 0)
         return late or next((at for at, prefix in enumerate(FIRST, -len(FIRST)) if item.nodeid.startswith(prefix)), 0)
 
     items.sort(key=rank)
