@@ -11,6 +11,7 @@ from proton import ConnectionException, Message
 from proton.utils import BlockingConnection
 
 from enmasse.control import connect
+from enmasse.engines.artemis.broker import BROKER as ARTEMIS
 from enmasse.engines.artemis.client_rows import ClientListings
 from enmasse.model.address_types import StoredType
 from enmasse.model.addresses import Address, Ttl
@@ -21,6 +22,7 @@ from services.storage_controller import policies
 from services.storage_controller.brokers.broker_contents import BrokerContents, Holding, contents
 from services.storage_controller.conversation import NONE
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
+from tests.artemis import Artemis
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until
 from tests.contract.conftest import Expected
 from tests.contract.engines import Broker
@@ -345,3 +347,11 @@ def test_connections_and_links_as_the_console_lists_them(broker: Broker, q: str,
         assert [take(receiver).body for _ in range(3)] == ["0", "1", "2"]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("broker", [ARTEMIS.name], indirect=True)
+def test_the_log_of_artemis_has_one_json_object_a_line(broker: Broker) -> None:
+    assert isinstance(broker.server, Artemis)
+    lines = [line for line in broker.server.log.read_text().splitlines() if line.startswith("{")]
+    assert lines
+    assert all({"event", "level", "timestamp", "service"} <= json.loads(line).keys() for line in lines)

@@ -270,7 +270,7 @@ def filled(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("where", "space"), [pytest.param("suite", "kept", marks=pytest.mark.slow), ("fresh", "one")])
+@pytest.mark.parametrize(("where", "space"), [("suite", "kept"), pytest.param("fresh", "one", marks=pytest.mark.slow)])
 def test_what_is_kept_for_clients_comes_back(
     request: pytest.FixtureRequest, filled: Path, where: str, space: str
 ) -> None:
