@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
 import pytest
 
+from enmasse.amqp.codec.types import Int
 from enmasse.control import Dispatch
 from enmasse.engines.moved import Carried, Moved
 from enmasse.model.address_types import AddressType
@@ -58,8 +60,8 @@ CONNECTIONS = {
 
 ROUTERS: list[dict[str, Any]] = [
     {"id": "router-0", "routerLink": None, "nextHop": "(self)"},
-    {"id": "router-1", "routerLink": 3, "nextHop": None, "cost": 1},
-    {"id": "router-2", "routerLink": None, "nextHop": "router-1", "cost": 2},
+    {"id": "router-1", "routerLink": 3, "nextHop": None, "cost": Int(1)},
+    {"id": "router-2", "routerLink": None, "nextHop": "router-1", "cost": Int(2)},
     {"id": "router-3", "routerLink": None, "nextHop": None},  # it was lost
 ]
 
@@ -102,7 +104,7 @@ def test_what_a_router_says_of_its_mesh_and_of_gateways() -> None:
     found = state(
         "router-0", tables(addresses=("F$live/gateway", "E$live/no", "M0$live/no")), Moved("in", "out"), own="1"
     )
-    assert (found["routers"], found["gateways"]) == (
+    assert (msgspec.json.decode(msgspec.json.encode(found["routers"])), found["gateways"]) == (
         {"router-1": {"cost": 1, "next": "router-1"}, "router-2": {"cost": 2, "next": "router-1"}},
         {"gateway": {}},
     )

@@ -17,5 +17,6 @@ def routes(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     for row in rows:
         id, hop = str(row["id"]), row.get("nextHop")
         if hop != _SELF and (hop is not None or row.get("routerLink") is not None):
-            found[id] = {"cost": row.get("cost"), "next": id if hop is None else str(hop)}
+            cost = row.get("cost")  # an integer of AMQP, which JSON does not know
+            found[id] = {"cost": None if cost is None else int(cost), "next": id if hop is None else str(hop)}
     return found
