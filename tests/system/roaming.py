@@ -19,6 +19,7 @@ from proton.handlers import IOHandler, MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 
 from enmasse.testing import Suite, wait_for
+from tests.kit.eager_up import BURNING
 from tests.kit.processes import COMMAND, start
 from tests.kit.waiting import DEADLINE
 from tests.load import Consumer, Producer
@@ -358,12 +359,14 @@ def wait_number(suite: Suite, count: int) -> None:
 def burning(suite: Suite, pairs: int) -> Iterator[None]:
     """Keep routers and gateways busy: programs that send as fast as they can, and connect again when they are moved, as
     many over MQTT as over AMQP."""
+    (suite.folder / BURNING).touch()
     offset = ("--port-offset", str(suite.offset), "--count", "1000000000")
     commands = [("send", "burning", "x", "--non-durable", *offset), ("publish", "burning", "x", "--qos", "0", *offset)]
     programs = [start(COMMAND, *command) for command in commands * pairs]
     try:
         yield
     finally:
+        (suite.folder / BURNING).unlink()
         for program in programs:
             program.kill()
         for program in programs:
