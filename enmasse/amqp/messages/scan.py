@@ -6,7 +6,8 @@ broker (which sections stand before the body). All raise AmqpError(amqp:decode-e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -238,6 +239,15 @@ def front_end(payload: bytes, last: int = APPLICATION_PROPERTIES) -> int:
         if section > last:
             break
         at = after(payload, value, end)
+    return at
+
+
+def end_of_alike(payloads: Sequence[bytes], at: int, begin: bytes) -> int:
+    """Return where the messages from `at` on end that begin with these bytes."""
+    for payload in islice(payloads, at, None):
+        if not payload.startswith(begin):
+            break
+        at += 1
     return at
 
 

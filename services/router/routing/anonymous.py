@@ -8,7 +8,7 @@ from typing import Any
 from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
 from enmasse.amqp.codec.performatives import RELEASED
 from enmasse.amqp.link import Receiver
-from enmasse.amqp.messages.scan import ToSpans, find_to
+from enmasse.amqp.messages.scan import ToSpans, end_of_alike, find_to
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.receiver import Partial
 from enmasse.identity.annotations import DELIVERY_DELAY, DELIVERY_TIME
@@ -106,11 +106,7 @@ class AnonymousInLink(InLink):
         relay = self._known(payload[start:stop])
         if relay is None or stop > _SHORT_FRONT or self.strip(payload) is not payload:
             return payloads[at:], None
-        begin = payload[:stop]
-        count = at + 1
-        while count < len(payloads) and payloads[count].startswith(begin):
-            count += 1
-        return payloads[at:count], relay
+        return payloads[at : end_of_alike(payloads, at, payload[:stop])], relay
 
     def _count(self, relay: RelayOut, count: int) -> None:
         relay.address.relayed += count

@@ -6,7 +6,8 @@ address: that is the credit which clients have, and what their receivers leave u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Final, Protocol
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -53,6 +54,9 @@ class OnwardHop(Destination, Protocol):
     def pass_along(self, payload: bytes, token: Token | None, message_format: int, arrival: StatedWay) -> None:
         """Take a delivery that has come from another router."""
 
+    def pass_run_along(self, payloads: Sequence[bytes], tokens: Sequence[Token] | None, arrival: StatedWay) -> int:
+        """Take anycast deliveries that have come together, up to the first that has to wait; return how many."""
+
 
 class DataOut(OutLink):
     """Sends deliveries to a neighbour. Tokens are those of a Hop, one address's view of this link. Its own address is
@@ -96,12 +100,50 @@ class DataIn(InLink):
         self._stream: StatedWay | None = None
         link.streaming = True
         link.on_delivery = self.forward
-        link.on_run = None
+        link.on_run = self.forward_run
 
     def begin(self) -> None:
         """Grant credit."""
         self.zero_since = None
         self.link.credit_window = CREDIT
+
+    def forward_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
+        """Pass on deliveries that have come together, those that begin alike at once: they have come the same way, and
+        go to the same address. Hot path."""
+        link.bytes += sum(map(len, payloads))
+        if len(payloads) == 1:
+            self.forward(link, first, settled, payloads[0], b"", 0)
+            return
+        at = 0
+        while at < len(payloads):
+            try:
+                arrival, alike = self._arrivals.read_run(payloads, at)
+            except AmqpError:
+                self.refuse(first + at, settled, NOT_A_MESSAGE)
+                at += 1
+                continue
+            sent = self._forward_alike(first + at, alike, settled, arrival) if len(alike) > 1 else 0
+            for delivery_id, payload in enumerate(alike[sent:], first + at + sent):
+                self._forward(delivery_id, settled, payload, 0, arrival)
+            at += len(alike)
+
+    def _forward_alike(self, first: int, payloads: list[bytes], settled: bool, arrival: StatedWay) -> int:
+        """Give deliveries of one address to its only destination; return how many it has taken."""
+        address = self._ways.find(arrival)
+        if address is None or address.subscriber is not None or address.treatment == MULTICAST:
+            return 0
+        onward = self._ways.onward(address, arrival)
+        out = _among(address, onward).only
+        if out is None or not out.direct or min(map(len, payloads)) < SHORTEST:
+            return 0
+        if not onward:
+            return self.run_to(out, first, payloads, settled)
+        tokens = None if settled else list(zip(repeat(self), range(first, first + len(payloads))))
+        sent = onward[0].pass_run_along(payloads, tokens, arrival)
+        if settled:
+            self.presettled += sent
+            out.presettled += sent
+        return sent
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
@@ -112,6 +154,11 @@ class DataIn(InLink):
         except AmqpError:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE)
             return
+        self._forward(delivery_id, settled, payload, message_format, arrival)
+
+    def _forward(
+        self, delivery_id: int, settled: bool, payload: bytes, message_format: int, arrival: StatedWay
+    ) -> None:
         address = self._ways.find(arrival)
         if address is None or len(payload) < SHORTEST:
             self.refuse(delivery_id, settled, NOT_A_MESSAGE if address is not None else RELEASED)

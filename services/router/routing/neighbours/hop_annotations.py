@@ -4,13 +4,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.codec.encoder import encode
 from enmasse.amqp.codec.errors import malformed
 from enmasse.amqp.codec.types import Int, Symbol
-from enmasse.amqp.messages.scan import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, find_to, front_end
+from enmasse.amqp.messages.scan import (
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    end_of_alike,
+    find_to,
+    front_end,
+)
 from enmasse.amqp.messages.sections import Sections, encode_annotations
 from enmasse.identity.annotations import OF_ROUTERS
 
@@ -66,6 +74,17 @@ class StatedWays:
             arrival = arrival._replace(to=None if to is None else str(to, "utf-8", "replace"))
         return arrival, message
 
+    def read_run(self, payloads: Sequence[bytes], at: int) -> tuple[StatedWay, list[bytes]]:
+        """Return what routers have stated of the message at `at`, and without it that one and those behind it that
+        begin alike. Raises AmqpError."""
+        arrival, message = self.read(payloads[at])
+        begin, front = self._begin, self._front
+        end = end_of_alike(payloads, at, begin)
+        if end <= at + 1:
+            return arrival, [message]
+        size = len(begin)
+        return arrival, [front + payload[size:] for payload in payloads[at:end]]
+
 
 def _arrival(section: bytes) -> StatedWay:
     given = Sections(section).annotations if section else {}
@@ -93,13 +112,20 @@ def stated(to: str, phase: int, ingress: str, trace: tuple[str, ...]) -> tuple[b
 
 def annotate(payload: bytes, entries: tuple[bytes, int]) -> bytes:
     """Return the message with further annotations behind its own. Raises AmqpError."""
+    front, size = annotated_front(payload, entries)
+    return front + payload[size:]
+
+
+def annotated_front(payload: bytes, entries: tuple[bytes, int]) -> tuple[bytes, int]:
+    """Return what is before the bare message, with further annotations, and how many bytes of the message that
+    replaces. Raises AmqpError."""
     if payload[:2] == b"\x00\x53" and payload[2] >= PROPERTIES:  # neither header nor annotations
-        return _section(entries) + payload
+        return _section(entries), 0
     start = front_end(payload, DELIVERY_ANNOTATIONS)
     end = front_end(payload, MESSAGE_ANNOTATIONS)
     more, count = entries
     if start == end:
-        return b"".join((payload[:start], _section(entries), payload[end:]))
+        return payload[:start] + _section(entries), end
     given = b""
     if end > start:
         at = start + 3
@@ -114,7 +140,7 @@ def annotate(payload: bytes, entries: tuple[bytes, int]) -> bytes:
             given = payload[at + 9 : end]
         elif code != _NULL:
             raise malformed("the annotations are no map")
-    return b"".join((payload[:start], _head(len(given) + len(more), count), given, more, payload[end:]))
+    return b"".join((payload[:start], _head(len(given) + len(more), count), given, more)), end
 
 
 def _head(size: int, count: int) -> bytes:
