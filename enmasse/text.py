@@ -30,6 +30,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
+def named_as(word: str, known: Iterable[str]) -> str:
+    """Return the name among those known that a word states with `-` for `_`, or the other way round; else the word."""
+    plain = word.replace("-", "_")
+    return next((name for name in known if name.replace("-", "_") == plain), word)
+
+
 def offset_option(offset: int) -> str:
     """Return the option that addresses an `enmasse` command to the suite with this port offset; empty for 0."""
     return f" --port-offset {offset}" if offset else ""

@@ -18,8 +18,10 @@ import pytest
 
 from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
-from enmasse.cli.commands.suite.scale import _is_of
+from enmasse.cli.commands.suite.logs import _names
+from enmasse.cli.commands.suite.scale import NAMES, _is_of
 from enmasse.cli.commands.suite.status import command
+from enmasse.cli.commands.suite.up import ComponentLevel, MqttLimit
 from enmasse.cli.common import ADMIN_PORT, report
 from enmasse.cli.configuration import cluster
 from enmasse.cli.contexts.http import NotRunning, suite_info
@@ -39,6 +41,7 @@ from enmasse.supervisor.feed import StatusFeed, _Changes
 from enmasse.supervisor.plan.internal_ports import InternalPorts
 from enmasse.supervisor.plan.own_routers import own_routers
 from enmasse.testing import free_offset, free_ports, ports_of
+from enmasse.text import named_as
 from tests.cli.running import address, enmasse
 
 
@@ -204,6 +207,15 @@ def test_consumers_of_a_topic_include_mqtt_subscriptions_at_every_gateway() -> N
         ('address="news",type="topic"', "6.0"), ('address="news",space="one",type="topic"', "4.0"),
         (f'address="{OTHERS}",type=""', "5.0"),
     }  # fmt: skip
+
+
+def test_dashes_and_underscores_are_alike_in_names(tmp_path: Path) -> None:
+    (tmp_path / "mqtt_gateway-0.log").touch()
+    (tmp_path / "small-queue-1.log").touch()
+    assert _names(tmp_path, ("mqtt-gateway", "small_queue-1")) == ["mqtt_gateway-0", "small-queue-1"]
+    assert MqttLimit().convert("keep-alive=30", None, None) == ("keep_alive", 30)
+    assert ComponentLevel().convert("mqtt-gateway=debug", None, None) == ("mqtt_gateway", "debug")
+    assert named_as("http_gateways", NAMES) == "http-gateways" and named_as("rooters", NAMES) == "rooters"
 
 
 def test_counts_of_services_are_metrics_and_a_column(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import click
 
 from enmasse.cli.common import end, port_offset, put
 from enmasse.cli.contexts.folders import data_folder
-from enmasse.text import did_you_mean
+from enmasse.text import did_you_mean, named_as
 
 POLL_SECONDS = 0.2
 PIECE = 1 << 16
@@ -76,7 +76,9 @@ def _names(folder: Path, wanted: tuple[str, ...]) -> list[str]:
     if not wanted:
         return [name for name in known if name != "audit"]
     found = []
-    for word in wanted:
+    kinds = [name.rpartition("-")[0] for name in known]
+    for given in wanted:
+        word = named_as(given, [*known, *kinds])
         matching = [name for name in known if name == word or name.startswith(f"{word}-")]
         if not matching:
             text = f"{folder}: there is no log of {word!r}; there are {', '.join(known)}.{did_you_mean(word, known)}"

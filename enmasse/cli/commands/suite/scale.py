@@ -11,7 +11,7 @@ from enmasse.cli.common import UNREACHABLE, done, end, port_offset, tell
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.process import process_bounds
 from enmasse.process.service_table import SERVICES
-from enmasse.text import did_you_mean, printable
+from enmasse.text import did_you_mean, named_as, printable
 
 NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
 """Word for a service on the command line → its name."""
@@ -46,6 +46,7 @@ def command(service: str, count: str | None, offset: int) -> None:
         ) from None
     if not service:
         raise click.BadParameter("there is no service in front of the =; write it, such as gateways=2")
+    service = named_as(service, [*NAMES, *SERVICES])
     kind = NAMES.get(service, service)
     most = {} if bounds.fixed else {"most": bounds.most}
     accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})

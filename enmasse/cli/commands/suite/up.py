@@ -24,7 +24,7 @@ from enmasse.model.mqtt_limits import MOST_GATEWAYS, Limits
 from enmasse.process import process_bounds
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.settings import METRICS_ADDRESSES
-from enmasse.text import whole_number
+from enmasse.text import named_as, whole_number
 
 if TYPE_CHECKING:
     from enmasse.supervisor.plan.services import Options
@@ -49,6 +49,7 @@ class ComponentLevel(click.ParamType):  # type: ignore[type-arg]  # generic for 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return (component, level); an unknown one is wrong usage."""
         component, _, level = str(value).rpartition("=")
+        component = named_as(component, COMPONENTS)
         if component and component not in COMPONENTS:
             self.fail(f"there is no component {component!r}; known are {', '.join(COMPONENTS)}.", param, ctx)
         if level not in LEVELS or value.startswith("="):
@@ -83,6 +84,7 @@ class MqttLimit(click.ParamType):  # type: ignore[type-arg]  # generic for click
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return (name, number); an unknown limit, or a number that it cannot have, is wrong usage."""
         name, _, number = str(value).partition("=")
+        name = named_as(name, Limits.__struct_fields__)
         if name not in Limits.__struct_fields__:
             self.fail(f"there is no limit {name!r}; known are {', '.join(Limits.__struct_fields__)}.", param, ctx)
         if (found := whole_number(number)) is None:
