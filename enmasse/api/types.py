@@ -383,7 +383,8 @@ class Connection(Resource, frozen=True, kw_only=True):
 
 
 class Session(Resource, frozen=True, kw_only=True):
-    """An MQTT session. `expiry`: seconds it is kept without a connection, 2^32 - 1: without end."""
+    """An MQTT session. `expiry`: seconds it is kept without a connection, 2^32 - 1: without end; `waiting`: messages
+    that are stored for it."""
 
     id: str
     client: str
@@ -396,6 +397,7 @@ class Session(Resource, frozen=True, kw_only=True):
     expiry: int
     subscriptions: int
     in_flight: int
+    waiting: int = 0
 
 
 class Subscription(Resource, frozen=True, kw_only=True):

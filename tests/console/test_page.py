@@ -262,6 +262,9 @@ def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: S
     with device(suite, "thermometer"):
         page = console.open("sessions", "MQTT sessions")
         expect(page.get_by_role("region").locator("tbody")).to_contain_text("thermometer")
+        page.get_by_role("button", name="Disconnect thermometer").click()
+        page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+        expect(page.get_by_text("The client is disconnected.")).to_be_visible()
         page = console.open("retained", "Retained topics")
         page.get_by_role("button", name="clear sensors/thermometer/temperature").click()
         page.get_by_role("dialog").get_by_role("button", name="Clear").click()

@@ -83,6 +83,9 @@ def test_a_session_a_subscription_and_a_retained_message_are_shown_and_deleted(
 
     device.disconnect()
     wait_for(lambda: of_device(client, "sessions?connected=false"))
+    server = ("--server", f"127.0.0.1:{suite.mqtt_port}")
+    assert suite.command("publish", "news/local", "snow", "--qos", "1", *server).returncode == 0
+    wait_for(lambda: (row := of_device(client, "sessions")) and row["waiting"])
     assert client("DELETE", f"sessions/{of(NAME)}").status == 204
     assert of_device(client, "sessions") is None and of_device(client, "subscriptions") is None
     audit = [json.loads(line) for line in (suite.data / "logs" / "audit.log").read_text().splitlines()]

@@ -51,8 +51,12 @@ class KeptForClients:
         return self._spaces_of_wills.get(id, DEFAULT_SPACE)
 
     async def _all_sessions(self) -> dict[str, Session]:
-        found = await self._service.ask("sessions", None, wire.SessionsReply)
-        return {row.client: session(row) for row in found.sessions}
+        found, there = await asyncio.gather(
+            self._service.ask("sessions", None, wire.SessionsReply),
+            self._service.ask("subscriptions", None, wire.SubscriptionsReply),
+        )
+        waiting = {row.client: row.depth for row in there.subscriptions if row.kind == "mqtt"}
+        return {row.client: session(row, waiting.get(row.client, 0)) for row in found.sessions}
 
     async def _all_subscriptions(self) -> dict[str, Subscription]:
         found = await self._service.ask("subscriptions", None, wire.SubscriptionsReply)
@@ -93,12 +97,12 @@ def space_of_row(row: wire.SubscriptionRow) -> str:
     return space_of_subscription(row.kind, row.client, row.names)
 
 
-def session(row: wire.SessionRow) -> Session:
-    """Return the row of an MQTT session."""
+def session(row: wire.SessionRow, waiting: int) -> Session:
+    """Return the row of an MQTT session. `waiting`: messages that are stored for it."""
     return Session(
         id=row.client, client=owner(row.client).client, user=_user(row.client), connected=row.connected,
         gateway=row.gateway, peer=row.peer, protocol=row.protocol, since=row.since, expiry=row.expiry,
-        subscriptions=row.subscriptions, in_flight=row.in_flight,
+        subscriptions=row.subscriptions, in_flight=row.in_flight, waiting=waiting,
     )  # fmt: skip
 
 

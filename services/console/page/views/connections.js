@@ -1,7 +1,7 @@
 // Who is connected, with which links; closing a connection.
 import { html, useMemo, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
-import { ago, bytes, count, FOR_EVER, matcher, rate, seconds } from "../format.js";
+import { ago, bytes, count, counted, FOR_EVER, matcher, rate, seconds } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { Chosen, ForMany, useSelection } from "../parts/many.js";
 import { owns } from "../parts/rights.js";
@@ -44,6 +44,8 @@ const actions = (me) => [
   },
 ];
 
+const PROTOCOLS = ["AMQP", "MQTT", "HTTP", "STOMP", "CoAP"];
+
 export function Connections({ me }) {
   const [text, setText] = useQuery("name"),
     [protocol, setProtocol] = useQuery("protocol"),
@@ -63,7 +65,9 @@ export function Connections({ me }) {
       <label>Client, user or host <input type="search" value=${text}
         onInput=${(event) => setText(event.currentTarget.value)} /></label>
       <label>Protocol <select value=${protocol} onChange=${(event) => setProtocol(event.currentTarget.value)}><option
-        value="">all</option><option value="amqp">AMQP</option><option value="mqtt">MQTT</option></select></label>
+        value="">all</option>${PROTOCOLS.map(
+          (it) => html`<option key=${it} value=${it.toLowerCase()}>${it}</option>`,
+        )}</select></label>
       <label>Show <select value=${of} onChange=${(event) => setOf(event.currentTarget.value)}><option
         value="">clients</option><option value="suite">the suite's processes</option></select></label></div>
     <${Chosen} selection=${selection} actions=${actions(me)} onAsk=${setMany} />
@@ -81,6 +85,8 @@ export function Connection({ name, me }) {
     watched = isClient ? clients : processes;
   const [closing, setClosing] = useState(false);
   const it = watched.items.get(name);
+  const sessions = useFetch(it?.mqtt ? `sessions?gateway=${encodeURIComponent(it.component)}&limit=1000` : null);
+  const session = sessions.data?.items.find((each) => it?.id === `${each.gateway}/${each.id}`);
   if (watched.ready && !it)
     return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
   return html`<${Loaded} of=${watched}>${
@@ -99,6 +105,7 @@ export function Connection({ name, me }) {
       At: it.component,
       Connected: ago(it.since),
       ...(it.mqtt && ofMqtt(it.mqtt)),
+      ...(session && { "Stored for it": counted(session.waiting, "message") }),
       In: `${rate(it.rates.in)}/s, ${count(it.totals.in)} in all`,
       Out: `${rate(it.rates.out)}/s, ${count(it.totals.out)} in all`,
       Bytes: `${bytes(it.totals.bytesIn)} in, ${bytes(it.totals.bytesOut)} out`,
@@ -125,7 +132,7 @@ const ofMqtt = (it) => ({
   Will: it.will ? "yes" : "no",
   Subscriptions: count(it.subscriptions),
   "In flight": `${count(it.inFlightIn)} from it, ${count(it.inFlightOut)} to it`,
-  Waiting: bytes(it.waitingBytes),
+  "Waiting in the gateway": bytes(it.waitingBytes),
 });
 
 /** Links at an endpoint of the API; with `address` only those of it. */

@@ -10,30 +10,20 @@ import { Table } from "../parts/table.js";
 
 /**
  * `title`; `where`: the resource; `columns` as in Table; `texts(row)`: what the filter looks at;
- * `action`: {title, text(row), run(row), done, may(row), many: {text(rows), done(number)}} for a button in each row that
- * may have it, and for the rows that are selected.
+ * `actions`: {title, text(row), run(row), done, may(row), many: {text(rows), done(number)}} for a button in each row
+ * that may have it, and for the rows that are selected.
  */
-export function List({
-  title,
-  where,
-  columns,
-  texts,
-  action = null,
-  empty,
-  before = null,
-  onOpen = null,
-  sort = null,
-}) {
+export function List({ title, where, columns, texts, actions = [], empty, before = null, onOpen = null, sort = null }) {
   const watched = useWatch(where);
   const [filter, setFilter] = useQuery("name"),
-    [asked, setAsked] = useState(null);
+    [asked, setAsked] = useState(/** @type {{ action: any, row: any } | null} */ (null));
   const rows = useMemo(() => {
     const matches = matcher(filter);
     return [...watched.items.values()].filter((row) => texts(row).some((it) => matches(it || "")));
   }, [watched.version, filter]);
   const selection = useSelection(rows, keyOf),
     [many, setMany] = useState(null);
-  const acts = action !== null && rows.some(action.may);
+  const acts = actions.some((action) => rows.some(action.may));
   const all = !acts
     ? columns
     : [
@@ -41,25 +31,33 @@ export function List({
         {
           key: "_",
           title: "",
-          spoken: action.title,
+          spoken: actions.map((action) => action.title).join(", "),
           render: (row) =>
-            action.may(row) &&
-            html`<button type="button" class="small" aria-label=${`${action.title} ${keyOf(row)}`}
-                onClick=${() => setAsked(row)}>${action.title}</button>`,
+            actions.map(
+              (action) =>
+                action.may(row) &&
+                html`<button type="button" class="small" key=${action.title}
+                aria-label=${`${action.title} ${keyOf(row)}`}
+                onClick=${() => setAsked({ action, row })}>${action.title}</button>`,
+            ),
         },
       ];
   return html`<h1>${title}</h1><div class="tools"><label>Filter <input type="search" value=${filter}
     onInput=${(event) => setFilter(event.currentTarget.value)} /></label>${before}</div>
-    ${acts && html`<${Chosen} selection=${selection} onAsk=${setMany} actions=${[{ ...action, ...action.many }]} />`}
+    ${
+      acts &&
+      html`<${Chosen} selection=${selection} onAsk=${setMany}
+      actions=${actions.map((action) => ({ ...action, ...action.many }))} />`
+    }
     <${Loaded} of=${watched}><${Table} label=${title} columns=${all} rows=${rows} keyOf=${keyOf} empty=${empty}
       onOpen=${onOpen} sort=${sort} selected=${selection.selected} onSelect=${acts ? selection.set : null} /><//>
     ${many && html`<${ForMany} ...${many} keyOf=${keyOf} onClose=${() => setMany(null)} />`}
     ${
       asked &&
-      html`<${Confirm} title=${action.title} text=${action.text(asked)} onClose=${() => setAsked(null)}
-        action=${() => action.run(asked)} onDone=${() => {
+      html`<${Confirm} title=${asked.action.title} text=${asked.action.text(asked.row)}
+        onClose=${() => setAsked(null)} action=${() => asked.action.run(asked.row)} onDone=${() => {
           setAsked(null);
-          notice(action.done);
+          notice(asked.action.done);
         }} />`
     }`;
 }

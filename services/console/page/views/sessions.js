@@ -35,6 +35,7 @@ export const Sessions = ({
       extra: true,
       render: (it) => count(it.inFlight),
     },
+    { key: "waiting", title: "Waiting", align: "right", render: (it) => count(it.waiting) },
     {
       key: "expiry",
       title: "Kept for",
@@ -44,15 +45,29 @@ export const Sessions = ({
     },
     { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
-  action=${{
-    title: "Delete",
-    may: (it) => me.administrator || owns(me, it.user),
-    done: "The session is deleted.",
-    run: (it) => call("DELETE", path("sessions", it.id)),
-    text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?`,
-    many: {
-      text: () => "Their subscriptions go too, and the messages that wait for them. Clients are disconnected.",
-      done: (number) => `${count(number)} sessions are deleted.`,
-      nameOf: (it) => it.client,
+  actions=${[
+    {
+      title: "Disconnect",
+      may: (it) => it.connected && (me.administrator || owns(me, it.user)),
+      done: "The client is disconnected.",
+      run: (it) => call("DELETE", path("connections", `${it.gateway}/${it.id}`)),
+      text: (it) => `Disconnect ${it.client}? Its session stays; the client may connect again.`,
+      many: {
+        text: () => "Their sessions stay; the clients may connect again.",
+        done: (number) => `${count(number)} clients are disconnected.`,
+        nameOf: (it) => it.client,
+      },
     },
-  }} />`;
+    {
+      title: "Delete",
+      may: (it) => me.administrator || owns(me, it.user),
+      done: "The session is deleted.",
+      run: (it) => call("DELETE", path("sessions", it.id)),
+      text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?`,
+      many: {
+        text: () => "Their subscriptions go too, and the messages that wait for them. Clients are disconnected.",
+        done: (number) => `${count(number)} sessions are deleted.`,
+        nameOf: (it) => it.client,
+      },
+    },
+  ]} />`;

@@ -34,16 +34,18 @@ export const Subscriptions = ({
     { key: "user", title: "User", wide: true },
     { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
   ]}
-  action=${{
-    title: "Delete",
-    may: (it) => mayDelete(me, it),
-    done: "The subscription is deleted.",
-    run: (it) => call("DELETE", path("subscriptions", it.id)),
-    text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?`,
-    many: {
-      text: (rows) =>
-        `${count(rows.reduce((sum, it) => sum + it.depth, 0))} messages that wait for them are deleted too.`,
-      done: (number) => `${count(number)} subscriptions are deleted.`,
-      nameOf: (it) => `${it.client || it.id} ${filters(it)}`,
+  actions=${[
+    {
+      title: "Delete",
+      may: (it) => mayDelete(me, it),
+      done: "The subscription is deleted.",
+      run: (it) => call("DELETE", path("subscriptions", it.id)),
+      text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?`,
+      many: {
+        text: (rows) =>
+          `${count(rows.reduce((sum, it) => sum + it.depth, 0))} messages that wait for them are deleted too.`,
+        done: (number) => `${count(number)} subscriptions are deleted.`,
+        nameOf: (it) => `${it.client || it.id} ${filters(it)}`,
+      },
     },
-  }} />`;
+  ]} />`;
