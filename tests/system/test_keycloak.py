@@ -241,7 +241,11 @@ async def test_a_client_with_a_secret_and_a_wrong_one(suite: Suite, keycloak: Ke
     wait_for("the status has the reason", lambda: "HTTP status 401" in authserv(suite))
     write_issuers(suite, keycloak, client_id=CONFIDENTIAL, client_secret=SECRET)
     wait_for("it is in force", lambda: proves(suite, "ada", PASSWORDS["ada"]))
+    # Both entries let her in: only after the wrong one is it seen that the one of the other tests is in force again.
+    write_issuers(suite, keycloak, client_id=CONFIDENTIAL, client_secret="wrong-secret")
+    wait_for("it is in force", lambda: not proves(suite, "ada", PASSWORDS["ada"]))
     write_issuers(suite, keycloak)
+    wait_for("it is in force", lambda: proves(suite, "ada", PASSWORDS["ada"]))
     for file in (suite.data / "logs").iterdir():
         text = file.read_text(errors="replace")
         assert SECRET not in text and "wrong-secret" not in text
