@@ -126,7 +126,7 @@ ERRORS = (
     Error("messages.delivery.missing", "Fewer messages arrived in time than the command waits for.", "Check that the address has messages, or wait longer with --timeout."),
     Error("messages.input.invalid", "A line of stdin is not a message in the form that `receive --json` prints.", "Correct the line that the message names, and send it and those after it again."),
     Error("messages.reply.missing", "No reply to a request came in time.", "Check that a program answers requests at this address, or wait longer with --timeout."),
-    Error("mqtt.client.unknown", "No client of this id is connected.", "`enmasse mqtt clients` shows the clients."),
+    Error("mqtt.client.unknown", "No client of this name is connected, or several have this identifier.", "`enmasse mqtt clients --all` shows the clients."),
     Error("retained.messages.kept", "The filter matches many retained messages; none was cleared.", "Narrow the filter, or use --force."),
     Error("router.configuration.invalid", "The settings of a router have an entity that is invalid.", "Correct the entity and attribute that the message names."),
     Error("server.connection.failed", "The server cannot be reached, refused the client or closed the connection.", "Start the suite with `enmasse up`, or correct the address of the server."),

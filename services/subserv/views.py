@@ -138,7 +138,7 @@ class Views:
         count = self._service.clients.disconnect(request.client, request.reason)
         if not count:
             raise Unknown(
-                f"client {request.client[:200]!r} is not connected: `enmasse mqtt clients` lists connected clients"
+                f"no client {request.client[:200]!r} is connected: `enmasse mqtt clients --all` lists all clients"
             )
         return wire.Done(count=count)
 

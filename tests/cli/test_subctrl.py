@@ -83,7 +83,8 @@ def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: 
     assert asked(shared)[0] == "subscription"
     assert shared.done("subscription", "delete", "mqtt.thermo", "--force") == "deleted mqtt.thermo\n"
     assert asked(shared) == ("delete", {"id": "mqtt.thermo"})
-    with service({"subscription": {**ROW, "depth": 0, "connected": True}, "delete": {"count": 1}}) as other:
+    replies: Replies = {"subscriptions": {"subscriptions": [ROW]}, "delete": {"count": 1}}
+    with service({**replies, "subscription": {**ROW, "depth": 0, "connected": True}}) as other:
         assert "is connected" in other.refused("subscription", "delete", "mqtt.thermo")
         other.replies["subscription"] = {**ROW, "depth": 0}
         assert other.done("subscription", "delete", "mqtt.thermo") == "deleted mqtt.thermo\n"
@@ -114,6 +115,33 @@ def test_clients_are_listed_and_disconnected(shared: Commands) -> None:
     assert asked(shared)[0] == "disconnect" and asked(shared)[1]["client"] == "thermo"
 
 
+def test_a_client_has_one_name_for_all_commands() -> None:
+    def session(name: str, connected: bool = True) -> dict[str, Any]:
+        return {**SESSION, "client": name, "connected": connected}
+
+    sessions = [session("~al/one"), session("~al/two"), session("~bo/two"), session("two"), session("~al/away", False)]
+    rows = [{**ROW, "id": f"mqtt.{row['client']}".replace("/", "%2F"), "client": row["client"]} for row in sessions]
+    replies: Replies = {
+        "sessions": {"sessions": sessions[:3] + sessions[4:]}, "subscriptions": {"subscriptions": rows},
+        "subscription": ROW, "delete": {"count": 1}, "disconnect": {"count": 1},
+    }  # fmt: skip
+    with service(replies) as commands:
+        for name in ("~al/one", "one"):
+            assert commands.done("mqtt", "disconnect", name) == "disconnected ~al/one\n"
+            assert asked(commands)[1]["client"] == "~al/one"
+            assert commands.done("subscription", "remove", name, "--force") == "deleted mqtt.~al%2Fone\n"
+        commands.done("subscription", "show", "away")
+        assert asked(commands) == ("subscription", {"id": "mqtt.~al%2Faway"})
+        assert "2 clients have this identifier: name one of them: ~al/two, ~bo/two" in commands.refused(
+            "mqtt", "disconnect", "two"
+        )
+        assert commands.done("subscription", "remove", "two", "--force") == "deleted mqtt.two\n"  # a name of its own
+        assert commands.refused("mqtt", "disconnect", "away").startswith(
+            "~al/away is away and has no connection: `enmasse subscription remove "
+        )
+        assert all(request != "disconnect" for request, _ in commands.seen[-2:])
+
+
 def test_completion(shared: Commands) -> None:
     assert complete(f"enmasse subscription show --port-offset {shared.offset} mq") == ["plain,mqtt.thermo"]
     assert complete(f"enmasse mqtt disconnect --port-offset {shared.offset} ") == ["plain,thermo"]
@@ -121,20 +149,22 @@ def test_completion(shared: Commands) -> None:
 
 
 def test_refusals_and_strange_answers() -> None:
-    with service({"disconnect": {"count": 0}, "sessions": "[]", "subscriptions": "no JSON"}) as commands:
+    none_there: Replies = {"sessions": {"sessions": []}, "subscriptions": {"subscriptions": []}}
+    with service({"disconnect": {"count": 0}, **none_there}) as commands:
         commands.replies["subscription"] = ValueError("there is no subscription 'x'")
         assert commands.refused("subscription", "show", "x") == (
             "there is no subscription 'x' [subscription.name.unknown]\n"
         )
-        assert "no such client" in commands.refused("mqtt", "disconnect", "x")
+        assert "there is no such client" in commands.refused("mqtt", "disconnect", "x")
         commands.replies["disconnect"] = ValueError("client 'x' is not connected")
         assert commands.refused("mqtt", "disconnect", "x") == "client 'x' is not connected [mqtt.client.unknown]\n"
         commands.replies["retained"] = ValueError("the filter is empty")
         assert commands.refused("retained", "list", "x") == "the filter is empty [subscription.request.refused]\n"
+        commands.replies["sessions"], commands.replies["subscriptions"] = "[]", "no JSON"
         for words in (("mqtt", "clients"), ("subscription", "list")):
             done = commands.run(*words)
             assert done.returncode == 4 and "unexpected answer" in done.stderr
-        commands.replies["sessions"], commands.replies["subscriptions"] = {"sessions": []}, {"subscriptions": []}
+        commands.replies.update(none_there)
         for words, none in ((("mqtt", "clients"), "no client is"), (("subscription", "list"), "there are no")):
             done = commands.run(*words)
             assert (done.returncode, done.stdout) == (0, "") and none in done.stderr

@@ -54,14 +54,15 @@ def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
 @click.option("--owner", "user", metavar="USER", help="User of the client; then CLIENT is its own client identifier.")
 @port_offset
 def disconnect(client: str, user: str | None, offset: int) -> None:
-    """Disconnect a client, named as `mqtt clients` shows it. Its session stays as long as its expiry says; the client
-    may connect again."""
+    """Disconnect a client, named as `mqtt clients` shows it, or by its client identifier if no other user's client has
+    it. Its session stays as long as its expiry says; the client may connect again."""
     from enmasse.cli.commands.live import subscribers
     from enmasse.identity.owned import owned
     from enmasse.identity.principal import Principal
 
     if user is not None:
         client = owned(Principal(user, space=subscribers.space_worked_in(offset)), client)
+    client = subscribers.named_client(offset, client)
     if not subscribers.disconnect(offset, client):
-        end("mqtt.client.unknown", f"{client}: no such client is connected")
+        end("mqtt.client.unknown", f"{client}: there is no such client: `enmasse mqtt clients --all` lists them")
     done(f"disconnected {client}", "disconnected", client=client)

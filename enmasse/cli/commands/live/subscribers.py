@@ -30,9 +30,12 @@ from enmasse.model.sessions import (
 )
 
 R = TypeVar("R")
+OfClient = TypeVar("OfClient", SessionRow, SubscriptionRow)
 SHOWN: Final = 10.0
 """Seconds for which the connection of a client with a session is waited for, which its gateway shows a little later."""
 LOOK: Final = 0.2
+MOST_NAMES: Final = 5
+"""Clients that an error names."""
 
 
 def subscriptions(offset: int) -> list[SubscriptionRow]:
@@ -43,6 +46,16 @@ def subscriptions(offset: int) -> list[SubscriptionRow]:
     rows = items(offset, "subscriptions")
     within = space_worked_in(offset)
     return [_subscription(row, within) for row in rows]
+
+
+def id_of_subscription(offset: int, name: str) -> str:
+    """Return the id of the subscription with this id, or of the MQTT session of the client with this name. Ends the
+    command if several clients are meant."""
+    rows = subscriptions(offset)
+    if any(row.id == name for row in rows):
+        return name
+    of_client = _meant([row for row in rows if row.kind == "mqtt"], name)
+    return name if of_client is None else of_client.id
 
 
 def subscription(offset: int, id: str) -> SubscriptionRow:
@@ -125,6 +138,28 @@ def _console_answers(offset: int) -> bool:
         return there.attempt("GET", api("me"))[0] < 400
     except NotRunning:
         return False
+
+
+def named_client(offset: int, client: str) -> str:
+    """Return the name of the MQTT client that is meant by its name, or by a client identifier that only one has; the
+    given text if no client has it. Ends the command if the client is away, or several are meant."""
+    found = _meant(sessions(offset), client)
+    if found is None:
+        return client
+    if not found.connected:
+        text = "is away and has no connection: `enmasse subscription remove` deletes its session"
+        end("mqtt.client.unknown", f"{found.client} {text}")
+    return found.client
+
+
+def _meant(rows: list[OfClient], client: str) -> OfClient | None:
+    """Return the row of the client with this name, or of the only one with this client identifier; None if no client
+    has it. Ends the command if several do."""
+    found = [row for row in rows if row.client == client] or [row for row in rows if owner(row.client).client == client]
+    if len(found) > 1:
+        names = ", ".join(sorted(row.client for row in found)[:MOST_NAMES])
+        end("mqtt.client.unknown", f"{client}: {len(found)} clients have this identifier: name one of them: {names}")
+    return found[0] if found else None
 
 
 def disconnect(offset: int, client: str) -> int:

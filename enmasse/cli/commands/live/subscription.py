@@ -62,11 +62,12 @@ def list_(wanted: WantedRows, offset: int) -> None:
 @_as_json
 @port_offset
 def show(id_: str, as_json: bool, offset: int) -> None:
-    """Show one subscription with all its filters."""
-    from enmasse.cli.commands.live.subscribers import subscription
+    """Show one subscription with all its filters. ID: as `subscription list` shows it; for an MQTT session also its
+    client, as `mqtt disconnect` takes it."""
+    from enmasse.cli.commands.live.subscribers import id_of_subscription, subscription
     from enmasse.cli.output.tables import print_json
 
-    row = subscription(offset, id_)
+    row = subscription(offset, id_of_subscription(offset, id_))
     if as_json:
         print_json(row)
         return
@@ -89,10 +90,11 @@ def show(id_: str, as_json: bool, offset: int) -> None:
 def delete(id_: str, force: bool, offset: int) -> None:
     """Remove a subscription, or an MQTT session with its subscriptions.
 
-    One that holds messages, or whose client is connected, is deleted with --force only.
+    One that holds messages, or whose client is connected, is deleted with --force only. ID as in `subscription show`.
     """
     from enmasse.cli.commands.live import subscribers
 
+    id_ = subscribers.id_of_subscription(offset, id_)
     if not force:
         row = subscribers.subscription(offset, id_)
         if row.connected:
