@@ -102,8 +102,8 @@ class ClientLogins:
         login = self._access.users.by_certificate(user, space) if user else None
         logins.outcomes["refused" if login is None else "accepted"] += 1
         whose = Principal(user, space=space).full_name if user else None
-        self._audit.note(whose, peer.rpartition(":")[0].strip("[]"), EXTERNAL, accepted=login is not None, space=space)
+        by = EXTERNAL if user else f"{EXTERNAL}, {certificate.problem}"
+        self._audit.note(whose, peer.rpartition(":")[0].strip("[]"), by, accepted=login is not None, space=space)
         if login is None:
-            text = certificate.problem or "the certificate names no user that is known"
-            raise ClientRefused(Refusal.NOT_ALLOWED, text)
+            raise ClientRefused(Refusal.NOT_ALLOWED, certificate.refusal)
         return login

@@ -38,6 +38,11 @@ class Certified(NamedTuple):
     user: str
     problem: str = ""
 
+    @property
+    def refusal(self) -> str:
+        """Return why its client is refused, given that no such user is known."""
+        return self.problem or f"the certificate names {self.user!r}, which is no known user"
+
 
 def stated(properties: Mapping[Any, Any]) -> Login | None:
     """Return the login that properties of the service's Open state; None if they state none."""

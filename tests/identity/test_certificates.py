@@ -79,11 +79,14 @@ CASES: dict[str, tuple[Callable[[Authority], Files], Certified | str]] = {
     "with a space inside": (named("Alice Smith"), Certified("Alice Smith")),
     "not ASCII": (named("käthe"), Certified("käthe")),
     "another case": (named("ALICE"), Certified("ALICE")),
-    "two common names": (named("alice", "bob"), Certified("", "has 2 common names")),
+    "two common names": (
+        named("alice", "bob"),
+        Certified("", "has 2 common names, not one; its subject: commonName=alice, commonName=bob"),
+    ),
     "the same name twice": (named("alice", "alice"), Certified("", "has 2 common names")),
-    "no common name": (named(), Certified("", "has no common names")),
+    "no common name": (named(), Certified("", "has no common names, not one; its subject: organizationName=client")),
     "NUL": (named("alice\0.example.org"), Certified("", "control characters")),
-    "line break": (named("alice\nbob"), Certified("", "control characters")),
+    "line break": (named("alice\nbob"), Certified("", "its subject: commonName=alice\\nbob")),
     "white space at the end": (named("alice "), Certified("", "white space at its ends")),
     "right to left": (named("alice\u202egnp"), Certified("", "control characters")),
     "a group": (named("@operators"), Certified("", "must not begin with '@'")),
@@ -164,5 +167,7 @@ def test_a_certificate_of_a_resumed_session_expires() -> None:
     certificate = {"subject": ((("commonName", "alice"),),), "notAfter": "Nov 24 10:00:00 2026 GMT"}
     then = datetime.datetime(2026, 11, 24, 10, tzinfo=datetime.UTC).timestamp()
     assert read(certificate, then - 1) == Certified("alice")
-    assert read(certificate, then + 1) == Certified("", "the certificate has expired")
+    assert read(certificate, then + 1) == Certified("", "the certificate has expired; its subject: commonName=alice")
+    certificate["subject"] = ((("commonName", "x" * 5000),),)
+    assert len(read(certificate, then + 1).problem) < 200
     assert certified(None, time.time()) is None

@@ -27,6 +27,7 @@ from services.router.routing.users import Users
 from tests.authserv.running import Running, user
 from tests.certificates import Authority
 from tests.kit.running import asyncio_test
+from tests.kit.waiting import until
 from tests.router.test_logins import AUTH, OK, PLAIN, TEMPORARY, Front, Peer, frame
 
 GRANTED = (Permission(effect="allow", operations=("send",), addresses=("#",)),)
@@ -125,6 +126,26 @@ async def test_who_is_let_in(service: Running, tmp_path: Path) -> None:
                 assert "EXTERNAL" not in offered and "PLAIN" in offered
             assert await listener.outcome(*names) == AUTH
         await listener.there.until_idle()
+
+
+@pytest.mark.parametrize(
+    ("name", "response", "reason"),
+    [
+        ("stranger", b"", "the certificate names 'stranger', which is no known user"),
+        ("device", b"secret", "the certificate names 'device', and the client asks for another user"),
+    ],
+)
+@asyncio_test
+async def test_the_event_of_a_refusal_names_the_certificate(
+    service: Running, tmp_path: Path, name: str, response: bytes, reason: str
+) -> None:
+    async with secure(tmp_path, service.port) as listener:
+        listener.there.feed(USERS)
+        seen: list[dict[str, Any]] = []
+        listener.there.users.router.refusals.seen = seen.append
+        assert await listener.outcome(name, response=response) == AUTH
+        await until(lambda: seen)
+        assert seen[0]["reason"] == reason
 
 
 @asyncio_test

@@ -227,7 +227,7 @@ class Listener:
                 if record.amqp.unprocessed:
                     record.amqp.receive(b"")
 
-            by_certificate = _by_certificate(users, peer)
+            by_certificate = _by_certificate(users, peer, record)
             sasl = login = RelayedLogin(
                 self._maker.logins,
                 service,
@@ -279,7 +279,9 @@ def _refuse_any_site(user: str) -> None:
     raise AmqpError(UNAUTHORIZED_ACCESS, text)
 
 
-def _by_certificate(users: Users, peer: ConnectedClient) -> Callable[[str, str], Login | None] | None:
+def _by_certificate(
+    users: Users, peer: ConnectedClient, record: RouterConnection
+) -> Callable[[str, str], Login | None] | None:
     """Return how the certificate of a client proves its identity (see RelayedLogin); None without one that names a
     user."""
     found, host = peer.certificate, peer.host
@@ -288,7 +290,16 @@ def _by_certificate(users: Users, peer: ConnectedClient) -> Callable[[str, str],
     if not found.user:
         log.get().info("identity.certificate.unsuitable", peer=peer.address, reason=found.problem)
         return None
-    return lambda asked, space: users.by_certificate(found.user, asked, host, space)
+
+    def login(asked: str, space: str) -> Login | None:
+        proved = users.by_certificate(found.user, asked, host, space)
+        if proved is None:
+            another = asked not in ("", found.user)
+            text = f"the certificate names {found.user!r}, and the client asks for another user"
+            record.login_problem = text if another else found.refusal
+        return proved
+
+    return login
 
 
 def _http_server(router: Router, config: ListenerConfig, host: str, port: int) -> WebServer:

@@ -302,6 +302,7 @@ class RouterConnection:
         self.denied = False  # refused because of too many connections
         self.told = False  # its refusal was noted
         self.stated = ""  # the user that a login by SASL names
+        self.login_problem = ""  # why its certificate is refused, which SASL has no field for
         self.links: dict[int, LinkRecord] = {}
         self.coordinators: dict[Any, OpenTransactions] = {}  # of the client's transactions, by session
         self.transacted: dict[bytes, int] = {}  # bytes that users have in transactions, at a broker without limits
@@ -329,7 +330,7 @@ class RouterConnection:
         self.owner.refusals.note(
             what,
             condition=str(error.condition),
-            reason=error.description,
+            reason=self.login_problem or error.description,
             peer=self.host,
             user="" if self.amqp.user is None else self.amqp.user,
             client=self.container,
