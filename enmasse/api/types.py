@@ -431,6 +431,16 @@ class Retained(Resource, frozen=True, kw_only=True):
     withheld: str = ""
 
 
+class RetainedMessage(Retained, frozen=True, kw_only=True):
+    """A retained message with its payload: as text, or Base64, by `encoding`; None if the caller may not receive it;
+    `truncated`: it is longer than 64 KiB."""
+
+    content_type: str | None = None
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    payload: str | None = None
+    truncated: bool = False
+
+
 class Will(Resource, frozen=True, kw_only=True):
     """A will: what is published when a client is lost. `topic`: the address; `delay`: seconds from the loss to then;
     `size`: bytes with properties. `state`: `connected`, or `waiting`, with the time of publication, `due`, as far as

@@ -389,6 +389,18 @@ class RetainedRow(msgspec.Struct, frozen=True, kw_only=True):
     withheld: str = ""
 
 
+class ByName(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of subject `retained_message` (reply: RetainedMessage): the full name on AMQP of a topic."""
+
+    name: str
+
+
+class RetainedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A retained message, encoded for AMQP: at most 1 MiB (Base64 in JSON)."""
+
+    message: bytes
+
+
 class RetainedReply(msgspec.Struct, frozen=True, kw_only=True):
     """`total`: how many match, of which at most `limit` are in `retained`."""
 

@@ -99,6 +99,7 @@ class SubscriptionControl:
             "subscription": partial(self._view, wire.ById, views.subscription),
             "delete": partial(self._view, wire.ById, views.delete),
             "retained": partial(self._view, wire.ByFilter, views.retained),
+            "retained_message": partial(self._view, wire.ByName, views.retained_message),
             "clear_retained": partial(self._view, wire.ByFilter, views.clear_retained),
             "sessions": partial(self._view, None, views.sessions),
             "disconnect": partial(self._view, wire.ByClient, views.disconnect),

@@ -150,6 +150,13 @@ class Views:
         rows = [self._retained_row(entry) for entry in found[: request.limit]]
         return wire.RetainedReply(retained=rows, total=len(found))
 
+    async def retained_message(self, request: wire.ByName) -> wire.RetainedMessage:
+        """Return the retained message of a name on AMQP. Raises Unknown."""
+        found = await self._service.retained.message(request.name)
+        if found is None:
+            raise Unknown(f"no message is retained for {request.name[:200]!r}")
+        return wire.RetainedMessage(message=found)
+
     async def clear_retained(self, request: wire.ByFilter) -> wire.Done:
         """Remove the retained messages that match; return how many there were."""
         return wire.Done(count=await self._service.retained.clear(list(self._matching(request.filter))))

@@ -68,10 +68,21 @@ def test_a_session_a_subscription_and_a_retained_message_are_shown_and_deleted(
         ("wills", "id", wait_for(lambda: client.items("wills"))[0]),
     ):  # fmt: skip
         found = client("GET", f"{path}/{of(row[key])}").body
-        assert (found[key], found.keys()) == (row[key], row.keys())
+        more = {"payload", "encoding", "truncated", "contentType"} if path == "retained" else set()
+        assert (found[key], found.keys()) == (row[key], row.keys() | more)
         missing = client("GET", f"{path}/{of('no such')}")
         assert (missing.status, missing.body["type"]) == (404, "/api/v1/problems/console.resource.unknown")
 
+    assert (found := client("GET", f"retained/{of('news/local')}").body)["payload"] == "rain", found
+    shown = suite.command("retained", "show", "news/local", "--port-offset", str(suite.offset)).stdout
+    assert "  payload: rain\n" in shown
+    device.publish("news/local", b"\xff" + bytes(100_000), 1, retain=True).wait_for_publish(60)
+
+    def cut() -> bool:
+        found = client("GET", f"retained/{of('news/local')}").body
+        return (found["encoding"], found["truncated"], found["payload"][:4]) == ("base64", True, "/wAA")
+
+    wait_for(cut)
     with Client(suite) as watching:
         events = watching.events("retained?watch=1")
         assert [row["topic"] for row in next(events)[1]["items"]] == ["news/local"]

@@ -130,7 +130,7 @@ def shown(broker: str, row: WaitingMessage, most: int, *, bodies: bool) -> Messa
     encoding: Encoding = "utf-8"
     body, cut = None, False
     if bodies and row.payload is not None:
-        encoding, body, cut = _body(row.payload, row, most)
+        encoding, body, cut = body_of(row.payload, most, row.body if row.cut else None)
     death = front.annotations.get(DEATH)
     created = row.created if row.payload is None else front.creation_time
     return Message(
@@ -212,16 +212,17 @@ def plain(value: Any) -> Any:
     return plain(value.value) if isinstance(value, Described) else str(value)
 
 
-def _body(payload: bytes, row: WaitingMessage, most: int) -> tuple[Encoding, str, bool]:
-    """Return encoding and text of a body, and whether it is cut."""
-    cut = row.cut
-    if not cut:
+def body_of(payload: bytes, most: int, begin: int | None = None) -> tuple[Encoding, str, bool]:
+    """Return encoding and text of the body of a message, and whether it is cut. `most`: bytes of it that are shown;
+    `begin`: where the body begins of a message of which the rest is missing, None: it is whole."""
+    cut = begin is not None
+    if begin is None:
         try:
             value = AmqpMessage.decode(payload).body
         except AmqpError:
             value = payload
     else:
-        value = _begun(payload[row.body :])
+        value = _begun(payload[begin:])
     if isinstance(value, AmqpValue):
         value = value.value
     if isinstance(value, str):

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.api.types import Page, Retained, Session, Subscription
+import msgspec
+
+from enmasse.amqp.codec.errors import AmqpError
+from enmasse.amqp.messages.message import Message
+from enmasse.api.types import Page, Retained, RetainedMessage, Session, Subscription
 from enmasse.logs import log
 from enmasse.model import sessions as wire
 from enmasse.model.names import space_of
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.kept import MOST, by_topic, space_of_row, subscription
+from services.console.jobs.queue_messages import body_of
 from services.console.rest import writing
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 from services.console.rest.operations import Answer, Answered, Call, Operation
+
+MOST_SHOWN = 64 << 10
+"""Bytes of the payload of a retained message that are shown."""
 
 
 def operations(parts: Components) -> list[Operation]:
@@ -69,7 +77,19 @@ def operations(parts: Components) -> list[Operation]:
 
     async def get_retained(call: Call) -> Answer:
         call.parameters()
-        return Answer(await of_retained.one(call.caller, call.name("topic"), "retained message of"))
+        topic, what = call.name("topic"), f"retained message of {call.name('topic')[:200]!r}"
+        row = await of_retained.one(call.caller, topic, "retained message of")
+        found = RetainedMessage(**msgspec.structs.asdict(row))
+        if not call.caller.covers("recv", row.names):
+            return Answer(found)
+        name = wire.ByName(name=parts.inside(row.names[0]))
+        there = await service.ask("retained_message", name, wire.RetainedMessage, what)
+        encoding, payload, cut = body_of(there.message, MOST_SHOWN)
+        return Answer(
+            msgspec.structs.replace(
+                found, content_type=_content_type(there.message), encoding=encoding, payload=payload, truncated=cut
+            )
+        )
 
     async def delete_session(call: Call) -> Answer:
         call.parameters()
@@ -161,7 +181,10 @@ def operations(parts: Components) -> list[Operation]:
             delete_subscription,
         ),
         listed("/retained", "listRetained", f"Retained messages, {MOST:,} at most.", of_retained, Retained),
-        gets("/retained/{topic}", "getRetained", "The retained message of a topic.", get_retained, Retained),
+        gets(
+            "/retained/{topic}", "getRetained", "The retained message of a topic, with its payload.", get_retained,
+            RetainedMessage,
+        ),
         deletes("/retained/{topic}", "clearRetained", "Clear the retained message of a topic.", clear),
     ]  # fmt: skip
 
@@ -169,6 +192,14 @@ def operations(parts: Components) -> list[Operation]:
 def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
     """Return the row if it is the caller's own, or if the caller may view everything that its filters match."""
     return row if caller.owns(row.user) or caller.covers("view", row.names) else None
+
+
+def _content_type(message: bytes) -> str | None:
+    try:
+        found = Message.decode(message).content_type
+    except AmqpError:
+        return None
+    return None if found is None else str(found)
 
 
 def _audit(call: Call, what: str) -> None:

@@ -91,6 +91,11 @@ class RetainedMessages:
             rest = record.since, record.expires, 0, record.author
             self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
 
+    async def message(self, name: str) -> bytes | None:
+        """Return the retained message of a name on AMQP, encoded; None if it does not exist. Raises StoreError."""
+        value = await self._store.get(records.RETAINED, name)
+        return None if value is None else unpack(value, RetainedRecord).message
+
     def duplicate_id(self, text: str) -> str:
         """Return the duplicate id of a message of the service that the text names: the same after a restart."""
         return senders.id_for(NOBODY, senders.keyed(self.key, text))

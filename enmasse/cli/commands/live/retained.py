@@ -1,10 +1,12 @@
-"""`enmasse retained list|remove`: the retained messages of the suite."""
+"""`enmasse retained list|show|remove`: the retained messages of the suite."""
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from enmasse.cli.common import done, end, port_offset, report
+from enmasse.cli.common import done, end, port_offset, report, say
 from enmasse.cli.output.lists import Column, WantedRows, list_options, since
 
 _WILDCARDS = ("+", "#")
@@ -17,9 +19,9 @@ RETAINED = (
 )  # fmt: skip
 
 
-@click.group(name="retained", short_help="List and remove retained messages.")
+@click.group(name="retained", short_help="List, show and remove retained messages.")
 def command() -> None:
-    """List and remove the messages that topics retain for new subscribers.
+    """List, show and remove the messages that topics retain for new subscribers.
 
     FILTER is an MQTT topic filter such as home/+/temperature or home/#.
 
@@ -42,6 +44,34 @@ def list_(filter_: str, wanted: WantedRows, offset: int) -> None:
     shown = wanted.show("retained", found.retained, RETAINED, f"no retained message matches {filter_}", unseen)
     if any(row["withheld"] for row in shown) and not wanted.as_json:
         report("! not given to new subscribers: the user may no longer send there (--json has the reasons)")
+
+
+@command.command("show")
+@click.argument("topic", metavar="TOPIC")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@port_offset
+def show(topic: str, as_json: bool, offset: int) -> None:
+    """Show the retained message of a topic with its payload, from the console.
+
+    The payload needs the permission recv. The first 64 KiB of it are shown.
+    """
+    from enmasse.cli.contexts.console import ask, path
+    from enmasse.text import printable
+
+    row = ask(offset, "GET", path("retained", topic))
+    if as_json:
+        click.echo(json.dumps(row))
+        return
+    say(printable(row["topic"]))
+    facts = {name: row[name] for name in ("qos", "size", "since", "expires", "broker", "user", "withheld")}
+    facts["content type"] = row["contentType"]
+    payload = "payload (Base64)" if row["encoding"] == "base64" else "payload"
+    facts[f"{payload}, the first 64 KiB" if row["truncated"] else payload] = row["payload"]
+    for name, value in facts.items():
+        if value is not None and value != "":
+            say(f"  {name}: {printable(str(value))}")
+    if row["payload"] is None:
+        report("the payload is not shown: it needs the permission recv")
 
 
 @command.command("remove")

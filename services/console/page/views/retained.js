@@ -1,6 +1,6 @@
 // Retained messages as a tree of topics.
 import { html, useMemo, useState } from "../lib.js";
-import { call, path, useWatch } from "../api.js";
+import { call, path, useFetch, useWatch } from "../api.js";
 import { bytes, count, matcher, time } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
@@ -78,7 +78,9 @@ function Branch({ of, open, ask }) {
 
 function Leaf({ of, ask }) {
   const clear = ask(of.message);
-  return html`<span class="leaf"><code>${of.level || "(empty)"}</code>
+  const [isOpen, setOpen] = useState(false);
+  return html`<span class="leaf"><details onToggle=${(event) => setOpen(event.currentTarget.open)}><summary><code>
+    ${of.level || "(empty)"}</code></summary>${isOpen && html`<${Payload} topic=${of.message.topic} />`}</details>
   <span class="soft">${bytes(of.message.size)} · QoS ${of.message.qos} · ${time(of.message.since)}
   ${of.message.user ? ` · ${of.message.user}` : ""}${of.message.withheld ? ` · withheld: ${of.message.withheld}` : ""}
   </span>
@@ -87,4 +89,17 @@ function Leaf({ of, ask }) {
     html`<button type="button" class="small" aria-label=${`clear ${of.message.topic}`}
     onClick=${clear}>Clear</button>`
   }</span>`;
+}
+
+/** The payload of a retained message, asked for when it is opened. */
+function Payload({ topic }) {
+  const fetched = useFetch(path("retained", topic)),
+    message = fetched.data;
+  return html`<${Loaded} of=${fetched}>${
+    message &&
+    (message.payload === null
+      ? html`<p class="soft">You may not read it.</p>`
+      : html`${message.encoding === "base64" && html`<span class="tag">Base64</span>`}
+        <pre class="body" tabindex="0">${message.payload}${message.truncated ? " …" : ""}</pre>`)
+  }<//>`;
 }
