@@ -1,4 +1,5 @@
-"""Checks the JavaScript of the console's page: style and format by Biome, types (JSDoc) by TypeScript.
+"""Checks the JavaScript of the console's page: style and format by Biome, types (JSDoc) by TypeScript, and that no line
+is too long: Biome does not break lines of templates.
 
 usage: tools/check_page.py [--fix]
 
@@ -22,6 +23,9 @@ PAGE = Path(__file__).parents[1] / "services" / "console" / "page"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enmasse-page"
 TYPES = {"preact": "preact", "hooks": "preact/hooks", "htm": "htm"}
 """Module of the folder `vendor` → package of npm that has its types."""
+
+
+MOST_CHARACTERS = 120
 
 
 def packages(npm: str) -> Path:
@@ -58,8 +62,23 @@ def check_types(node: str, modules: Path) -> bool:
         return subprocess.run([node, modules / "typescript" / "bin" / "tsc", "-p", folder], cwd=folder).returncode == 0
 
 
+def long_lines() -> list[str]:
+    """Return the places of lines that are too long."""
+    files = sorted(path for path in PAGE.rglob("*.js") if "vendor" not in path.parts)
+    return [
+        f"{path.relative_to(PAGE)}:{number}: {len(line)} characters, {MOST_CHARACTERS} at most"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > MOST_CHARACTERS
+    ]
+
+
 def main() -> int:
     """Return the exit status."""
+    too_long = long_lines()
+    if too_long:
+        print(*too_long, sep="\n")
+        return 1
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         print("the console's page: not checked, because npm is not on PATH (Debian: nodejs, npm)")

@@ -13,8 +13,9 @@ export function useEntry(name, entry) {
 }
 
 /**
- * The form. `of`: its state; `kind`: of the entry, as the API has it; `fields`: names of those that `children(at)` shows,
- * `at` being what is wrong with each; `ready`: whether it can be saved; `note`: below the name; `onDone(name)`: it is.
+ * The form. `of`: its state; `kind`: of the entry, as the API has it; `fields`: names of those that `children(at)`
+ * shows, `at` being what is wrong with each; `ready`: whether it can be saved; `note`: below the name; `onDone(name)`:
+ * it is.
  */
 export function EntryForm({
   of,

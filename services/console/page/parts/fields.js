@@ -22,7 +22,10 @@ export function withValue(entry, name, value) {
   return key in entry ? { ...entry, [key]: next } : { ...others, [key]: next };
 }
 
-/** What the API finds wrong with `entry`: field → reason, "" for its name; what belongs to no shown field is in `others`. */
+/**
+ * What the API finds wrong with `entry`: field → reason, "" for its name; what belongs to no shown field is in
+ * `others`.
+ */
 export function faultsOf(error, entry, fields) {
   /** @type {Record<string, string>} */
   const at = {};
@@ -65,7 +68,8 @@ export function Field({ field, value, onChange, fault = "", queues = [] }) {
   const say = (given) => onChange(given === "" ? undefined : given);
   let control;
   if (kind === "size")
-    control = html`<${Amount} own=${own} label=${label} value=${value} onChange=${onChange} units=${SIZES} read=${readSize}
+    control = html`<${Amount} own=${own} label=${label} value=${value} onChange=${onChange}
+      units=${SIZES} read=${readSize}
     write=${(amount, unit) => (unit === "" ? Number(amount) : amount + unit)} />`;
   else if (kind === "milliseconds")
     control = html`<${Amount} own=${own} label=${label} value=${value} onChange=${onChange} units=${TIMES}
@@ -73,7 +77,9 @@ export function Field({ field, value, onChange, fault = "", queues = [] }) {
   else if (kind === "boolean")
     control = html`<select ...${own} value=${value === undefined ? "" : String(value)}
     onChange=${(event) => onChange({ true: true, false: false }[event.currentTarget.value])}>
-    <option value="">no</option><option value="true">yes</option>${value === false && html`<option value="false">no, stated</option>`}</select>`;
+    <option value="">no</option><option value="true">yes</option>${
+      value === false && html`<option value="false">no, stated</option>`
+    }</select>`;
   else if (kind === "choice")
     control = html`<select ...${own} value=${value ?? ""}
     onChange=${(event) => say(event.currentTarget.value)}><option value="">not stated</option>
@@ -85,7 +91,8 @@ export function Field({ field, value, onChange, fault = "", queues = [] }) {
     placeholder="none" onInput=${(event) => say(event.currentTarget.value)} /><datalist id=${`${own.id}-known`}>
     ${queues.map((it) => html`<option key=${it} value=${it} />`)}</datalist>`;
   else
-    control = html`<input ...${own} value=${value ?? ""} inputmode=${kind === "text" ? "text" : "decimal"} autocomplete="off"
+    control = html`<input ...${own} value=${value ?? ""} inputmode=${kind === "text" ? "text" : "decimal"}
+      autocomplete="off"
     onInput=${(event) => say(kind === "text" ? event.currentTarget.value : plain(event.currentTarget.value))} />`;
   return html`<${Labelled} label=${label} text=${text} fault=${fault} id=${own.id}>${control}<//>`;
 }
@@ -117,20 +124,27 @@ function Amount({ own, label, value, onChange, units, read, write }) {
     onChange(next.trim() === "" ? undefined : DIGITS.test(next) ? write(next.trim(), of) : next.trim());
   };
   return html`<span class="amount-of"><input ...${own} inputmode="decimal" value=${amount} autocomplete="off"
-    onInput=${(event) => change(event.currentTarget.value, unit)} /><select aria-label=${`unit of ${label}`} value=${String(unit)}
+    onInput=${(event) => change(event.currentTarget.value, unit)} /><select aria-label=${`unit of ${label}`}
+      value=${String(unit)}
     onChange=${(event) =>
       change(
         amount,
         Object.values(units).find((it) => String(it) === event.currentTarget.value),
       )}>
-    ${Object.entries(units).map(([title, it]) => html`<option key=${title} value=${String(it)}>${title}</option>`)}</select></span>`;
+    ${Object.entries(units).map(
+      ([title, it]) => html`<option key=${title} value=${String(it)}>${title}</option>`,
+    )}</select></span>`;
 }
 
 /** Two tabs of one entry: its form, and the entry as JSON. `of`: "form" or "json". */
 export function Tabs({ of, onChange, stuck = "" }) {
   const tab = (key, title) => html`<button type="button" role="tab" id=${`tab-${key}`} aria-selected=${of === key}
-    disabled=${of !== key && Boolean(stuck)} title=${of !== key ? stuck : ""} onClick=${() => onChange(key)}>${title}</button>`;
-  return html`<div class="tabs" role="tablist" aria-label="How the entry is edited">${tab("form", "Form")}${tab("json", "JSON")}</div>`;
+    disabled=${of !== key && Boolean(stuck)} title=${of !== key ? stuck : ""}
+    onClick=${() => onChange(key)}>${title}</button>`;
+  return html`<div class="tabs" role="tablist" aria-label="How the entry is edited">${tab("form", "Form")}${tab(
+    "json",
+    "JSON",
+  )}</div>`;
 }
 
 /** The entry as JSON. `onChange(entry, wrong)`: the entry, null if the text is none, and what is wrong with it. */
@@ -151,6 +165,7 @@ export function JsonEntry({ entry, label, onChange }) {
     setWrong(fault);
     onChange(fault ? null : found, fault);
   };
-  return html`<label>${label} <textarea rows="12" spellcheck=${false} value=${text} aria-invalid=${wrong ? "true" : undefined}
+  return html`<label>${label} <textarea rows="12" spellcheck=${false} value=${text}
+    aria-invalid=${wrong ? "true" : undefined}
     onInput=${change}></textarea></label>${wrong && html`<p class="failure" role="alert">${wrong}</p>`}`;
 }

@@ -12,7 +12,9 @@ export function useSelection(rows, keyOf) {
   return { selected, set, chosen: selected.size ? rows.filter((row) => selected.has(keyOf(row))) : [] };
 }
 
-/** The bar with what can be done to the rows that are chosen. `actions`: {title, may(row), …}, the others of ForMany. */
+/**
+ * The bar with what can be done to the rows that are chosen. `actions`: {title, may(row), …}, the others of ForMany.
+ */
 export function Chosen({ selection, actions, onAsk }) {
   const { chosen, set } = selection;
   if (!chosen.length) return null;

@@ -176,8 +176,8 @@ class Reader {
 }
 
 /**
- * A connection. `on.state(state, why)`: "connected" or "closed", with a sentence; `on.message(message)`: {topic, payload,
- * qos, retain, duplicate, properties}.
+ * A connection. `on.state(state, why)`: "connected" or "closed", with a sentence; `on.message(message)`: {topic,
+ * payload, qos, retain, duplicate, properties}.
  */
 export class MqttClient {
   /** @param {{state: (state: string, why: string) => void, message: (message: any) => void}} on */
@@ -197,7 +197,9 @@ export class MqttClient {
     this.beat = null;
   }
 
-  /** @param {{url: string, clientId: string, user: string, password: string, clean: boolean, keepAlive: number}} options */
+  /**
+   * @param {{url: string, clientId: string, user: string, password: string, clean: boolean, keepAlive: number}} options
+   */
   connect({ url, clientId, user, password, clean, keepAlive }) {
     const flags = (clean ? 2 : 0) | (user ? 128 : 0) | (password ? 64 : 0);
     const properties = join(

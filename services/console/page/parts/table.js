@@ -22,7 +22,8 @@ export const numeric = (key, title, of, shown, more = {}) => ({
  * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
  * small screens, grow}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
- * `selected`: Set of keys, `onSelect(set)`: rows can be selected. The order is in the address of the page, as `sort=-KEY`.
+ * `selected`: Set of keys, `onSelect(set)`: rows can be selected. The order is in the address of the page, as
+ * `sort=-KEY`.
  */
 export function Table({
   columns,

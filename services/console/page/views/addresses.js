@@ -109,7 +109,8 @@ export function Addresses({ me }) {
         </label>
       <label>Show <select value=${state} onChange=${(event) => setState(event.currentTarget.value)}><option
         value="">all</option>
-        <option value="not-ready">not ready</option><option value="terminating">being removed</option><option value="stored">with messages</option><option
+        <option value="not-ready">not ready</option><option value="terminating">being removed</option><option
+        value="stored">with messages</option><option
           value="busy">with traffic</option></select></label>
       <span class="spring"></span>${
         manages(me) &&

@@ -158,7 +158,8 @@ export function Links({ where, address = null }) {
             : "–"
       }</td>
       <td class="wide">${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td>
-      <td class="right">${count(it.credit)}</td><td class="right">${count(it.unsettled)}</td><td class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
+      <td class="right">${count(it.credit)}</td><td class="right">${count(it.unsettled)}</td><td
+      class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
     )}</tbody></table></div>`
   }
     <button type="button" onClick=${links.again}>Refresh</button><//>`;

@@ -79,7 +79,8 @@ export function Infrastructure() {
   return html`<h1>Brokers and routers</h1><div class="infrastructure">${KINDS.map(
     (it) => html`<${Processes} key=${it.kind} of=${it} chosen=${chosen} choose=${choose} />`,
   )}</div>
-    <p class="soft">A click on a row shows its charts. Loop busy: the part of the last seconds in which the process had work:
-      near 100 % it is the bottleneck. Sync: how long a batch of messages took to be on disk. What an engine does not say
+    <p class="soft">A click on a row shows its charts. Loop busy: the part of the last seconds in which the process had
+      work: near 100 % it is the bottleneck. Sync: how long a batch of messages took to be on disk. What an engine does
+      not say
       is shown as –.</p>`;
 }

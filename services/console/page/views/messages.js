@@ -10,7 +10,8 @@ import { Send } from "./send.js";
 
 const PAGE = 50;
 const SELECTOR =
-  'A selector, as of JMS: application properties by their names, JMSPriority, JMSCorrelationID; "m.KEY" is an annotation';
+  "A selector, as of JMS: application properties by their names, JMSPriority, JMSCorrelationID; " +
+  '"m.KEY" is an annotation';
 
 export function Messages({ name, depth, me }) {
   const manages = may(me, "manage", name);
@@ -72,7 +73,8 @@ export function Messages({ name, depth, me }) {
     <form class="tools" onSubmit=${look}>
       ${
         (manages || may(me, "recv", name)) &&
-        html`<label class="filter">Filter <input type="search" value=${selector} placeholder="color = 'red' AND JMSPriority > 4"
+        html`<label class="filter">Filter <input type="search" value=${selector}
+          placeholder="color = 'red' AND JMSPriority > 4"
         title=${SELECTOR}
         onInput=${(event) => setSelector(event.currentTarget.value)} /></label>`
       }
@@ -132,7 +134,12 @@ export function Messages({ name, depth, me }) {
               class="soft">binary</span>`
                 : it.body.slice(0, 120)
           }</td>
-          ${dead && html`<td title=${it.deaths.map(deathOf).join(" ")}>${it.deaths.length > 0 && deathOf(it.deaths.at(-1))}</td>`}</tr>`,
+          ${
+            dead &&
+            html`<td title=${it.deaths.map(deathOf).join(" ")}>${
+              it.deaths.length > 0 && deathOf(it.deaths.at(-1))
+            }</td>`
+          }</tr>`,
         )}</tbody></table></div>
         <div class="tools"><button type="button" disabled=${!after.length}
           onClick=${() => setAfter(after.slice(0, -1))}>Earlier</button>
@@ -195,7 +202,8 @@ function deathOf(it) {
 
 const timesOf = (it) =>
   it.count > 1
-    ? `It died ${count(it.count)} times${it.first ? `, first ${time(it.first)}` : ""}${it.last ? `, last ${time(it.last)}` : ""}.`
+    ? `It died ${count(it.count)} times${it.first ? `, first ${time(it.first)}` : ""}` +
+      `${it.last ? `, last ${time(it.last)}` : ""}.`
     : it.last && `That was ${time(it.last)}.`;
 
 const DONE = { purge: "Purged", remove: "Deleted", move: "Moved", redrive: "Redriven" };

@@ -102,7 +102,8 @@ export function MqttTest({ me }) {
     };
   }, []);
   const connected = now.state === "connected";
-  return html`<h1>MQTT client <${State} text=${connected ? "connected" : now.state === "closed" ? "not connected" : "connecting"} /></h1>
+  return html`<h1>MQTT client <${State}
+    text=${connected ? "connected" : now.state === "closed" ? "not connected" : "connecting"} /></h1>
     ${now.why && html`<p class=${connected ? "soft" : "lost"} role="status">${now.why}</p>`}
     ${now.client ? html`<${Connected} />` : html`<${Connect} me=${me} />`}
     ${connected && html`<div class="two"><${Subscribe} /><${Publish} /></div>`}
@@ -143,7 +144,8 @@ function Connect({ me }) {
       <label>Keep alive, seconds <input type="number" min="0" max="65535" required value=${form.keepAlive}
         onInput=${field(set, "keepAlive")} /></label></div>
     <label class="check"><input type="checkbox" checked=${form.clean}
-      onChange=${(event) => set({ ...form, clean: event.currentTarget.checked })} /> Clean start. Otherwise the session is
+      onChange=${(event) => set({ ...form, clean: event.currentTarget.checked })} /> Clean start. Otherwise the session
+      is
       kept for an hour after the end of the connection.</label>
     ${wrong && html`<p class="failure" role="alert">${wrong}</p>`}
     <footer><button class="main">Connect</button></footer></form>`;
@@ -194,7 +196,8 @@ function Subscribe() {
     <footer><button class="main">Subscribe</button></footer>
     <ul class="lines">${[...now.filters].map(
       ([of, granted]) => html`<li key=${of}><code>${of}</code> <span class="soft">QoS ${granted}</span>${" "}
-        <button type="button" class="small" aria-label=${`unsubscribe ${of}`} onClick=${() => end(of)}>✕</button></li>`,
+        <button type="button" class="small" aria-label=${`unsubscribe ${of}`}
+          onClick=${() => end(of)}>✕</button></li>`,
     )}</ul></form>`;
 }
 
@@ -263,7 +266,9 @@ function Log() {
         <td class="wide">${it.qos}</td><td class="right wide">${bytes(it.size)}</td>
         <td class="grow body">${shown(it).slice(0, LINE)}</td></tr>`,
       )}</tbody></table>${rows.length === 0 && html`<p class="empty">No messages yet.</p>`}</div>
-    <p class="foot" role="status">${count(now.seen)} in all${now.seen > now.log.length ? `, the newest ${MOST} are kept` : ""}</p>
+    <p class="foot" role="status">${count(now.seen)} in all${
+      now.seen > now.log.length ? `, the newest ${MOST} are kept` : ""
+    }</p>
     ${open && html`<${Message} of=${open} onClose=${() => setOpen(null)} />`}</section>`;
 }
 

@@ -37,7 +37,8 @@ export function Network() {
     return html`<h1>Network</h1><p class="empty">No router or broker is reached, or you may not see them.</p>`;
   return html`<h1>Network</h1><${Loaded} of=${routers}>
     <div class="network-box" tabindex="0" role="region" aria-label="Picture of the network"><svg class="network"
-      viewBox=${`0 0 ${width} ${height}`} style=${{ minWidth: `${0.8 * width}px` }} role="img" aria-label=${arrows.map((it) => it.says).join("; ")}>
+      viewBox=${`0 0 ${width} ${height}`} style=${{ minWidth: `${0.8 * width}px` }} role="img"
+      aria-label=${arrows.map((it) => it.says).join("; ")}>
       <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path
         d="M0 0 8 4 0 8z" /></marker></defs>
       ${arrows.map(
@@ -45,9 +46,9 @@ export function Network() {
         marker-end="url(#head)" /></g>`,
       )}
       ${columns.flat().map(
-        (
-          it,
-        ) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${it.version || ""}</title><rect x=${it.x}
+        (it) => html`<g key=${it.key} class=${`box ${it.good ? "" : "bad"}`}><title>${it.name} ${
+          it.version || ""
+        }</title><rect x=${it.x}
           y=${it.y} width=${BOX} height=${it.high} rx="8" />
         <text y=${it.y + 27} text-anchor="middle" class="name">${it.lines.map(
           (line, at) => html`<tspan x=${it.x + BOX / 2} dy=${at ? LINE : 0}>${line}</tspan>`,

@@ -119,7 +119,8 @@ function Editor({ space, onClose }) {
   };
   return html`<${Dialog} title=${space.name ? `Edit ${space.name}` : "Add space"} onClose=${onClose}><form
     onSubmit=${save}>
-    <label>Name <input required disabled=${Boolean(space.name)} value=${name} autocomplete="off" placeholder="orders-team"
+    <label>Name <input required disabled=${Boolean(space.name)} value=${name} autocomplete="off"
+      placeholder="orders-team"
       onInput=${(event) => setName(event.currentTarget.value)} /></label>
     <label>Type <select value=${type} disabled=${Boolean(space.name)}
       onChange=${(event) => setType(event.currentTarget.value)}>
@@ -127,7 +128,8 @@ function Editor({ space, onClose }) {
       <option value="brokered">brokered: one broker has all of its addresses</option></select></label>
     ${
       type === "brokered" &&
-      html`<label>Flavor of its broker <select value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
+      html`<label>Flavor of its broker <select value=${flavor}
+        onChange=${(event) => setFlavor(event.currentTarget.value)}>
       <option value="">the first that it may use</option>
       ${flavors.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>`
     }

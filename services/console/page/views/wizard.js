@@ -28,7 +28,8 @@ export function AddressWizard({ address = null, known, me, onClose, onDone }) {
   }, [type, entry.plan, flavors.length, plans.length]);
   const choose = (key) => form.edit((before) => ({ type: key, ...keptBy(fields, key, before) }));
   return html`<${EntryForm} of=${form} kind="addresses" etag=${address?.etag} placeholder="orders"
-    title=${address ? `Edit ${address.name}` : "New address"} save=${address ? "Save" : "Make it"} ready=${Boolean(type)}
+    title=${address ? `Edit ${address.name}` : "New address"} save=${address ? "Save" : "Make it"}
+    ready=${Boolean(type)}
     fields=${["flavor", "plan", ...fields.map((it) => it.name)]} onDone=${onDone} onClose=${onClose}
     note=${!address && known?.has(name) && html`<p class="failure">There is an address of this name.</p>`}>${(
       at,
