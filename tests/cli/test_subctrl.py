@@ -95,7 +95,8 @@ def test_retained_messages_are_listed_and_cleared(shared: Commands) -> None:
     assert table[1].split()[:3] == ["home/a", "5", "1"] and table[1].split()[-2:] == ["alice", "!"]
     assert len(table) == 2
     assert asked(shared) == ("retained", {"filter": "home/+", "everywhere": False, "limit": 1000})
-    assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == {"retained": [RETAINED], "total": 7}
+    listed = {"items": [RETAINED], "retained": [RETAINED], "total": 7}
+    assert json.loads(shared.done("retained", "list", "--limit", "1", "--json")) == listed
     assert shared.done("retained", "clear", "home/a") == "cleared 7 retained messages\n"
     for filter_ in ("#", "a/#", "+/b", "a/+/b", "a/+"):
         assert "matches 7 retained messages" in shared.refused("retained", "clear", filter_)
@@ -110,7 +111,8 @@ def test_clients_are_listed_and_disconnected(shared: Commands) -> None:
     table = shared.done("mqtt", "clients").splitlines()
     assert table[1].split()[:5] == ["thermo", "yes", "mqtt_gateway-0", "127.0.0.1:4000", "5"] and len(table) == 2
     assert "away" in shared.done("mqtt", "clients", "--all")
-    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"clients": [{**SESSION, "waiting": 3}], "total": 1}
+    rows = [{**SESSION, "waiting": 3}]
+    assert json.loads(shared.done("mqtt", "clients", "--json")) == {"items": rows, "clients": rows, "total": 1}
     assert shared.done("mqtt", "disconnect", "thermo") == "disconnected thermo\n"
     assert asked(shared)[0] == "disconnect" and asked(shared)[1]["client"] == "thermo"
 

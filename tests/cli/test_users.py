@@ -290,7 +290,7 @@ def test_a_list_without_users_says_which_clients_are_let_in(folder: Path) -> Non
     assert done.returncode == 0 and "clients are let in without one. `enmasse user add NAME` adds" in _of_any_suite(
         done.stderr
     )
-    assert json.loads(user(folder, "list", "--json").stdout) == {"users": [], "total": 0}
+    assert json.loads(user(folder, "list", "--json").stdout) == {"items": [], "users": [], "total": 0}
     (folder / "users.json").write_text("{}")
     assert "all clients are refused" in user(folder, "list").stderr
     (folder / "issuers.json").write_text("{}")

@@ -149,7 +149,7 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
 
 
 @command.command("status")
-@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"jobs": [...], "total": N}.')
+@click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"items": [...], "total": N}.')
 def status(as_json: bool) -> None:
     """List the jobs that run, with their queries, and those in the background that have failed.
 
@@ -163,7 +163,7 @@ def status(as_json: bool) -> None:
         import msgspec
 
         jobs = [{**msgspec.to_builtins(job), "running": runs} for job, runs in found]
-        click.echo(json.dumps({"jobs": jobs, "total": len(jobs)}))
+        click.echo(json.dumps({"items": jobs, "jobs": jobs, "total": len(jobs)}))
         return
     rows = []
     for job, runs in found:

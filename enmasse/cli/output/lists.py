@@ -94,15 +94,15 @@ class WantedRows:
     def show(
         self, key: str, rows: Sequence[Any], columns: Columns, none: str = "", unseen: int | None = 0
     ) -> list[Row]:
-        """Print the rows that are wanted, as a table, or as JSON: the rows at `key`, and how many there are in all at
-        `total`. Return those that were printed. `none`: the report if there is no row. `unseen`: how many more rows
-        there are that were not fetched; None: their number is unknown."""
+        """Print the rows that are wanted, as a table or as JSON: the rows at `items` and at `key`, the former word, and
+        how many there are in all at `total`. Return those that were printed. `none`: the report if there is no row.
+        `unseen`: how many more rows there are that were not fetched; None: their number is unknown."""
         found = [row if isinstance(row, dict) else _fields(row) for row in rows]
         chosen = self._ordered(self._matching(found, columns), columns)
         shown = chosen[: self.limit]
         if self.as_json:
             total = None if unseen is None else len(chosen) + unseen
-            click.echo(json.dumps({key: shown, "total": total}))
+            click.echo(json.dumps({"items": shown, key: shown, "total": total}))
         else:
             from enmasse.cli.output.tables import print_table
 
@@ -165,12 +165,12 @@ def _key(value: Any) -> tuple[bool, Any]:
 
 
 def list_options(
-    *tables: Columns, key: str = "items", default: int | None = None, former: dict[str, str] | None = None,
+    *tables: Columns, default: int | None = None, former: dict[str, str] | None = None,
     former_limit: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
     """Add --match, --sort, --limit and --json to a command; the function gets them as `wanted`.
 
-    `tables`: the columns of what it may print; `key`: where the JSON has the rows; `default`: how many are shown
+    `tables`: the columns of what it may print; `default`: how many are shown
     without --limit; `former`: former words of --sort, without -; `former_limit`: former names of --limit."""
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,7 +185,7 @@ def list_options(
             [each for each in table if each.matched] or table[:1]))  # fmt: skip
         for option in (
             click.option("--json", "as_json", is_flag=True,
-                         help=f'One JSON object on stdout: {{"{key}": [...], "total": N}}.'),
+                         help='One JSON object on stdout: {"items": [...], "total": N}.'),
             click.option("--limit", *former_limit, type=click.IntRange(1), default=default, show_default=True,
                          metavar="N", help="Show at most N."),
             click.option("--sort", type=field, metavar="FIELD",

@@ -112,7 +112,7 @@ def _described(name: str, entry: Any, in_memory: set[str], phase: str = "not run
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1, shell_complete=addresses)
 @click.option("--not-ready", is_flag=True, help="Only addresses that are not ready.")
 @_options
-@list_options(ADDRESSES_LISTED, key="addresses", former={"depth": "-messages"})
+@list_options(ADDRESSES_LISTED, former={"depth": "-messages"})
 def list_(
     patterns: tuple[str, ...], not_ready: bool, wanted: WantedRows, config: Path | None, offset: int,
     place: cluster.Place | None,

@@ -91,7 +91,7 @@ CONTEXTS = (
 
 
 @command.command("list")
-@list_options(CONTEXTS, key="contexts")
+@list_options(CONTEXTS)
 def list_(wanted: WantedRows) -> None:
     """List the contexts."""
     from enmasse.cli.contexts.contexts import LOCAL, Contexts

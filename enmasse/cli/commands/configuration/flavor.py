@@ -52,7 +52,7 @@ FLAVORS_LISTED = (
 
 @command.command("list")
 @_options
-@list_options(FLAVORS_LISTED, key="flavors")
+@list_options(FLAVORS_LISTED)
 def list_(config: Path | None, offset: int, place: cluster.Place | None, wanted: WantedRows) -> None:
     """List the flavors in the file, and how many addresses use each."""
     there = opened(FLAVORS, config, offset, place)

@@ -50,7 +50,7 @@ SPACES_LISTED = (
 
 @command.command("list")
 @port_offset
-@list_options(SPACES_LISTED, key="spaces")
+@list_options(SPACES_LISTED)
 def list_(offset: int, wanted: WantedRows) -> None:
     """List the address spaces: type, plan, hosts, and addresses that are ready."""
     empty = "there are no address spaces; `enmasse space add` adds one"

@@ -164,7 +164,7 @@ USERS_LISTED = (
 
 
 @command.command("list")
-@list_options(USERS_LISTED, key="users")
+@list_options(USERS_LISTED)
 @_options
 def list_(wanted: WantedRows, config: Path | None, offset: int) -> None:
     """List users and groups, without hashes."""

@@ -37,7 +37,7 @@ def command() -> None:
 
 @command.command("clients")
 @click.option("--all", "all_", is_flag=True, help="Show the sessions of clients that are away too.")
-@list_options(CLIENTS, key="clients", former={"from": "peer"})
+@list_options(CLIENTS, former={"from": "peer"})
 @port_offset
 def clients(all_: bool, wanted: WantedRows, offset: int) -> None:
     """List the clients that are connected: gateway, address, protocol, subscriptions, messages of QoS 1 and 2 in

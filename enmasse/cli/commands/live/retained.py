@@ -32,7 +32,7 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("filter_", metavar="[FILTER]", default="#")
-@list_options(RETAINED, key="retained", default=SHOWN)
+@list_options(RETAINED, default=SHOWN)
 @port_offset
 def list_(filter_: str, wanted: WantedRows, offset: int) -> None:
     """List the retained messages whose topics match FILTER (default: all)."""

@@ -48,7 +48,7 @@ SUBSCRIPTIONS = (
 
 
 @command.command("list")
-@list_options(SUBSCRIPTIONS, key="subscriptions", former={"messages": "depth"})
+@list_options(SUBSCRIPTIONS, former={"messages": "depth"})
 @port_offset
 def list_(wanted: WantedRows, offset: int) -> None:
     """List all subscriptions: whose, the filters, how many messages wait, since when, on which brokers."""
