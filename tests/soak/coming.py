@@ -7,13 +7,9 @@ by load, with clients of all kinds. Nothing accepted is lost; prints the longest
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from enmasse.testing import Executed, Suite, running
@@ -28,33 +24,24 @@ MOST = 4
 
 def by_hand(suite: Suite, fleet: Fleet) -> None:
     """1, 4, 1."""
-    with step(fleet, f"by hand, to {MOST}"):
+    with fleet.step(f"by hand, to {MOST}"):
         scale_both(suite, str(MOST))
         wait_spread(suite)
         fleet.goes_on()
-    with step(fleet, "by hand, to 1"):
+    with fleet.step("by hand, to 1"):
         scale_both(suite, "1")
         fleet.goes_on()
 
 
 def by_load(suite: Suite, fleet: Fleet) -> None:
     """1, 4, 1, as busy programs come and end."""
-    with step(fleet, f"by load, to {MOST}"), burning(suite, MOST):
+    with fleet.step(f"by load, to {MOST}"), burning(suite, MOST):
         wait_number(suite, MOST)
         wait_spread(suite)
         fleet.goes_on()
-    with step(fleet, "by load, to 1"):
+    with fleet.step("by load, to 1"):
         wait_number(suite, 1)
         fleet.goes_on()
-
-
-@contextmanager
-def step(fleet: Fleet, name: str) -> Iterator[None]:
-    """Say how long it took, and the longest gap of each kind of client meanwhile."""
-    began = time.monotonic()
-    yield
-    gaps = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in fleet.gaps().items())
-    say(f"{name}: {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.0f}; longest gaps in s: {gaps}")
 
 
 def main() -> int:
@@ -65,7 +52,7 @@ def main() -> int:
     with running(folder, ADDRESSES, options=()) as suite:
         suite.commands = Executed(sys.executable, "-m", "tests.kit.eager_up")
         suite.up()
-        fleet = Fleet(suite)
+        fleet = Fleet(suite.url, suite.mqtt_port)
         try:
             fleet.goes_on()
             for _ in range(times):

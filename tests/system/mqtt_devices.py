@@ -44,10 +44,12 @@ class Keeping(Client):
 class Device:
     """`got`: payload → how often it came; `acknowledged`: packet ids; `packets`: what paho says of them, by time."""
 
-    def __init__(self, name: str, port: int, version: int = 5, user: str = "", password: str = "") -> None:
+    def __init__(
+        self, name: str, port: int, version: int = 5, user: str = "", password: str = "", *, host: str = "localhost"
+    ) -> None:
         self.got: Counter[str] = Counter()
         self.acknowledged: set[int] = set()
-        self._port = port
+        self._place = (host, port)
         self._subscribed = threading.Event()
         five = version == 5
         session: dict[str, Any] = {} if five else {"clean_session": False}
@@ -75,7 +77,7 @@ class Device:
             properties: Any = Properties(PacketTypes.CONNECT)
             properties.SessionExpiryInterval = 3600
             more = {"clean_start": False, "properties": properties}
-        self.client.connect("localhost", self._port, **more)
+        self.client.connect(*self._place, **more)
         self.client.loop_start()
 
     def publish(self, topic: str, text: str) -> None:
@@ -122,7 +124,7 @@ class Device:
         self._authenticate()
         connected = threading.Event()
         self.client.on_connect = lambda *_: connected.set()
-        self.client.connect("localhost", self._port)
+        self.client.connect(*self._place)
         self.client.loop_start()
         assert connected.wait(PATIENCE)
         self.close()

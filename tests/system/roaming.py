@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from paho.mqtt.client import MQTTMessage
@@ -31,6 +33,7 @@ ADDRESSES = {
     "jobs": {"type": "queue", "flavor": "small-persisted-queue"},
     "slow": {"type": "queue", "flavor": "small-persisted-queue"},
     "news": {"type": "topic", "flavor": "small-persisted-topic"},
+    "calls": {"type": "anycast"},
     "burning": {"type": "topic", "flavor": "vanilla-topic"},
 }
 KINDS = {"routers": "router", "gateways": "mqtt_gateway"}
@@ -71,8 +74,8 @@ class Roamer(Device):
     """A device that connects again at once. `gaps`: seconds from each loss of its connection to the next one;
     `reasons`: why it was closed, of MQTT 5. `slow`: it takes a message after the other, with a pause."""
 
-    def __init__(self, name: str, port: int, version: int = 5, *, slow: bool = False) -> None:
-        super().__init__(name, port, version)
+    def __init__(self, name: str, port: int, version: int = 5, *, slow: bool = False, host: str = "localhost") -> None:
+        super().__init__(name, port, version, host=host)
         self.gaps: list[float] = []
         self.reasons: Counter[str] = Counter()
         self.acked = Longest()
@@ -232,25 +235,29 @@ class Slow(Consumer):
 
 
 class Fleet:
-    """All kinds of clients; they begin at once. `idle`: connections of AMQP and of MQTT that do nothing."""
+    """All kinds of clients, of AMQP at `url` and of MQTT at `host` and `port`; they begin at once. `idle`: connections
+    of AMQP and of MQTT that do nothing."""
 
-    def __init__(self, suite: Suite, idle: int = 12) -> None:
-        self.suite = suite
-        port = suite.mqtt_port
-        self.publishers = [Roamer("new", port), Roamer("old", port, 4)]
-        self.readers = [Roamer("reader", port), Roamer("reader-old", port, 4), Roamer("slow", port, slow=True)]
-        self.idle = [Roamer(f"idle-{number}", port, 4 if number % 2 else 5) for number in range(idle)]
+    def __init__(self, url: str, port: int, host: str = "localhost", idle: int = 12) -> None:
+        roamer = partial(Roamer, port=port, host=host)
+        self.publishers = [roamer("new"), roamer("old", version=4)]
+        self.readers = [roamer("reader"), roamer("reader-old", version=4), roamer("slow", slow=True)]
+        self.idle = [roamer(f"idle-{number}", version=4 if number % 2 else 5) for number in range(idle)]
         self.devices = [*self.publishers, *self.readers, *self.idle]
-        self.producers = [Timed(suite.url, address, 1 / PAUSE) for address in ("orders", "slow")]
-        self.consumers = [Consumer(suite.url, "orders"), Slow(suite.url, "slow")]
+        self.producers = [Timed(url, address, 1 / PAUSE) for address in ("orders", "slow", "news", "calls")]
+        durable = Consumer(url, "news", container_id="fleet", subscription="fleet")
+        self.consumers = [Consumer(url, "orders"), Slow(url, "slow"), durable, Consumer(url, "calls")]
         for device in self.devices:
             device.connect()
         for reader in self.readers:
             reader.subscribe("mytopic/+/state", 2)
-        self.steady = Steady(suite.url, "jobs")
-        self.still = Idle(suite.url, idle)
-        for client in (*self.consumers, *self.producers):
-            client.start()
+        self.steady = Steady(url, "jobs")
+        self.still = Idle(url, idle)
+        for consumer in self.consumers:
+            consumer.start()
+        durable.wait_attached()
+        for producer in self.producers:
+            producer.start()
         self._publishing = ExitStack()
         self._work = self._publishing.enter_context(publishing(list(self.publishers), "mytopic", PAUSE))
 
@@ -279,6 +286,16 @@ class Fleet:
             device.acked.reset()
             device.gaps.clear()
         return longest
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Say how long a step took, and the longest gap of each kind of client meanwhile."""
+        self.gaps()
+        began = time.monotonic()
+        yield
+        gaps = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.gaps().items())
+        took = time.monotonic() - began
+        print(f"{name}: {took:.0f} s, load {os.getloadavg()[0]:.0f}; longest gaps in s: {gaps}", flush=True)
 
     def check(self) -> str:
         """All stop sending; what was accepted has come, and as often as promised. Return the counts."""

@@ -84,7 +84,7 @@ def test_gateways_come_and_leave_and_sessions_have_everything_once(suite: Suite)
 
 def test_routers_and_gateways_come_and_leave_with_clients_of_all_kinds(suite: Suite) -> None:
     """1 → 3 → 1, both at once; `tests.soak.coming` does more."""
-    fleet = Fleet(suite)
+    fleet = Fleet(suite.url, suite.mqtt_port)
     try:
         fleet.goes_on()
         fleet.gaps()
