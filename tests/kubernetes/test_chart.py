@@ -310,7 +310,7 @@ def test_routers_of_a_spaces_own_are_apart_from_those_of_all(cluster: Cluster) -
 )
 def test_a_space_whose_name_does_not_fit_is_refused(cluster: Cluster, field: str, space: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
-        rendered(cluster, {field: {"spaces": {space: None}}})
+        rendered(cluster, {field: {"spaces": {space: None}}, "users": {"enabled": True}})
 
 
 @values
@@ -419,8 +419,7 @@ def test_an_executor_has_the_command_that_its_environment_describes() -> None:
         ({"broker": {"storageSize": "10K"}}, "/broker/storageSize"),
         ({"router": {"resources": {"limits": {"memory": "much"}}}}, "/router/resources/limits/memory"),
         ({"router": {"replicsa": 1}}, "replicsa"),
-        ({"router": {"spaces": {"one": None}}, "identity": {"enabled": False}}, "/identity/enabled"),
-        ({"router": {"spaces": {"one": None}, "engine": "qdrouterd", "image": "i"}}, "/router/engine"),
+        ({"router": {"spaces": {"one": None}}}, "/users/enabled"),
         ({"router": {"spaces": {"default": None}}}, "default"),
         ({"router": {"spaces": {"one": {"replicas": -1}}}}, "/router/spaces/one/replicas"),
         ({"users": {"enabled": True}, "identity": {"enabled": False}}, "/identity/enabled"),
