@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -345,7 +346,7 @@ def everything_comes(
     routers: Routers, sends: str, receives: str, harm: Callable[[], None], kind: str = "any", count: int = 600
 ) -> None:
     """Send as fast as it goes, do harm with messages under way, and send again what is not accepted: a message comes as
-    often as it was sent at most."""
+    often as it was sent at most. Print the longest time without an accepted message."""
     to, at = routers[receives].connect(), routers[sends].connect()
     receiver = to.create_receiver(f"{kind}/harm", credit=1000)
     sender = at.create_sender(f"{kind}/harm")
@@ -354,14 +355,18 @@ def everything_comes(
     under_way: dict[Any, int] = {}
     accepted: set[int] = set()
     harms = [harm]
+    longest, last = 0.0, time.monotonic()
 
     def step() -> bool:
+        nonlocal longest, last
         rush(at, to)
         got.update(bodies(receiver))
         for delivery in [each for each in under_way if each.settled]:
             number = under_way.pop(delivery)
             if delivery.remote_state == Delivery.ACCEPTED:
                 accepted.add(number)
+                now = time.monotonic()
+                longest, last = max(longest, now - last), now
             else:
                 todo.append(number)
         while todo and sender.link.credit > 0 and len(under_way) < count // 12:
@@ -373,6 +378,7 @@ def everything_comes(
         return len(accepted) == count
 
     wait_for(step, "all are accepted", moves=lambda: len(accepted))
+    print(f"{kind}: {longest:.2f} s without an accepted message")
     assert not harms
     assert got.keys() == sent.keys() == set(range(count))
     assert got <= sent
