@@ -22,6 +22,7 @@ from enmasse.bridge.client_logins import ClientLogins
 from enmasse.bridge.client_rates import ClientRates
 from enmasse.bridge.client_refused import ClientRefused, Refusal
 from enmasse.bridge.lanes import TICK
+from enmasse.bridge.offering import Offering
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.publishing import Publishing
 from enmasse.bridge.space_lanes import SpaceLanes
@@ -109,8 +110,9 @@ class Bridge(Generic[S]):
             return Uplink(self.hub, routers, container, up, credential, followers, traces, space)
 
         self._uplink = uplink
-        found = self.spaces[DEFAULT_SPACE] = make(self, DEFAULT_SPACE)
-        self._data = uplink(found.up)
+        self.spaces[DEFAULT_SPACE] = make(self, DEFAULT_SPACE)
+        self._offering = Offering(name)
+        self._data = uplink(self._up)
         passwords = None
         if logins is not None and credential is not None:
             passwords = PasswordLink(self.hub, *logins, name, credential)
@@ -144,6 +146,10 @@ class Bridge(Generic[S]):
             (self.audit.run(), "audit of logins"),
         ):
             self.run(work, what)
+
+    def _up(self, connection: Connection) -> None:
+        self.spaces[DEFAULT_SPACE].up(connection)
+        self._offering.up(connection)
 
     def run(self, work: Coroutine[Any, Any, Any], what: str) -> None:
         """Run this until `close`; the gateway is not ready once it has ended."""

@@ -1,4 +1,4 @@
-"""Closing connections at brokers that do not answer."""
+"""Closing connections at brokers that do not answer, and of clients that cannot be closed."""
 
 from __future__ import annotations
 
@@ -49,3 +49,22 @@ async def test_a_broker_that_gives_no_credit_is_not_waited_for_without_end() -> 
         connection.close()
         await listener.close()
         patch.undo()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reason"),
+    [
+        ("http", "connects again with its next request"),
+        ("stomp", "cannot be closed from here"),
+        ("coap", "no connection to close"),
+    ],
+)
+@asyncio_test
+async def test_a_client_that_cannot_be_closed_has_other_remedies(protocol: str, reason: str) -> None:
+    gateway = f"{protocol}_gateway-0"
+    live = Live(Configuration("127.0.0.1:1", "console", None), None, {}, "console", None)
+    node = live.gateways[gateway] = Node(gateway, gateway)
+    node.component = gateway
+    row = Connection(id=f"{gateway}/127.0.0.1:5#1", component=gateway, protocol=protocol)
+    with pytest.raises(RequestError, match=f"{reason}: take the client's permissions away, or its user"):
+        await closing.close_connection(live, Subscribers(lambda: live.router.reached()), row)

@@ -4,8 +4,11 @@ go, and MQTT clients as those of their gateway."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable, Iterator
 from functools import partial
+from http.client import HTTPConnection
 from itertools import combinations, product
 from typing import Any
 from urllib.parse import quote
@@ -30,11 +33,12 @@ ADDRESSES = {
     "news": {"type": "topic", "flavor": "small-persisted-topic"},
 }
 ROUTERS = ["router-0", "router-1", "router-2"]
+OPTIONS = ("--router", "qdrouterd", "--with", "http", "--with", "stomp")
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
-    with running(tmp_path_factory.mktemp("mesh"), ADDRESSES, options=("--router", "qdrouterd")) as suite:
+    with running(tmp_path_factory.mktemp("mesh"), ADDRESSES, options=OPTIONS) as suite:
         suite.up()
         scale(suite, 3)
         yield suite
@@ -178,6 +182,23 @@ def test_mqtt_clients_are_those_of_their_gateway(suite: Suite, client: Client) -
         device.disconnect()
         device.loop_stop()
     wait_for(lambda: not of(client, "connections", container="a-device"))
+
+
+def test_clients_of_other_gateways_are_those_of_their_gateway(suite: Suite, client: Client) -> None:
+    stomp, http = (suite.component(f"{kind}_gateway")["endpoints"][kind] for kind in ("stomp", "http"))
+    with socket.create_connection(_place(stomp)) as subscriber, contextlib.closing(HTTPConnection(http)) as sender:
+        subscriber.sendall(b"CONNECT\naccept-version:1.2\nhost:-\n\n\0SUBSCRIBE\nid:1\ndestination:jobs\n\n\0")
+        sender.request("POST", "/v1/jobs/messages", b"x")
+        assert sender.getresponse().read() == b'{"outcome":"accepted"}'
+        for protocol in ("stomp", "http"):
+            (row,) = wait_for(lambda protocol=protocol: of(client, "connections", protocol=protocol))  # type: ignore[misc]  # mypy infers no type of a lambda's default
+            assert row["component"] == suite.component(f"{protocol}_gateway")["name"]
+    wait_for(lambda: not of(client, "connections", protocol="stomp"), "its end is shown")
+
+
+def _place(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":")
+    return host, int(port)
 
 
 @asyncio_test

@@ -13,16 +13,19 @@ from services.console.following.followers import Live
 from services.console.following.subscribers import Subscribers
 
 CLOSING = 10.0
+_NOT_CLOSED = {
+    "http": "a client of HTTP connects again with its next request",
+    "coap": "a client of CoAP has no connection to close",
+    "stomp": "a connection of STOMP cannot be closed from here",
+}
+"""Protocol → why a connection is not closed."""
 
 
 async def close_connection(live: Live, subscribers: Subscribers, row: Connection) -> None:
     """Close a connection of a client or process. Raises RequestError."""
     id = row.id.removeprefix(f"{row.component}/")
-    if row.protocol == "http":
-        raise RequestError(
-            "console.request.invalid",
-            "a client of HTTP connects again with its next request: take its permissions away, or its user",
-        )
+    if (reason := _NOT_CLOSED.get(row.protocol)) is not None:
+        raise RequestError("console.request.invalid", f"{reason}: take the client's permissions away, or its user")
     if any(row.component == gateway.component for gateway in live.gateways.values()):
         await subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
         return

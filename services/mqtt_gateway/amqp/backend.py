@@ -19,7 +19,6 @@ from enmasse.bridge.client_access import NOBODY
 from enmasse.bridge.client_logins import LoginAttempt
 from enmasse.bridge.client_rates import too_large
 from enmasse.bridge.client_refused import Ask, ClientRefused
-from enmasse.bridge.offering import Offering
 from enmasse.bridge.uplink import Uplink
 from enmasse.identity import authors
 from enmasse.identity.allowances import PATIENCE
@@ -104,7 +103,6 @@ class AmqpBackend:
         self.control = Control(name, self._held, self._disconnect, self._sources, self._deleted, self._failed)
         self.wills = Wills()
         self._drops_unauthorized = drops_unauthorized
-        self._offering = Offering(name)
         self.bridge: Bridge[Shared] = Bridge(
             name,
             routers,
@@ -326,7 +324,6 @@ class AmqpBackend:
     def _services_up(self, connection: Connection) -> None:
         self.control.up(connection)
         self.wills.up(connection)
-        self._offering.up(connection)
 
     # sessions
 
