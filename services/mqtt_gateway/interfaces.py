@@ -266,6 +266,10 @@ class Session(Protocol):
         """Bytes of the largest message that the client may send by the plan of its space; None: no limit of it."""
 
     @property
+    def noted(self) -> tuple[int, str]:
+        """Reason code and text, as the client gets them, of the newest refusal that has an event."""
+
+    @property
     def settlements(self) -> Settlements:
         """What happens to the messages that this session delivers."""
 

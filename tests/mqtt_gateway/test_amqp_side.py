@@ -105,6 +105,20 @@ def test_what_nobody_takes_has_a_reason(
     inside(router, configserv, test)
 
 
+def test_the_newest_refusal_is_known_as_the_client_gets_it(router: Router, configserv: Configserv) -> None:
+    async def test(found: Environment) -> None:
+        backend, seen = await found.backend(), list[dict[str, Any]]()
+        backend.shared.refusals.seen = seen.append
+        device = await found.device(backend, version=4, login={"peer": "192.0.2.1:4711"})
+        device.publish("$reply/$management", qos=1, packet_id=1)
+        await until(lambda: device.outcomes)
+        (_, reason, text) = device.outcomes[0]
+        assert (reason, text) == device.session.noted and text
+        assert [(event["what"], event["peer"]) for event in seen] == [("publish", "192.0.2.1")]
+
+    inside(router, configserv, test)
+
+
 def test_a_request_from_amqp_is_answered(router: Router, configserv: Configserv) -> None:
     async def test(found: Environment) -> None:
         backend = await found.backend()

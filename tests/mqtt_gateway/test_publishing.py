@@ -419,3 +419,17 @@ def test_what_came_before_a_fault_in_the_same_read_still_holds() -> None:
     assert answers[0] == PubAck(1)
     assert peer.closed
     assert _payloads(world) == [b"1"]
+
+
+@pytest.mark.parametrize(("noted", "events"), [("why", 0), ("another", 1)])
+def test_a_refusal_that_ends_the_connection_is_one_event(noted: str, events: int) -> None:
+    world, seen = World(), list[object]()
+    world.front.refusals.seen = seen.append
+    peer = _connected(world, V311)
+    world.backend.outcome = lambda publish: None
+    peer.send(Publish("a", b"", 1, packet_id=1))
+    session = peer.session
+    session.noted = (reasons.NOT_AUTHORIZED, noted)
+    session.answer(1, reasons.NOT_AUTHORIZED, "why")
+    assert peer.take() == [] and peer.closed
+    assert len(seen) == events

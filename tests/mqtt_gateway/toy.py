@@ -181,6 +181,7 @@ class ToySession:
         stored.sent = {each.pid: each for each in self.outgoing if each.qos == 2}
         self.filters = stored.filters
         self.max_message = None
+        self.noted = (0, "")
         self.unsettled: dict[str, Delivery] = {}
         self.started = False
         self.closed = False

@@ -81,6 +81,8 @@ class MqttSession(Publisher):
 
     Subscriptions of a resumed session that are no longer allowed are left out, and ended."""
 
+    noted: tuple[int, str] = (reasons.SUCCESS, "")
+
     def __init__(
         self,
         shared: Shared,
@@ -95,6 +97,7 @@ class MqttSession(Publisher):
         self.publications: Publications | None = None
         """Part of the connection that gets outcomes; None: there is no connection."""
         self.client_id = request.client_id
+        self._peer = request.peer
         self.login = login
         self.tenant = login.principal.space if shared.access.users.hosts else ""
         self.will_to = will_to
@@ -273,10 +276,12 @@ class MqttSession(Publisher):
 
     def note_refused(self, what: str, reason: int, text: str, topic: str = "", names: Sequence[str] = ()) -> None:
         """Note that the client was refused something. `names`: those of the topic or filter on AMQP."""
+        self.noted = (reason, text)
         self._shared.refusals.note(
             what,
             condition=reasons.name(reason),
             reason=text,
+            peer=self._peer,
             user=self.login.principal.full_name,
             client=self.client_id,
             address=topic,
@@ -296,6 +301,7 @@ class MqttSession(Publisher):
         access.refused["publish"] += 1
         text = without_permission(topics, what, topic)
         self._note_publish(reasons.NOT_AUTHORIZED, denied(what, topic, [name_of(topics, topic)]), publish.topic)
+        self.noted = (reasons.NOT_AUTHORIZED, text)
         if self._shared.drops_unauthorized and not self.v5:
             access.dropped += 1
             if qos:

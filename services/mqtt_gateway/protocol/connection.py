@@ -533,7 +533,8 @@ class Connection:
             text=text,
             space=self.owner.space,
         )
-        if reason not in _USUAL:
+        noted = self._session is not None and self._session.noted == (reason, text)  # by its own event, with the topic
+        if reason not in _USUAL and not noted:
             self._note_refused("close", reason, text)
         if self.output.v5 and self._session is not None:
             code = reason if reason in reasons.DISCONNECT_OF_SERVER else reasons.UNSPECIFIED_ERROR
