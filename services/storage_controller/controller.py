@@ -22,7 +22,7 @@ from enmasse.reconcile import ReadinessBook
 from enmasse.text import counted
 from services.storage_controller import fleet, naming, texts
 from services.storage_controller.brokers import address_metrics
-from services.storage_controller.conversation import BrokerConversation
+from services.storage_controller.conversation.broker_conversation import BrokerConversation
 from services.storage_controller.drivers import (
     BrokerDriver,
     DriverError,

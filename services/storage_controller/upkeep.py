@@ -9,7 +9,7 @@ from functools import partial
 from enmasse.model.names import AddressName
 from services.storage_controller import fleet, policies, texts, unsupported
 from services.storage_controller.brokers.broker import ManagedBroker
-from services.storage_controller.conversation import BrokerConversation
+from services.storage_controller.conversation.broker_conversation import BrokerConversation
 from services.storage_controller.drivers import BrokerDriver, Manifest, RunningBroker
 from services.storage_controller.placement import Placer
 from services.storage_controller.provisioner import Provisioner

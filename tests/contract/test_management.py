@@ -20,7 +20,7 @@ from enmasse.process.settings import host_port
 from services.ragent.manual_brokers import ManualBrokers
 from services.storage_controller import policies
 from services.storage_controller.brokers.broker_contents import BrokerContents, Holding, contents
-from services.storage_controller.conversation import NONE
+from services.storage_controller.conversation.broker_conversation import NONE
 from services.storage_controller.management import EXISTS, GONE, BrokerManagement, all_done
 from tests.artemis import Artemis
 from tests.broker.harness import DEADLINE, Management, ManagementFailure, Terminus, attach, bodies, take, until

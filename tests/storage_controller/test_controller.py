@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from enmasse.control.listings import Listings
-from services.storage_controller import conversation, management, topic_levels
+from services.storage_controller import management
+from services.storage_controller.conversation import broker_conversation, topic_levels
 from services.storage_controller.policies import MARK, MARK_KEY
 from tests.kit.waiting import DEADLINE
 from tests.ragent.doubles import until
@@ -128,9 +129,9 @@ def test_a_broker_is_listed_again_only_after_a_change(play: Play, monkeypatch: p
             asked.append("listings")
             return await super().listings()
 
-    monkeypatch.setattr(conversation, "BrokerManagement", Counting)
-    monkeypatch.setattr(conversation, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(conversation, "LOOK_LAST", 0.02)
+    monkeypatch.setattr(broker_conversation, "BrokerManagement", Counting)
+    monkeypatch.setattr(broker_conversation, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(broker_conversation, "LOOK_LAST", 0.02)
 
     async def scenario(world: World) -> None:
         world.configserv.addresses({"q": queue()})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from enmasse.model.names import AddressName
 from enmasse.reconcile import NEVER, NOW
-from services.storage_controller.removal import BrokerWork, reached_by_producers
+from services.storage_controller.conversation.removal import BrokerWork, reached_by_producers
 
 LOOK_EVERY, LOOK_SOON = 1.0, 0.05
 """Seconds between two looks, and between two while producers are kept away."""

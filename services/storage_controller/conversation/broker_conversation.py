@@ -17,12 +17,12 @@ from services.storage_controller.brokers.address_metrics import by_address
 from services.storage_controller.brokers.broker import ManagedBroker
 from services.storage_controller.brokers.broker_contents import Holding, contents, share
 from services.storage_controller.brokers.storage_shares import Held, Shares
-from services.storage_controller.idle_check import IdleCheck
+from services.storage_controller.conversation.idle_check import IdleCheck
+from services.storage_controller.conversation.removal import BrokerWork, Removal
+from services.storage_controller.conversation.topic_levels import TopicLevels
 from services.storage_controller.management import ERRORS, EXISTS, BrokerManagement, all_done
 from services.storage_controller.placement import Placer
-from services.storage_controller.removal import BrokerWork, Removal
 from services.storage_controller.storage_limits import StorageLimits
-from services.storage_controller.topic_levels import TopicLevels
 
 READ_BY_NAME = 64
 LOOK_EVERY, LOOK_LAST = 1.0, 5.0
