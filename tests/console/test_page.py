@@ -267,7 +267,7 @@ def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: S
         expect(page.get_by_text("The client is disconnected.")).to_be_visible()
         page = console.open("retained", "Retained topics")
         leaf = page.locator(".leaf", has=page.get_by_role("button", name="clear sensors/thermometer/temperature"))
-        leaf.locator("summary").click()
+        leaf.get_by_role("button", name="payload of sensors/thermometer/temperature").click()
         expect(leaf.locator("pre")).to_have_text(MARKUP)
         page.get_by_role("button", name="clear sensors/thermometer/temperature").click()
         page.get_by_role("dialog").get_by_role("button", name="Clear").click()

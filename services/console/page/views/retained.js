@@ -79,16 +79,18 @@ function Branch({ of, open, ask }) {
 function Leaf({ of, ask }) {
   const clear = ask(of.message);
   const [isOpen, setOpen] = useState(false);
-  return html`<span class="leaf"><details onToggle=${(event) => setOpen(event.currentTarget.open)}><summary><code>
-    ${of.level || "(empty)"}</code></summary>${isOpen && html`<${Payload} topic=${of.message.topic} />`}</details>
+  return html`<span class="leaf"><code>${of.level || "(empty)"}</code>
   <span class="soft">${bytes(of.message.size)} · QoS ${of.message.qos} · ${time(of.message.since)}
   ${of.message.user ? ` · ${of.message.user}` : ""}${of.message.withheld ? ` · withheld: ${of.message.withheld}` : ""}
   </span>
+  <button type="button" class="small" aria-label=${`payload of ${of.message.topic}`} aria-expanded=${isOpen}
+    onClick=${() => setOpen(!isOpen)}>Payload</button>
   ${
     clear &&
     html`<button type="button" class="small" aria-label=${`clear ${of.message.topic}`}
     onClick=${clear}>Clear</button>`
-  }</span>`;
+  }
+  ${isOpen && html`<div class="whole"><${Payload} topic=${of.message.topic} /></div>`}</span>`;
 }
 
 /** The payload of a retained message, asked for when it is opened. */
