@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from enmasse.load.amqp import ReceivingEnd, SendingEnd, Work
 from enmasse.load.fixed_rows import alike, column, fill, numbers, packed
+from tests.cli.statuses.of_messaging import passing_on
 from tests.cli.test_client import peer
-from tests.cli.test_exit_statuses import passing_on
 from tests.kit.waiting import wait_for
 
 

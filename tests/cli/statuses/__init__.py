@@ -1,0 +1,1 @@
+"""Ways to get each exit status of each command, by groups of commands."""
