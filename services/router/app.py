@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Sequence
@@ -137,8 +138,13 @@ async def serve(settings: RouterSettings, stop: runner.Stop) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    stop.patience = settings.leave_within
+    stop.patience = settings.shutdown_delay + settings.leave_within
     await stop.wait()
+    if settings.shutdown_delay and not stop.hurry.is_set():
+        health.check = lambda: (False, "ends in a moment: connect to another router")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.shutdown_delay):
+                await stop.hurry.wait()
     if settings.leave_within and router.network.is_several and share.routers != 1 and not stop.hurry.is_set():
         share.leaving = True
         moving = MovingConnections(router)

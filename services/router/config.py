@@ -27,13 +27,16 @@ class RouterSettings(ServiceSettings, frozen=True, kw_only=True):
     """`entities`: `[["router", {"id": …}], ["listener", {…}], …]`. `client_ports`: ports of the listeners that the
     agent creates; the router is ready while all of them are open. `peers`: file of the processes that may connect to
     listeners with `access`. `configserv`: host:port of the configuration service, whose users and permissions are in
-    force on listeners with `saslPlugin`. `leave_within`: seconds from SIGTERM in which it hands its clients on
-    before it ends; 0, or without another router, which they could connect to: it ends at once, as after SIGINT."""
+    force on listeners with `saslPlugin`. `shutdown_delay`: seconds from SIGTERM in which it only is not ready, so that
+    its address is no longer given to clients when they connect again. `leave_within`: seconds after that in which it
+    hands its clients on before it ends; 0, or without another router, which they could connect to: it ends at once.
+    SIGINT ends it without both."""
 
     entities: list[tuple[str, dict[str, Any]]]
     client_ports: tuple[int, ...] = ()
     peers: str | None = None
     configserv: HostPort | None = None
+    shutdown_delay: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     leave_within: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
 
 

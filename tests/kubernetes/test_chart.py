@@ -184,9 +184,11 @@ def test_several_routers_are_a_mesh_that_hands_its_clients_on(cluster: Cluster) 
         "enmasse-router-2.enmasse-router-pods.default.svc:5673"
     )
     (container,) = router["spec"]["template"]["spec"]["containers"]
-    wait = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert "lifecycle" not in container, "it is not ready for as long, instead"
+    probe, own = container["readinessProbe"], settings["router"]
+    assert own["shutdown_delay"] >= probe["periodSeconds"] * probe["failureThreshold"] + 2
     ends = router["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert ends >= wait + settings["router"]["leave_within"] + 10
+    assert ends >= own["shutdown_delay"] + own["leave_within"] + 10
     assert objects(found, "PodDisruptionBudget")["enmasse-router"]["spec"]["maxUnavailable"] == 1
     one = objects(rendered(cluster, {}), "StatefulSet")["enmasse-router"]
     assert one["spec"]["template"] == router["spec"]["template"], "to scale it restarts nothing"

@@ -69,6 +69,17 @@ def test_a_second_order_ends_it_at_once() -> None:
             each.conn.free()
 
 
+def test_a_router_that_is_to_end_is_not_ready_first_and_goes_on() -> None:
+    """Its Service leads its clients elsewhere before they connect again."""
+    router = RouterProcess([], settings={"shutdown_delay": 600})
+    client = router.connect()
+    router.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: detail(router.health_port).startswith("ends in a moment"), "it is not ready")
+    router.connect().close()
+    router.stop()
+    client.conn.free()
+
+
 def test_the_only_router_ends_at_once() -> None:
     """Its clients have no other one to connect to."""
     router = RouterProcess([], settings={"leave_within": 600, "log_level": "info"})
