@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from proton.utils import BlockingConnection
 from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message
 from tests.kit.waiting import until, wait_for
-from tests.router.tenants import Installation
+from tests.router.tenants import Front, Installation
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +187,26 @@ def test_links_and_sizes_of_messages_have_the_limits_of_the_plan(installation: I
         assert sender.link.remote_max_message_size == 1000
         receiver.close()
         connection.create_receiver("b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_router_held_that_is_killed_or_hangs_is_free(installation: Installation, end: signal.Signals) -> None:
+    third = Front("r3", installation.configserv.settings["listen"], installation.authserv.port)
+    installation.fronts.append(third)
+    with contextlib.ExitStack() as stack:
+        stack.callback(third.folder.cleanup)
+        stack.callback(third.log.close)
+        stack.callback(third.process.wait)
+        stack.callback(third.process.kill)
+        stack.callback(installation.fronts.remove, third)
+        held = [installation.connect(2) for _ in range(3)]  # to close one of them at the end waits for its router
+        assert "alice has 3 of 3 connections" in installation.refused(0)
+        third.process.send_signal(end)
+        for _ in range(3):
+            stack.callback(wait_for(lambda: _connected(installation, 0), "the room is here").close)
+        assert "alice has 3 of 3 connections" in installation.refused(1)
+        del held
 
 
 def test_limits_hold_while_the_configuration_service_is_away(installation: Installation) -> None:
