@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import shutil
 import subprocess
+import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +20,7 @@ from proton.utils import BlockingConnection
 from enmasse.engines.artemis import distribution, instance
 from enmasse.engines.artemis.instance import MIB, Instance
 from enmasse.engines.engine import EngineUnavailable
+from enmasse.engines.maven import Distribution
 from tests.artemis import Artemis, running_artemis
 from tests.kit.waiting import DEADLINE
 
@@ -124,6 +129,22 @@ def test_an_archive_that_is_not_the_pinned_one_is_not_unpacked(empty: Path) -> N
     with pytest.raises(EngineUnavailable, match=r"SHA-256 .*expected"):
         distribution.home()
     assert [path.name for path in (empty / "cache" / "enmasse").iterdir()] == [f".{distribution.ARTEMIS.folder}.lock"]
+
+
+def test_what_is_fetched_is_unpacked_and_belongs_to_its_user(empty: Path) -> None:
+    archive = empty / "one-1.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        entry = tarfile.TarInfo("one-1/readme")
+        entry.uid, entry.gid, entry.size = 12345, 12345, 4
+        packed.addfile(entry, io.BytesIO(b"read"))
+    copied = (
+        'for word in "$@"; do case $word in -Dmaven.repo.local=*) r=${word#*=};; esac; done; '
+        f'/bin/mkdir -p "$r/a"; /bin/cp {archive} "$r/a"'
+    )
+    program(empty, "mvn", copied)
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    readme = Distribution("One 1", "a:one:1:tar.gz:bin", archive.name, "one-1", found).unpacked() / "readme"
+    assert readme.read_text() == "read" and readme.stat().st_uid == os.geteuid()
 
 
 def test_the_java_of_this_machine_runs_it() -> None:

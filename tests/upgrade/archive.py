@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from enmasse import __version__
+from enmasse.engines import maven
 from enmasse.testing import Suite, running
 from tests.upgrade import content
 
@@ -34,8 +35,7 @@ def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def unpack(archive: Path, folder: Path) -> Suite:
     """Return a suite on the content of an archive, not started yet."""
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    maven.unpack(archive, folder)
     return Suite(folder, options=())
 
 

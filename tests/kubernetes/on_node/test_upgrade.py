@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import tarfile
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from enmasse.engines import maven
 from enmasse.testing import wait_for
 from tests.kubernetes.node import Node
 from tests.kubernetes.on_node.installation import CHART, PATIENCE, VALUES, Device, Installation, connect, session
@@ -26,8 +26,7 @@ BEFORE = FOLDER / "889b2e1-chart.txz"
 @pytest.fixture(scope="module")
 def installed(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("before")
-    with tarfile.open(BEFORE) as packed:
-        packed.extractall(folder, filter="data")
+    maven.unpack(BEFORE, folder)
     node.define_routes()
     made = Installation(node, folder / "enmasse", users=None)
     try:
