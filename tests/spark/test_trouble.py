@@ -62,7 +62,7 @@ def outage() -> Outage:
 @pytest.mark.parametrize(
     ("phase", "error", "said"),
     [
-        (Phase.ATTACH, GONE, "option \"address\": amqp://me@host:1 refuses 'a' .* make the address first"),
+        (Phase.ATTACH, GONE, "option \"address\": amqp://me@host:1 refuses 'a' .* space.* make the address first"),
         (Phase.ATTACH, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), 'option "address".*Let the user .* use it'),
         (Phase.ATTACH, AmqpError(errors.NOT_ALLOWED, "no"), 'option "address".*Let the user .* use it'),
         (Phase.CONNECT, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), "option \"url\": .* refuses the user 'me'"),

@@ -67,7 +67,7 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str
         return None
     if phase is not Phase.CONNECT:
         return f'option "address": {server} refuses {address!r} ({reason}). ' + (
-            "Correct it, or make the address first"
+            'Correct it, name its address space in the option "space" if it is in one, or make the address first'
             if error.condition == errors.NOT_FOUND
             else f'Let the user of the option "{"user" if user else "url"}" use it, or give another user there'
         )
