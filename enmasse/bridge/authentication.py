@@ -44,7 +44,7 @@ RESPONSE: Final = 8.0
 """Seconds of a client for its response to a challenge: small devices take some for the rounds of SCRAM."""
 LONGEST: Final = 15 * 1024
 """Bytes of user name and password, or of a response: the authentication service takes SASL frames of 16 KiB."""
-_BAD = "user name or password is wrong"
+_BAD = "user name or password is wrong, or you have to wait after failed logins"
 _AWAY = "the login cannot be checked now, try again later"
 _LIMITS = Limits(max_sessions=1, max_links=1)
 

@@ -11,7 +11,7 @@ from enmasse.bridge.authentication import Authentication
 from enmasse.bridge.client_access import NOBODY, ClientAccess
 from enmasse.bridge.client_refused import Ask, ClientRefused, Refusal
 from enmasse.identity.login import Certified, Login
-from enmasse.identity.login_audit import LoginAudit
+from enmasse.identity.login_audit import LoginAudit, Outcome
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import DEFAULT_SPACE
 
@@ -103,7 +103,8 @@ class ClientLogins:
         logins.outcomes["refused" if login is None else "accepted"] += 1
         whose = Principal(user, space=space).full_name if user else None
         by = EXTERNAL if user else f"{EXTERNAL}, {certificate.problem}"
-        self._audit.note(whose, peer.rpartition(":")[0].strip("[]"), by, accepted=login is not None, space=space)
+        outcome: Outcome = "refused" if login is None else "accepted"
+        self._audit.note(whose, peer.rpartition(":")[0].strip("[]"), by, outcome, space=space)
         if login is None:
             raise ClientRefused(Refusal.NOT_ALLOWED, certificate.refusal)
         return login

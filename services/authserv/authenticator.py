@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from enmasse.identity.login import may_be_token
-from enmasse.identity.login_audit import LoginAudit
+from enmasse.identity.login_audit import LoginAudit, Outcome
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import Principal
 from enmasse.identity.processes.scram import USER_ITERATIONS, UnknownUsers
@@ -120,15 +120,20 @@ class Authenticator:
         answer: Callable[[], None],
         *,
         checked: bool,
+        waiting: bool,
         took: float | None = None,
     ) -> None:
         """Count a failed login, and answer it: later if the address is not known or had to wait, and DELAY after it has
-        begun where the time must not tell what was looked at. `took`: seconds since then, in that case."""
+        begun where the time must not tell what was looked at. `took`: seconds since then, in that case. `waiting`: it
+        was refused by `begin`."""
         self._counts[mechanism, "refused"] += 1
         known = who.full_name if self.users.knows(who) else None  # a name that is unknown may be a password
-        log.get().info("authserv.login.refused", user=known, peer=address, mechanism=mechanism, space=who.space)
+        outcome: Outcome = "waiting" if waiting else "refused"
+        log.get().info(
+            "authserv.login.refused", user=known, peer=address, mechanism=mechanism, outcome=outcome, space=who.space
+        )
         # After the answer: whether a line is due, for a user that is known or for all others, must not delay it.
-        self.soon(lambda: self.audit.note(known, address, mechanism, accepted=False, space=who.space))
+        self.soon(lambda: self.audit.note(known, address, mechanism, outcome, space=who.space))
         if address is not None and checked:
             self._failures.failed(who.full_name, address)
             if took is None:
@@ -151,7 +156,7 @@ class Authenticator:
         user = who.full_name
         self._counts[mechanism, "accepted"] += 1
         how = f"{mechanism} {token}" if token else mechanism
-        self.audit.note(user, address, how, accepted=True, space=who.space)
+        self.audit.note(user, address, how, "accepted", space=who.space)
         if address is not None:
             self._failures.succeeded(user, address)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from proton import Array, Data, symbol
@@ -12,6 +14,7 @@ from enmasse.amqp.sasl.layer import PlainClient
 from enmasse.identity.processes.relays import relayed_client, relayed_host_name
 from enmasse.identity.processes.scram import ScramClient
 from enmasse.identity.proofs.failures import Failures
+from enmasse.logs import log
 from enmasse.model.users import Permission, User
 from services.authserv import authenticator
 from tests.authserv.running import Running, ask, ask_engine, begun_scram, user
@@ -133,16 +136,25 @@ def stop_clock(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running.service.logins, "_failures", Failures(Clock()))
 
 
-def test_an_address_with_many_failures_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_with_many_failures_has_to_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The audit log tells the wait from a wrong password; the answer does not."""
+    audit = tmp_path / "audit.log"
+    monkeypatch.setattr(log, "_audit_file", str(audit))
     monkeypatch.setattr(authenticator, "DELAY", 0.0)
     with Running(relays=()) as running:
         stop_clock(running, monkeypatch)
         running.users({"alice": ALICE, "bob": user("bob's")})
         for _ in range(8):
             assert not ask(running.port, "alice", "wrong").opened
-        assert not ask(running.port, "alice", "right").opened
+        waits = ask(running.port, "alice", "right")
+        assert not waits.opened and waits.error == ask(running.port, "nobody", "right").error
         assert not ask_engine(running.port, ScramClient("alice", "right")).opened
         assert ask(running.port, "bob", "bob's").opened
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    outcomes = [(line["what"], line["outcome"]) for line in lines if line["who"] == "alice"]
+    assert outcomes == [
+        ("login by PLAIN", "refused"), ("login by PLAIN", "waiting"), ("login by SCRAM-SHA-256", "waiting"),
+    ]  # fmt: skip
 
 
 def test_a_router_that_states_no_address_locks_nobody_out(service: Running) -> None:

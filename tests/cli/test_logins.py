@@ -173,6 +173,7 @@ def test_refused_logins(command: str, offered: tuple[str, ...], login: str, id: 
         body = ["hello"] if command == "send" else []
         status, errors = told(command, "-a", f"{login}@127.0.0.1:{port}/q", *body)
     assert (status, errors.rstrip().endswith(f"[{id}]")) == (4, True), errors
+    assert ("you have to wait" in errors) == (id == "server.login.refused")
     assert peer.users == [] and peer.tries == 1
     assert "wrong%07" not in errors and "wrong\a" not in errors
 

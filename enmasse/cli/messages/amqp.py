@@ -113,7 +113,7 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
             if remote.user is not None and list(error.offered) == ["ANONYMOUS"]:
                 text += ". The server has no users: leave the user out"
             return marked("server.login.unsuitable", text)
-        return marked("server.login.refused", text)
+        return marked("server.login.refused", f"{text}, or you have to wait after failed logins")
     if isinstance(error, AmqpError) and error.condition == UNAUTHORIZED_ACCESS:
         return marked("server.operation.denied", text)
     return None

@@ -323,8 +323,8 @@ class RouterConnection:
             return
         if self.stated and self.amqp.user is None:
             self.owner.refusals.note_failed(
-                what, self.stated, space=self.principal.space, condition=str(error.condition),
-                reason=error.description, peer=self.host, client=self.container,
+                what, self.stated, space=self.principal.space, condition=str(error.condition), peer=self.host,
+                reason=f"{error.description}, or the user has to wait after failed logins", client=self.container,
             )  # fmt: skip
             return
         self.owner.refusals.note(

@@ -16,7 +16,7 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.sasl.layer import EXTERNAL
 from enmasse.identity.enforcer import Enforcer
 from enmasse.identity.login import Login
-from enmasse.identity.login_audit import LoginAudit
+from enmasse.identity.login_audit import LoginAudit, Outcome
 from enmasse.identity.owned import queue_prefix
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
@@ -89,7 +89,8 @@ class Users:
         """Return the login of a client that has presented a certificate with this name, and wants to be the user
         `asked` (empty: whoever it is) of a space; None: it is refused. `peer`: its address."""
         login = self.directory.by_certificate(name, space) if asked in ("", name) else None
-        self.audit.note(Principal(name, space=space).full_name, peer, EXTERNAL, accepted=login is not None, space=space)
+        outcome: Outcome = "refused" if login is None else "accepted"
+        self.audit.note(Principal(name, space=space).full_name, peer, EXTERNAL, outcome, space=space)
         return login
 
     def left(self, connection: RouterConnection) -> None:
