@@ -239,3 +239,24 @@ def publish_believed(core: Core, to: str, annotations: dict[Any, Any]) -> None:
     route = core.broker.catalogue.route(to, None)
     assert route is not None
     publish(core.broker, route, encoded("x", annotations=annotations), None, 0, believed=True)
+
+
+@pytest.mark.parametrize("way", ["dead", "expired", "moved", "redriven", "unrouted"])
+def test_a_message_that_arrives_otherwise_gets_the_time_to_live_of_the_address(tmp_path: Path, way: str) -> None:
+    core, q = core_with_dead_letters(tmp_path, maxExpiryDelay=60_000)
+    core.broker.catalogue.put_settings("dead", {"maxExpiryDelay": 30_000})
+    core.broker.catalogue.put_settings("nobody", {"DLA": "dead", "sendToDLAOnNoRoute": True})
+    core.broker.catalogue.create_address("nobody", frozenset({"MULTICAST"}))
+    core.send("x", to="nobody" if way == "unrouted" else "q", durable=True)
+    dead = core.broker.catalogue.queues["dead"]
+    if way == "expired":
+        core.ask(q, "expireMessages", "")
+    elif way == "moved":
+        core.ask(q, "moveMessages", "", "dead")
+    elif way in ("dead", "redriven"):
+        core.ask(q, "sendMessagesToDeadLetterAddress", "")
+    if way == "redriven":
+        core.ask(dead, "retryMessages")
+    core.commit()
+    arrived, due = (q, 60_000) if way == "redriven" else (dead, 30_000)
+    assert [each.expires - core.now for portion in arrived.look(10) for each in portion] == [due]

@@ -253,13 +253,16 @@ class Broker:
     def put(
         self, name: str, payload: bytes, *, durable: bool, priority: int = 4, routing_type: str | None = None
     ) -> bool:
-        """Route a message that the broker itself made or moves; limits do not apply. Return False if no queue takes
-        it."""
+        """Route a message that the broker itself made or moves: with the time to live that its address sets, limits of
+        size do not apply. Return False if no queue takes it."""
         route = self.catalogue.route(name, routing_type)
         if route is None:
             return False
         flags = (DURABLE if durable else 0) | (REWRITE if is_sealed(payload) else 0) | priority << PRIORITY_SHIFT
-        message = StoredMessage(0, payload, len(payload), flags, 0, route.owner, 0)
+        expires = route.owner.expiry(self.now, 0)
+        if expires:
+            flags |= REWRITE
+        message = StoredMessage(0, payload, len(payload), flags, expires, route.owner, 0)
         try:
             return self.enter(route, message, payload) is not RELEASE
         except errors.BrokerError:
