@@ -320,3 +320,14 @@ def test_placeholders_of_other_servers_are_warned_of(folder: Path, pattern: str,
     done = user(folder, "allow", "first", "send", pattern)
     assert done.returncode == 0
     assert (f"{other} stands for itself" in done.stderr) if other else "stands for itself" not in done.stderr
+
+
+def test_allow_warns_of_a_denial_that_still_holds(folder: Path) -> None:
+    (folder / "users.json").write_text('{"bob": {}}')
+    assert user(folder, "deny", "bob", "recv", "orders", "own/${user}/#").returncode == 0
+    for pattern in ("orders", "own/${user}/#", "own.${user}.news"):
+        done = user(folder, "allow", "bob", "send,recv", pattern)
+        rule = "bob.permissions.0: deny recv on orders, own/${user}/#"
+        assert done.returncode == 0 and f"warning: {rule} still holds" in done.stderr, pattern
+    for operations, pattern in (("send", "orders"), ("recv", "news"), ("recv", "own/#")):
+        assert "still holds" not in user(folder, "allow", "bob", operations, pattern).stderr

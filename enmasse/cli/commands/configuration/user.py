@@ -353,11 +353,37 @@ def _grant(
         return {**entry, "permissions": permissions}
 
     there = _opened(config, offset)
-    where = there.change(name, lambda entry, where: granted(_object(name, entry, where)))
+    denials: list[str] = []
+
+    def changed(entry: Any, where: str) -> dict[str, Any]:
+        after = granted(_object(name, entry, where))
+        denials[:] = _denials(name, after["permissions"], wanted, patterns) if effect == "allow" else ()
+        return after
+
+    where = there.change(name, changed)
     _warn_of_strays(there, patterns, config, offset)
+    for denial in denials:
+        report(f"warning: {denial} still holds, whatever is allowed: take it out of {where} to lift it.")
     past = "allowed" if effect == "allow" else "denied"
     line = f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}"
     done(line, past, name=name, place=where, operations=wanted, addresses=list(patterns))
+
+
+def _denials(name: str, permissions: list[Any], operations: list[Any], patterns: tuple[str, ...]) -> list[str]:
+    """Return the permissions of an entry that deny one of these operations on what one of the patterns names."""
+    from enmasse.identity.permissions import Rights, Rule, expanded
+    from enmasse.model.users import Permission
+
+    denied = {}
+    for number, permission in enumerate(permissions):
+        if isinstance(permission, dict) and isinstance(permission.get("deny"), list):
+            text = f"{name}.permissions.{number}: {_permission_text(permission)}"
+            addresses = tuple(map(str, permission.get("addresses") or ()))
+            known = tuple(each for each in OPERATIONS if each in permission["deny"])
+            denied[text] = Permission(effect="deny", operations=known, addresses=addresses)
+    rights = Rights(name, tuple(Rule(text, permission) for text, permission in denied.items()))
+    decisions = [rights.decide(each, expanded(pattern, name)) for each in operations for pattern in patterns]
+    return list(dict.fromkeys(decision.rule.where for decision in decisions if decision.rule is not None))
 
 
 def _warn_of_strays(
