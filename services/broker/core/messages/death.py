@@ -26,7 +26,7 @@ class Reason(StrEnum):
     NO_ROUTE = "no-route"
     """No queue of the address took it."""
     BY_ORDER = "by-order"
-    """An operator has moved it to the dead letters, or had it expire."""
+    """An operator has sent it to the dead-letter address."""
 
 
 class Death(NamedTuple):
