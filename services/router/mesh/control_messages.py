@@ -8,7 +8,7 @@ HELLO (Hello) finds neighbours. RA (Advertisement) states how new a router's lin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -174,7 +174,7 @@ class Envelope:
 
     def passed(self, router: str) -> Envelope:
         """Return the message with one more router in its trace."""
-        return replace(self, trace=(*self.trace, router))
+        return Envelope(self.to, self.message, (*self.trace, router), self.payload)
 
     def encode(self) -> bytes:
         """Return the message's bytes."""

@@ -145,6 +145,16 @@ class KnownRouters:
         """Return a router, None if it is unknown."""
         return self._routers.get(router)
 
+    def lacking(self) -> list[KnownRouter]:
+        """Return the routers that have advertised more than is known, or whose link state is unknown."""
+        return [
+            known
+            for known in self._routers.values()
+            if known.ls_seq < known.advertised_ls
+            or known.ls_seq == _ABSENT
+            or known.addresses.seq < known.advertised_mobile
+        ]
+
     def learn(self, router: str, now: float) -> KnownRouter | None:
         """Return a router, which may be new. Return None if there are too many."""
         known = self._routers.get(router)
@@ -177,7 +187,8 @@ class KnownRouters:
     def expire(self, neighbours: Mapping[str, int], now: float) -> list[KnownRouter]:
         """Reset routers that have advertised nothing for too long, remove those that no other router has as a peer, and
         return both."""
-        silent = [known for known in self._routers.values() if now - known.heard > LINK_STATE_SECONDS]
+        before = now - LINK_STATE_SECONDS
+        silent = [known for known in self._routers.values() if known.heard < before]
         gone = [known for known in silent if known.has_links or known.addresses.addresses]
         for known in silent:
             known.reset(now)

@@ -223,7 +223,7 @@ class MeshEngine:
             self._flood(Envelope(EVERY_ROUTER, self._link_state(), (self.own,)))
         if self._recompute:
             self._compute(now)
-        for known in self.routers:
+        for known in self.routers.lacking():
             self._request(known, now)
         update = self.addresses.changes(self.own)
         if update is not None:  # before the advertisement of its number, or each router would ask for all addresses

@@ -97,7 +97,7 @@ class Story:
         for edge in cut:
             network.speak(edge)
             network.connect(edge)
-        for name in set(self.names) - network.routers.keys():
+        for name in sorted(set(self.names) - network.routers.keys()):
             network.run(rng.random())
             self.restart(name)
             self.change_addresses(3)
