@@ -91,13 +91,14 @@ def test_users_and_their_rights(suite: Suite) -> None:
 
 
 def test_the_address_is_measured_over_http(suite: Suite) -> None:
-    ca = str(suite.data / "tls" / "ca.crt")
-    for url in (f"amqp://127.0.0.1:{5672 + suite.offset}", f"amqps://localhost:{5671 + suite.offset}"):
+    ca = ("--ca", str(suite.data / "tls" / "ca.crt"))
+    without, tls = f"amqp://127.0.0.1:{5672 + suite.offset}", f"amqps://localhost:{5671 + suite.offset}"
+    for url, files in ((without, ()), (tls, ca)):
         at = url.replace("://", f"://alice:{PASSWORD.replace(' ', '%20')}@") + "/jobs"
-        done = suite.command("bench", "-a", at, "--seconds", "0.1", "--json", "--protocol", "http", "--ca", ca)
+        done = suite.command("bench", "-a", at, "--seconds", "0.1", "--json", "--protocol", "http", *files)
         found = json.loads(done.stdout or "{}")
         assert found and found["received"] == found["accepted"] == found["sent"] > 0 and found["latency_ms"], done
-    done = suite.command("bench", "-a", at, "--seconds", "0.1", "--protocol", "mqtt", "--ca", ca)
+    done = suite.command("bench", "-a", at, "--seconds", "0.1", "--protocol", "mqtt", *ca)
     assert done.returncode == 4 and f"cannot connect to localhost:{8883 + suite.offset}" in done.stderr, done
 
 

@@ -102,6 +102,24 @@ def proton(suite: Suite, files: Files | None, mechanism: str = "EXTERNAL", **mor
 # --- AMQP -------------------------------------------------------------------------------------------------------------
 
 
+def test_failed_handshakes_are_events_of_each_listener(suite: Suite, authority: Authority) -> None:
+    """The first test here: a component tells of a host's refusals twenty times a minute."""
+    ports = {"router-0": (5671,), "mqtt_gateway-0": (8883, 8084)}
+    for port in (port for each in ports.values() for port in each):
+        with socket.create_connection(("localhost", port + suite.offset)) as sock, pytest.raises(ssl.SSLError):
+            authority.client_context().wrap_socket(sock, server_hostname="localhost")
+        with socket.create_connection(("localhost", port + suite.offset)) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert sock.recv(1)
+
+    def seen() -> bool:
+        lines = suite.command("events", "--json", "--port-offset", str(suite.offset)).stdout.splitlines()
+        found = {(row["component"], row["condition"]) for row in map(json.loads, lines) if ":" in row["peer"]}
+        return found >= {(each, why) for each in ports for why in WHY}
+
+    wait_for("the events", seen)
+
+
 def test_proton_logs_in_by_certificate(suite: Suite, device: Files) -> None:
     connection = proton(suite, device)
     sender = connection.create_sender("devices/device-1/x")
@@ -344,23 +362,6 @@ def test_logins_by_certificate_are_audited(suite: Suite, device: Files) -> None:
     found = [line for line in lines if "login by EXTERNAL" in line and '"who": "device-1"' in line]
     assert any('"service": "router-0"' in line for line in found)
     assert any('"service": "mqtt_gateway-' in line for line in found)
-
-
-def test_failed_handshakes_are_events_of_each_listener(suite: Suite, authority: Authority) -> None:
-    ports = {"router-0": (5671,), "mqtt_gateway-0": (8883, 8084)}
-    for port in (port for each in ports.values() for port in each):
-        with socket.create_connection(("localhost", port + suite.offset)) as sock, pytest.raises(ssl.SSLError):
-            authority.client_context().wrap_socket(sock, server_hostname="localhost")
-        with socket.create_connection(("localhost", port + suite.offset)) as sock:
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            assert sock.recv(1)
-
-    def seen() -> bool:
-        lines = suite.command("events", "--json", "--port-offset", str(suite.offset)).stdout.splitlines()
-        found = {(row["component"], row["condition"]) for row in map(json.loads, lines) if ":" in row["peer"]}
-        return found >= {(each, why) for each in ports for why in WHY}
-
-    wait_for("the events", seen)
 
 
 def test_a_command_works_in_a_space_as_the_user_of_its_certificate(suite: Suite, device: Files) -> None:
