@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target
+from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target, TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
@@ -362,6 +362,18 @@ def test_refusals_of_links_messages_and_connections_are_events() -> None:
         ("close", "", "amqp:connection:framing-error", "c2"),
     }
     assert all(each["id"] == "client.refused" and each["count"] == 1 for each in load.merged.events)
+
+
+def test_work_of_transactions_by_an_anonymous_link_is_an_event() -> None:
+    load = Load()
+    relay = load.clients[2].session.attach_sender("x", Source(), Target())
+    load.pump()
+    relay.send(Message(b"x", to="any").encode(), object(), state=TransactionalState(txn_id=b"t"))
+    load.pump()
+    load.second()
+    assert [(each["what"], each["condition"], each["client"]) for each in load.merged.events] == [
+        ("message", "amqp:not-implemented", "c2")
+    ]
 
 
 def test_a_client_that_just_leaves_is_no_event() -> None:

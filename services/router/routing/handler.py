@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
+from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import LinkSession
@@ -141,6 +141,8 @@ class RouterHandler(Handler):
         connection: RouterConnection | None = session.connection.context
         if connection is not None:
             connection.fail_transaction(txn_id, error)
+            if error.condition == NOT_IMPLEMENTED:  # others have events of their own, or the client has given up
+                connection.refused("message", error)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         record: LinkRecord | None = link.context
