@@ -101,7 +101,7 @@ ERRORS = (
     Error("console.method.unknown", "The resource does not have this method.", "See `/api/v1/openapi.json`."),
     Error("console.name.in-use", "There is an entry of this name already.", "Choose another name, or change the entry with If-Match."),
     Error("console.origin.refused", "The request may come from a page of another site.", "Call the console under its own host, and with the header X-CSRF-Token if a cookie logs in."),
-    Error("console.permission.denied", "The caller may view this, but not do it.", "`enmasse user allow` adds a permission."),
+    Error("console.permission.denied", "The caller's permissions do not cover this.", "`enmasse user allow` adds a permission."),
     Error("console.request.failed", "The console itself has failed.", "Report it with the line of its log that has the id in `detail`."),
     Error("console.request.invalid", "The request is invalid.", "Correct the parameter or field that `detail` names."),
     Error("console.request.too-large", "The request is too large.", "Send less at once."),
