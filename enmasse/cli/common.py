@@ -25,7 +25,9 @@ SIGINT and SIGPIPE.
 
 AMQP_PORT, OPERATORS_PORT, MQTT_PORT, HTTP_PORT, ADMIN_PORT = 5672, 5673, 1883, 8080, 8079
 MAX_OFFSET = 65535 - 8883
-"""8883: the highest public port, that of MQTT over TLS."""
+"""8883: the highest public port without `--with stomp`, that of MQTT over TLS."""
+MAX_OFFSET_STOMP = 65535 - 61617
+"""61617: that of STOMP over WebSocket with TLS."""
 
 MAX_SECONDS = 4_294_967
 """The longest time that AMQP can express (milliseconds in 32 bits): 49 days."""
@@ -66,7 +68,8 @@ def port_offset(function: F) -> F:
         type=Offset(),
         default=0,
         metavar="N",
-        help="Added to every public port; selects one of several suites on this machine.",
+        help=f"Added to every public port (at most {MAX_OFFSET}, with STOMP {MAX_OFFSET_STOMP}); selects one of "
+        "several suites on this machine.",
     )(function)
 
 

@@ -234,9 +234,11 @@ def check_names(options: Options) -> None:
 
 def check_highest_port(options: Options) -> None:
     """Raise StartError if the port offset leads to a port that does not exist."""
-    if (highest := max(options.protocol_ports().values())) > LAST_PORT:
-        most = options.offset - highest + LAST_PORT
-        text = f"port {highest} does not exist; give --port-offset {most} or a smaller one."
+    ports = options.protocol_ports()
+    name = max(ports, key=ports.__getitem__)
+    if ports[name] > LAST_PORT:
+        most = options.offset - ports[name] + LAST_PORT
+        text = f"{name}: port {ports[name]} does not exist; give --port-offset {most} or a smaller one."
         raise StartError("start.port.not-available", text)
 
 

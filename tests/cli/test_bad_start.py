@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from enmasse.cli.common import MAX_OFFSET_STOMP
 from enmasse.supervisor.desired_processes import write_actual
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, internal_ports
@@ -109,6 +110,13 @@ def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
     done = enmasse("up", "--config", config, "--data", data, "--port-offset", free_offset())
     assert done.returncode == 2 and "the name is not UTF-8" in done.stderr and "\\xff" in done.stderr
     assert not os.path.exists(data)
+
+
+def test_a_port_offset_with_which_a_port_does_not_exist(config: Path, tmp_path: Path) -> None:
+    options = ("--config", config, "--data", tmp_path / "data", "--port-offset", MAX_OFFSET_STOMP + 10)
+    done = enmasse("up", *options, "--with", "stomp")
+    text = f"stompws: port 65543 does not exist; give --port-offset {MAX_OFFSET_STOMP + 2} or a smaller one"
+    assert done.returncode == 2 and text in done.stderr, done.stderr
 
 
 def test_called_in_a_directory_that_is_gone(tmp_path: Path) -> None:
