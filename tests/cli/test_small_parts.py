@@ -209,6 +209,14 @@ def test_consumers_of_a_topic_include_mqtt_subscriptions_at_every_gateway() -> N
     }  # fmt: skip
 
 
+def test_logs_of_all_brokers(tmp_path: Path) -> None:
+    logs, desired = tmp_path / "logs", tmp_path / "desired"
+    for path in (logs / "small-queue-1.log", logs / "router-0.log", desired / "small-queue-1.json"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert _names(logs, ("broker",)) == ["small-queue-1"]
+
+
 def test_dashes_and_underscores_are_alike_in_names(tmp_path: Path) -> None:
     (tmp_path / "mqtt_gateway-0.log").touch()
     (tmp_path / "small-queue-1.log").touch()

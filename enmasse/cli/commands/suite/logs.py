@@ -17,6 +17,7 @@ from enmasse.text import did_you_mean, named_as
 
 POLL_SECONDS = 0.2
 PIECE = 1 << 16
+BROKER = "broker"
 _FIRST = ("timestamp", "level", "event", "component")
 
 
@@ -32,8 +33,8 @@ _FIRST = ("timestamp", "level", "event", "component")
 def command(
     components: tuple[str, ...], follow: bool, count: int, data: Path | None, as_json: bool, offset: int
 ) -> None:
-    """Show the logs of the suite, in the order of time: of all components, or of each COMPONENT, such as `router` or
-    `mqtt_gateway-1`; `enmasse` is the supervisor, `audit` the audit log.
+    """Show the logs of the suite, in the order of time: of all components, or of each COMPONENT, such as `router`,
+    `broker` or `mqtt_gateway-1`; `enmasse` is the supervisor, `audit` the audit log.
     """
     folder = _folder(data, offset) / "logs"
     names = _names(folder, components)
@@ -65,7 +66,8 @@ def _folder(data: Path | None, offset: int) -> Path:
 
 
 def _names(folder: Path, wanted: tuple[str, ...]) -> list[str]:
-    """Return the names of logs. Each one wanted may also be the kind of several: `broker` of `broker-1`."""
+    """Return the names of logs. Each one wanted may also be the kind of several: `router` of `router-1`, or `broker`
+    of all brokers, which are called after their flavors."""
     try:
         known = sorted(path.name.removesuffix(".log") for path in folder.iterdir() if path.name.endswith(".log"))
     except OSError as error:
@@ -77,9 +79,12 @@ def _names(folder: Path, wanted: tuple[str, ...]) -> list[str]:
         return [name for name in known if name != "audit"]
     found = []
     kinds = [name.rpartition("-")[0] for name in known]
+    brokers = {path.stem for path in (folder.parent / "desired").glob("*.json")}
     for given in wanted:
         word = named_as(given, [*known, *kinds])
         matching = [name for name in known if name == word or name.startswith(f"{word}-")]
+        if word == BROKER:
+            matching += [name for name in known if name in brokers]
         if not matching:
             text = f"{folder}: there is no log of {word!r}; there are {', '.join(known)}.{did_you_mean(word, known)}"
             end("suite.logs.missing", text)
