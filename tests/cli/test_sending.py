@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.messages.message import Message
 from enmasse.cli.commands.configuration.address import PROPERTIES
-from enmasse.cli.commands.messaging.send import TOLD_SECONDS, Tally, _Sending
+from enmasse.cli.commands.messaging.send import TOLD_SECONDS, Tally, _Sending, encoded
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.messages.bodies import bodies, paced
 from enmasse.model import addresses
@@ -45,6 +46,19 @@ def test_bodies_come_at_a_rate_and_none_is_lost() -> None:
 
     found, seconds = asyncio.run(main())
     assert len(found) == 6 and seconds >= 5 / 50 - 0.01
+
+
+async def ids(fields: dict[str, Any], *, lines: bool = False) -> list[Any]:
+    body = b'{"body": "x", "id": null}' if lines else "x"
+    return [Message.decode(each).message_id async for each in encoded(bodies(body, 3), fields, lines=lines)]
+
+
+def test_each_message_has_an_id_of_its_own() -> None:
+    """Two commands count from 1, and their messages are not the same ones."""
+    found = asyncio.run(ids({})) + asyncio.run(ids({}))
+    assert len(set(found)) == 6 and None not in found
+    assert asyncio.run(ids({"message_id": "mine"})) == ["mine"] * 3
+    assert asyncio.run(ids({}, lines=True)) == [None] * 3
 
 
 def test_help_has_examples_and_the_properties_of_an_address() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -56,8 +57,8 @@ def command(
     a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
     and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
 
-    If the connection is lost, it connects again within --timeout, and sends what has no outcome once more: that may
-    arrive twice.
+    Each message gets a message-id of its own without --id. If the connection is lost, it connects again within
+    --timeout, and sends what has no outcome once more, with the same id: that may arrive twice.
 
     Exit status 0: every message was accepted. 1: some were rejected, released or modified. 3: no credit or no outcome
     within --timeout. 4: no connection, or the address was refused.
@@ -132,13 +133,15 @@ class UnreadableLine(Exception):
 
 
 async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: bool) -> AsyncIterator[bytes]:
-    """Yield a message for each body. `lines`: the bodies are messages as JSON. Raises Unreadable."""
+    """Yield a message for each body, with a message-id of its own unless the fields have one. `lines`: the bodies are
+    messages as JSON, whose ids are unchanged. Raises UnreadableLine."""
     from enmasse.amqp.messages.message import Message
 
     if not lines:
-        template = {"durable": True} | fields
+        template, run, number = {"durable": True} | fields, os.urandom(12).hex(), 0
         async for body in bodies:
-            yield Message(body, **template).encode()
+            number += 1
+            yield Message(body, **{"message_id": f"{run}-{number}", **template}).encode()
         return
     from enmasse.amqp.messages.jsonform import NoMessage, from_json
 
