@@ -406,8 +406,26 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
         expect(body).to_contain_text("orders")  # it goes on where it was
         suite.kill(suite.component("console"))  # sessions of browsers are in its memory
         expect(page.get_by_label("Password")).to_be_visible()
+        suite.edit("users.json", users | {"anonymous": {"permissions": [{"allow": ["view"], "addresses": ["#"]}]}})
+        _log_in_and_out_where_callers_without_credentials_have_rights(suite, console)
         console.close()
         assert suite.down() == 0
+
+
+def _log_in_and_out_where_callers_without_credentials_have_rights(suite: Suite, console: Console) -> None:
+    with Client(suite) as client:
+        wait_for(lambda: client("GET", "me").status == 200, "the entry `anonymous` is in force")
+    console.page.reload()
+    page = console.open("users/anonymous", "anonymous")
+    expect(page.get_by_role("heading", name="API tokens")).to_have_count(0)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_label("User").fill("alice")
+    page.get_by_label("Password").fill("secret words")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+    expect(page.get_by_role("link", name="alice")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
 
 
 def test_from_the_wizard_to_a_message_that_is_sent_looked_at_moved_and_removed(suite: Suite, console: Console) -> None:

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useState } from "./lib.js";
 import { ApiError, SPACE, call, get, keepToken, onLogout, useFetch } from "./api.js";
 import { Notices, notice } from "./parts/dialog.js";
-import { Link, returnToPlace, useRoute } from "./parts/route.js";
+import { Link, go, place, returnToPlace, useRoute } from "./parts/route.js";
 import { Login } from "./views/login.js";
 import { Overview } from "./views/overview.js";
 import { Addresses } from "./views/addresses.js";
@@ -43,6 +43,8 @@ const PLACES = [
 /** Places of what belongs to no address space, and of what only the operator has, or an address space. */
 const OF_NO_SPACE = ["network", "infrastructure", "queries", "flavors", "spaces"];
 const NOT_OF_USERS = ["spaces", "plans"];
+/** Whether the caller has no credentials, and the rights of the entry `anonymous`. Without users nobody logs in. */
+const isGuest = (me) => me.how === "anonymous" && me.user !== null;
 const THEMES = { light: "dark", dark: "light" };
 
 /** For the operator: the address space that the page shows. It is in the address of the page. */
@@ -98,13 +100,16 @@ function Frame({ me, leave }) {
       <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>
       ${theme === "dark" ? "☀" : "☾"}</button>
       <span class="who">${
-        me.user
-          ? html`<${Link} to=${["users", me.user]}>${me.user + (me.space ? `@${me.space}` : "")}<//>`
-          : me.how === "operator"
-            ? "operator"
-            : "everyone on this machine"
+        isGuest(me)
+          ? "anonymous"
+          : me.user
+            ? html`<${Link} to=${["users", me.user]}>${me.user + (me.space ? `@${me.space}` : "")}<//>`
+            : me.how === "operator"
+              ? "operator"
+              : "everyone on this machine"
       }</span>
       ${me.how === "session" && html`<button type="button" onClick=${leave}>Log out</button>`}
+      ${isGuest(me) && html`<button type="button" onClick=${() => go("login")}>Log in</button>`}
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">
       ${places.map(
@@ -152,6 +157,10 @@ function App() {
     });
     ask();
   }, []);
+  const atLogin = useRoute().parts[0] === "login";
+  useEffect(() => {
+    if (atLogin && me?.how === "session") location.replace(place());
+  }, [atLogin, me]);
   const leave = async () => {
     try {
       await call("POST", "logout", { body: {} });
@@ -160,11 +169,12 @@ function App() {
     }
     keepToken(null);
     forgetClient();
-    setMe({ how: "none" });
+    setMe(null);
+    await ask();
   };
   let content = html`<p class="empty" role="status">Loading …</p>`;
   if (problem) content = html`<p class="failure" role="alert">${problem.message}</p>`;
-  else if (me && me.how === "none") content = html`<${Login} onDone=${ask} />`;
+  else if (me && (me.how === "none" || (atLogin && isGuest(me)))) content = html`<${Login} onDone=${ask} />`;
   else if (me) content = html`<${Frame} me=${me} leave=${leave} />`;
   return html`${content}<${Notices} />`;
 }

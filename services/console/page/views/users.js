@@ -77,7 +77,7 @@ export function User({ name, me }) {
       </tbody></table></div>
       <p class="soft">A denial wins. What no permission allows is refused.</p></section>
     <section><h2>May this user … ?</h2><${May} name=${user.name} operations=${me.operations} /></section>
-    ${!user.name.startsWith("@") && html`<${Tokens} user=${user.name} me=${me} />`}
+    ${!user.name.startsWith("@") && user.name !== "anonymous" && html`<${Tokens} user=${user.name} me=${me} />`}
     ${
       dialog === "edit" &&
       html`<${Editor} user=${user} operations=${me.operations}
