@@ -222,7 +222,8 @@ class Network:
         to = edge.other(router.name)
         payload = message.encode() if self._encoded else b""
         rng = self.rng
-        for _ in range(2 if rng.random() < self._repeat else 1):
+        # At its first hop: repeated at each, a message would be twenty at the end of a line of 64 routers.
+        for _ in range(2 if len(message.trace) == 1 and rng.random() < self._repeat else 1):
             time = self.now + rng.random() * SLOWEST
             if rng.random() < self._reorder:
                 time += rng.random()
