@@ -248,6 +248,7 @@ def test_a_message_that_arrives_otherwise_gets_the_time_to_live_of_the_address(t
     core.broker.catalogue.put_settings("nobody", {"DLA": "dead", "sendToDLAOnNoRoute": True})
     core.broker.catalogue.create_address("nobody", frozenset({"MULTICAST"}))
     core.send("x", to="nobody" if way == "unrouted" else "q", durable=True)
+    core.commit()
     dead = core.broker.catalogue.queues["dead"]
     if way == "expired":
         core.ask(q, "expireMessages", "")
@@ -255,6 +256,7 @@ def test_a_message_that_arrives_otherwise_gets_the_time_to_live_of_the_address(t
         core.ask(q, "moveMessages", "", "dead")
     elif way in ("dead", "redriven"):
         core.ask(q, "sendMessagesToDeadLetterAddress", "")
+    core.commit()
     if way == "redriven":
         core.ask(dead, "retryMessages")
     core.commit()

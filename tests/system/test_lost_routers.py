@@ -63,7 +63,7 @@ class Flow:
 
         async def work() -> None:
             for number in numbers:
-                await asyncio.sleep(begun + number / RATE - loop.time())
+                await asyncio.sleep(begun + number / RATE - loop.time())  # limit: until it is due
                 while number not in self.accepted:
                     self.sent[number] += 1
                     if await sender.send(Message(number, durable=True), timeout=DEADLINE) == ACCEPTED:

@@ -28,7 +28,7 @@ class Line:
         for name, other in pairwise(names):
             dialling = self._end(name, INTER_ROUTER, is_client=True)
             self._connect(dialling, self._end(other, INTER_ROUTER, is_client=False))
-        self.wait(10)
+        self.wait(10)  # limit: of the clock inside
 
     def _end(self, name: str, role: str, *, is_client: bool) -> Connection:
         """Return a router's end of a connection."""

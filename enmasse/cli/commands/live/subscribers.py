@@ -147,7 +147,7 @@ def named_client(offset: int, client: str) -> str:
     if found is None:
         return client
     if not found.connected:
-        text = "is away and has no connection: `enmasse subscription remove` deletes its session"
+        text = f"is away and has no connection: `enmasse subscription remove {found.client}` deletes its session"
         end("mqtt.client.unknown", f"{found.client} {text}")
     return found.client
 
