@@ -21,6 +21,12 @@ WITH_SPACE = frozenset(
 _PROPOSED = re.compile(r"`enmasse (\w+)[^`]*`")
 
 
+def context_of_option(running: click.Context) -> str | None:
+    """Return the context that the command line names by --context; None if only ENMASSE_CONTEXT does."""
+    named: str | None = running.find_root().meta.get(NAMED)
+    return named if named and os.environ.get("ENMASSE_CONTEXT") != named else None
+
+
 def typed(text: str) -> str:
     """Return a text in which each `enmasse …` command works on the suite and the address space that the running command
     works on: with the same --context or --port-offset, and --space, unless it states them, or variables of the
@@ -29,8 +35,8 @@ def typed(text: str) -> str:
     if running is None or "`enmasse " not in text:
         return text
     meta = running.find_root().meta
-    suite, named = "", meta.get(NAMED)
-    if named and os.environ.get("ENMASSE_CONTEXT") != named:
+    suite = ""
+    if named := context_of_option(running):
         suite = f" --context {named}"
     elif running.get_parameter_source("offset") is click.core.ParameterSource.COMMANDLINE:
         suite = f" --port-offset {running.params['offset']}"

@@ -151,6 +151,8 @@ def test_user_and_password_file_of_the_environment_win_over_the_context(elsewher
     seen = elsewhere("address", "list", "--json", env=ann | {"ENMASSE_PASSWORD_FILE": str(elsewhere.password)})
     assert [row["name"] for row in json.loads(seen.stdout)["addresses"]] == ["orders"]
     missing = elsewhere("address", "list", status=2, env=ann).stderr
+    named = elsewhere("address", "list", "--json", "--context", "there", env=ann)
+    assert len(json.loads(named.stdout)["addresses"]) > 1, "a context that the option names keeps its user"
     assert "no password of user 'ann'" in missing and "ENMASSE_PASSWORD_FILE" in missing and "context there" in missing
     wrong = elsewhere.folder / "wrong"
     wrong.write_text("not the password")

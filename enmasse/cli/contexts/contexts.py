@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import click
 
 from enmasse.cli.common import COULD_NOT_START, UNREACHABLE, end
 from enmasse.cli.contexts.userfolder import user_folder
-from enmasse.cli.same_suite import NAMED, SPACE_NAMED, WITH_SPACE, WITHOUT
+from enmasse.cli.same_suite import NAMED, SPACE_NAMED, WITH_SPACE, WITHOUT, context_of_option
 from enmasse.text import did_you_mean
 
 FILE = "enmasse-contexts.json"
@@ -194,7 +193,7 @@ def _chosen(running: click.Context) -> Context | None:
         return None
     named = root.meta.get(NAMED)
     if any(running.get_parameter_source(place) is here for place in PLACES):  # it names a suite itself
-        if named is not None and os.environ.get("ENMASSE_CONTEXT") != named:
+        if context_of_option(running) is not None:
             raise click.UsageError("--context names a suite, and so does another option: give one of them")
         return None
     if named == LOCAL:

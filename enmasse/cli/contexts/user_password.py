@@ -12,6 +12,7 @@ import click
 from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
 from enmasse.cli.contexts.contexts import Context, readable_by_others, url_of
 from enmasse.cli.contexts.target_server import TargetServer, parse
+from enmasse.cli.same_suite import context_of_option
 
 USER, PASSWORD_FILE = "ENMASSE_USER", "ENMASSE_PASSWORD_FILE"
 HOW_TO_LOG_IN = f"Set {USER} and {PASSWORD_FILE}, or write user:password@ in the URL"
@@ -61,12 +62,15 @@ def first_line(file: str) -> str:
 
 
 def login_of(context: Context) -> tuple[str | None, str | None]:
-    """Return user and password of a context: those of the environment, otherwise its own; the password is asked for on
-    the terminal if no file has it. Ends the command without one."""
-    meta = click.get_current_context().find_root().meta
+    """Return user and password of a context: its own if --context names it, otherwise those of the environment before
+    its own; the password is asked for on the terminal if no file has it. Ends the command without one."""
+    running = click.get_current_context()
+    meta = running.find_root().meta
     key = "enmasse.cli.contexts.user_password"
     if key not in meta:
-        user = os.environ.get(USER) or context.user
+        has_login = context.user is not None or context.password_file is not None
+        is_meant = has_login and context_of_option(running) is not None
+        user = context.user if is_meant else os.environ.get(USER) or context.user
         meta[key] = user, _password(context, user)
     found: tuple[str | None, str | None] = meta[key]
     return found
@@ -74,8 +78,8 @@ def login_of(context: Context) -> tuple[str | None, str | None]:
 
 def password_of_file(context: Context, user: str | None) -> str | None:
     """Return the password or token that the file of ENMASSE_PASSWORD_FILE, or that of a context, has now; None without
-    a file. The context's file is for its own user only. Raises ValueError."""
-    file = os.environ.get(PASSWORD_FILE) if user is not None else None
+    a file. Each file is for its own user only. Raises ValueError."""
+    file = os.environ.get(PASSWORD_FILE) if user is not None and os.environ.get(USER) in (None, "", user) else None
     if not file and user == context.user:
         file = context.password_file
     if not file:
