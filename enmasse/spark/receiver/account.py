@@ -234,8 +234,11 @@ async def serve_all(unsettled: Unsettled, own: OwnAccount, sockets: Sequence[Soc
         async with asyncio.TaskGroup() as group:
             for n, frames in enumerate(sockets, 1):
                 group.create_task(serve(unsettled, n, frames))
-    except* QueryError as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as errors:  # except* of Python before 3.11.4 raises a group of what is raised in it
+        found, others = errors.split(QueryError)
+        if found is None or others is not None:
+            raise
+        raise found.exceptions[0] from None
     finally:
         clock.cancel()
 
