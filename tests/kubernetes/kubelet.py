@@ -227,7 +227,9 @@ class Kubelet(threading.Thread):
             self.history.append(("ready", pod.name))
         status = pod.status()
         if status != pod.shown:
-            self._api.patch_namespaced_pod_status(pod.name, self._namespace, {"status": status})
+            # With the uid: another pod may have the name by now, and would keep two addresses.
+            body = {"metadata": {"uid": pod.uid}, "status": status}
+            self._api.patch_namespaced_pod_status(pod.name, self._namespace, body)
             pod.shown = status
 
     def _admit(self, pod: dict[str, Any]) -> None:
