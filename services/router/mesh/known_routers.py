@@ -17,7 +17,7 @@ REQUEST_SECONDS: Final = 1.0
 MOST_REQUEST_SECONDS: Final = 8.0
 """Time after which a request without an answer is repeated, at first and at most."""
 _ABSENT: Final = -1
-"""Number of a link state that has not arrived."""
+"""Number of a link state that has not arrived: less than any that is advertised."""
 
 
 class News(Enum):
@@ -150,9 +150,7 @@ class KnownRouters:
         return [
             known
             for known in self._routers.values()
-            if known.ls_seq < known.advertised_ls
-            or known.ls_seq == _ABSENT
-            or known.addresses.seq < known.advertised_mobile
+            if known.ls_seq < known.advertised_ls or known.addresses.seq < known.advertised_mobile
         ]
 
     def learn(self, router: str, now: float) -> KnownRouter | None:

@@ -377,7 +377,7 @@ class MeshEngine:
 
     def _request(self, known: KnownRouter, now: float) -> None:
         """Ask a router for what it has advertised, or for its link state if that is unknown."""
-        if known.ls_seq < known.advertised_ls or not known.has_links:
+        if known.ls_seq < known.advertised_ls:  # so too as long as the link state is unknown
             if known.requests_ls.due(now):
                 self._send(known, LinkStateRequest(self.own))
         # A router answers those that it knows: it has answered the request for its links before.
