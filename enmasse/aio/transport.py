@@ -27,12 +27,12 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
-from enmasse.network import tls_handshake, turns
+from enmasse.network import fair_turns, tls_handshake
 from enmasse.network.acceptor import Acceptor
+from enmasse.network.fair_turns import InTurn, Tenant, Turns
 from enmasse.network.port_sockets import listening
 from enmasse.network.tls_failures import peer_name
 from enmasse.network.tls_transport import read_much
-from enmasse.network.turns import InTurn, Tenant, Turns
 
 log = logs.get(part="amqp")
 
@@ -113,7 +113,7 @@ class Hub:
         counts for the tenants, so that input of one that has much to write waits too."""
         unwritten, hub_turns = self._unwritten, self.turns
         begun = hub_turns.clock()
-        stop = begun + turns.SHARE
+        stop = begun + fair_turns.SHARE
         while self._dirty or unwritten:
             if self._dirty:
                 dirty, self._dirty = self._dirty, []
@@ -265,14 +265,14 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """As asyncio.Protocol."""
         hub, tenant = self.hub, self.tenant
-        if self._waiting or not self._at_once or (tenant is not None and tenant.used >= turns.SHARE):
+        if self._waiting or not self._at_once or (tenant is not None and tenant.used >= fair_turns.SHARE):
             self.connection.hold(data)
             self._wait()
             return
         begun = 0.0
         if tenant is not None:
             begun = hub.turns.clock()
-            self.until = begun + turns.SHARE - tenant.used
+            self.until = begun + fair_turns.SHARE - tenant.used
         hub._reading = True
         try:
             self._receive(data)
@@ -367,7 +367,7 @@ class Wire(asyncio.Protocol):
             return
         tenant = self.tenant
         begun = 0.0 if tenant is None else self.hub.turns.clock()
-        self.until = 0.0 if tenant is None else begun + turns.SHARE
+        self.until = 0.0 if tenant is None else begun + fair_turns.SHARE
         self.hub._reading = True
         try:
             self.connection.proceed()

@@ -19,7 +19,7 @@ from enmasse.identity.processes.process_certificates import CertifiedPeers
 from enmasse.identity.processes.refusals import log_handshake
 from enmasse.identity.processes.roles import Listener
 from enmasse.logs import log
-from enmasse.network.turns import InTurn
+from enmasse.network.fair_turns import InTurn
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections

@@ -14,8 +14,8 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import reasons
 from enmasse.network import trickle
+from enmasse.network.fair_turns import Turns
 from enmasse.network.spreading import Spreading
-from enmasse.network.turns import Turns
 from enmasse.process.runner import spawn, woken
 from services.mqtt_gateway.interfaces import Backend, Refused, Request
 from services.mqtt_gateway.moving import MovingClients

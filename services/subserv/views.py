@@ -14,7 +14,7 @@ from enmasse.model import sessions as wire
 from enmasse.model.names import AddressName, space_of, split_name
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.topics import fault_of_filter, matches
-from enmasse.network.turns import InTurn
+from enmasse.network.fair_turns import InTurn
 from services.subserv import broker_names
 from services.subserv.brokers.broker_requests import Row
 from services.subserv.retained.tree import Retained

@@ -10,7 +10,7 @@ from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, Connect, Disconnect, Packet
 from enmasse.mqtt.reader import Reader
-from enmasse.network.turns import Tenant, Turns
+from enmasse.network.fair_turns import Tenant, Turns
 from services.mqtt_gateway.interfaces import Refused, Request
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.server_state import Connected, ServerState
@@ -101,7 +101,7 @@ class Peer:
         self._ending = False
         world.peers.append(self)
 
-    # protocol.server_state.Wire and enmasse.network.turns.TurnTaker
+    # protocol.server_state.Wire and enmasse.network.fair_turns.TurnTaker
 
     def opened(self) -> None: ...
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
-from enmasse.network.turns import InTurn
+from enmasse.network.fair_turns import InTurn
 from services.broker.core import errors
 from services.broker.core.history import History
 from services.broker.core.jobs import Jobs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
 from enmasse.logs import log
-from enmasse.network.turns import InTurn
+from enmasse.network.fair_turns import InTurn
 from services.broker.core import errors
 from services.broker.core.shares import Share
 

@@ -12,8 +12,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse.identity.processes.relayed_client import ConnectedClient
 from enmasse.logs import log as logs
+from enmasse.network.fair_turns import Tenant
 from enmasse.network.tls import protection
-from enmasse.network.turns import Tenant
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from enmasse.websocket.websocket_stream import SERVER, HttpProtocol, WebSocketStream
 from services.mqtt_gateway.interfaces import NOT_ASKED

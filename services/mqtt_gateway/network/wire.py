@@ -9,9 +9,9 @@ from typing import Final, Protocol, cast
 from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
+from enmasse.network.fair_turns import Tenant
 from enmasse.network.tls import server_name, shown
 from enmasse.network.tls_transport import read_much
-from enmasse.network.turns import Tenant
 from services.mqtt_gateway.interfaces import NOT_ASKED, Asked
 from services.mqtt_gateway.protocol.connection import Connection
 from services.mqtt_gateway.protocol.memory import LITTLE

@@ -1,6 +1,6 @@
 """Input of a client: bytes become packets, as long as nothing holds them up, and not too many in one turn.
 
-Clients of address spaces share a bounded amount of work by space, and spaces take turns (enmasse/network/turns).
+Clients of address spaces share a bounded amount of work by space, and spaces take turns (enmasse/network/fair_turns).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enmasse.identity.owned import Owner
 from enmasse.mqtt.errors import MqttError
 from enmasse.mqtt.packets import Packet
 from enmasse.mqtt.reader import Reader
-from enmasse.network.turns import SHARE, Tenant
+from enmasse.network.fair_turns import SHARE, Tenant
 from services.mqtt_gateway.protocol.memory import MemoryHolder
 from services.mqtt_gateway.protocol.server_state import ServerState, Wire
 from services.mqtt_gateway.protocol.unanswered import Waiter

@@ -10,7 +10,7 @@ from enmasse.identity.owned import Owner
 from enmasse.identity.refused import Refusals
 from enmasse.model.mqtt_limits import Limits
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.network.turns import Turns
+from enmasse.network.fair_turns import Turns
 from services.mqtt_gateway.address_use import Attached
 from services.mqtt_gateway.interfaces import Client, Request, Session
 from services.mqtt_gateway.protocol.memory import Memory
