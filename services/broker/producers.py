@@ -16,7 +16,7 @@ from services.broker.core.connections import ConnectionInfo, ProducerInfo
 from services.broker.core.legal_names import ANYCAST, MANAGEMENT, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.space_storage import UNLIMITED
-from services.broker.core.messages.front_sections import destination_type, sections_of
+from services.broker.core.messages.leading_sections import destination_type, sections_of
 from services.broker.core.publisher import Posted, publish, publish_run
 from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.routing.routes import Route

@@ -14,7 +14,7 @@ import pytest
 from services.broker.core import broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
-from services.broker.core.messages.front_sections import readable
+from services.broker.core.messages.leading_sections import readable
 from services.broker.core.publishing.verdict import Verdict
 from services.broker.core.queues import backlog
 from services.broker.core.queues.queue import Queue

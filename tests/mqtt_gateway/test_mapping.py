@@ -21,7 +21,7 @@ from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
-from services.broker.core.messages.front_sections import read_front
+from services.broker.core.messages.leading_sections import read_sections
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute, reply_address
 from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 
@@ -166,7 +166,7 @@ def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
     ids=["cut off", "two bodies", "properties behind", "garbage behind", "to not UTF-8", "property not UTF-8"],
 )
 def test_what_brokers_let_through_and_mqtt_cannot_read_is_rejected(payload: bytes) -> None:
-    read_front(payload)
+    read_sections(payload)
     with pytest.raises(AmqpError) as caught:
         MessageReader(TOPICS).read(payload)
     assert caught.value.condition == "amqp:decode-error"
@@ -187,7 +187,7 @@ def test_a_time_that_is_not_above_0_is_no_expiry(time: int) -> None:
     """For the broker and for the gateway."""
     message = Message(b"hello", absolute_expiry_time=Timestamp(time), to="telemetry/x").encode()
     front, _ = MessageReader(TOPICS).read(message)
-    assert front.expires_at(NOW) == read_front(message).absolute_expiry == 0
+    assert front.expires_at(NOW) == read_sections(message).absolute_expiry == 0
 
 
 def test_what_an_amqp_client_sends() -> None:

@@ -10,7 +10,7 @@ from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link
 from services.router.routing.configuration import AddressConfig, AutoLinkConfig, LinkRouteConfig
-from tests.router.test_fronts import Foreign
+from tests.router.test_section_checks import Foreign
 from tests.router.world import World
 
 KNOWN = ["DELAYED_DELIVERY", "SHARED-SUBS", "message-identity"]

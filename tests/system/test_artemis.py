@@ -30,7 +30,7 @@ from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.load import Consumer, Producer, subscribe
 from tests.router.harness import outcome_of
-from tests.router.test_fronts import faults, section
+from tests.router.test_section_checks import faults, section
 from tests.spark import sinking
 from tests.stomp_gateway.stomp_environment import RawClient
 from tests.system.mqtt_devices import exactly_once

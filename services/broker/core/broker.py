@@ -21,7 +21,7 @@ from services.broker.core.jobs import Jobs
 from services.broker.core.limits.broker_address import BrokerAddress
 from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import BrokerTotals
-from services.broker.core.messages.front_sections import is_sealed
+from services.broker.core.messages.leading_sections import is_sealed
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.selector_values import property_lookup
 from services.broker.core.messages.stored_message import (

@@ -11,12 +11,12 @@ from enmasse.identity.senders import SERVICE
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError, too_many_queues
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.messages.front_sections import (
+from services.broker.core.messages.leading_sections import (
     DUPLICATE_MARKS,
-    FrontSections,
+    LeadingSections,
     annotated,
     duplicate_key,
-    read_front,
+    read_sections,
     sections_of,
     without_claims,
     without_duplicate_id,
@@ -53,7 +53,7 @@ def publish(
 
     Raises BrokerError (the message is to be rejected) and AmqpError (the message cannot be decoded).
     """
-    front = read_front(payload)
+    front = read_sections(payload)
     owner = route.owner
     size = len(payload)
     ledger = broker.ledger
@@ -99,7 +99,7 @@ def publish_moved(
 ) -> Verdict:
     """`publish` of a copy from another broker; `key`: by which a repeated one is recognised. Other ids of the
     message are neither compared nor remembered, as with moves within a broker."""
-    front = read_front(payload)
+    front = read_sections(payload)
     refusal = broker.admission.refusal(route.owner, front.durable, len(payload), moved=True)
     if refusal is not None:
         return refusal
@@ -117,12 +117,12 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
         payloads = list(takewhile(route.usual, payloads))
     if queue is None or owner.special or not payloads:
         return 0
-    front = read_front(payloads[0])
+    front = read_sections(payloads[0])
     if not front.simple or (not front.bare and may_hold(payloads[0], DUPLICATE_MARKS)):
         return 0
     count = 1
     for payload in islice(payloads, 1, None):
-        other = read_front(payload)
+        other = read_sections(payload)
         if other is not front and (other.flags != front.flags or not other.simple):
             break
         if not other.bare and may_hold(payload, DUPLICATE_MARKS):
@@ -158,7 +158,7 @@ def publish_run(broker: Broker, route: Route, payloads: list[bytes], waiting: Wa
 def _publish_with_care(
     broker: Broker,
     route: Route,
-    front: FrontSections,
+    front: LeadingSections,
     payload: bytes,
     waiting: Waiting | None,
     delivery_id: int,
@@ -179,7 +179,7 @@ def _publish_with_care(
 def _made(
     broker: Broker,
     route: Route,
-    front: FrontSections,
+    front: LeadingSections,
     payload: bytes,
     sender: bytes,
     believed: bool,
@@ -219,7 +219,7 @@ class Posted:
         """As `publish`. Raises AmqpError (the message cannot be decoded)."""
         self._broker = broker
         self._route = route
-        self._front = read_front(payload)
+        self._front = read_sections(payload)
         self._origin = origin
         self._message, self._payload, self._due, self._key = _made(
             broker, route, self._front, payload, sender, believed
@@ -279,7 +279,7 @@ class Posted:
 def _enter(
     broker: Broker,
     route: Route,
-    front: FrontSections,
+    front: LeadingSections,
     payload: bytes,
     message: StoredMessage,
     due: int,
@@ -311,7 +311,7 @@ def _is_heavy(route: Route, payload: bytes) -> bool:
 def _sort(
     broker: Broker,
     route: Route,
-    front: FrontSections,
+    front: LeadingSections,
     payload: bytes,
     message: StoredMessage,
     due: int,
@@ -365,7 +365,7 @@ def _is_duplicate(broker: Broker, owner: BrokerAddress, key: bytes) -> bool:
     return broker.store is not None and bool(owner.id) and broker.store.seen(owner.id, key)
 
 
-def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: FrontSections) -> Verdict:
+def _unrouted(broker: Broker, owner: BrokerAddress, payload: bytes, front: LeadingSections) -> Verdict:
     owner.count_unrouted()
     if owner.settings.send_to_dla_on_no_route and broker.dead_letters.unrouted(
         owner, payload, durable=front.durable, priority=front.priority

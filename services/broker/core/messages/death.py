@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from enmasse.amqp.codec.types import Timestamp, UInt
 from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
 from enmasse.identity.annotations import DEATH
-from services.broker.core.messages.front_sections import readable
+from services.broker.core.messages.leading_sections import readable
 
 MAX_TEXT: Final = 500
 """Characters of a text that a consumer states."""

@@ -10,7 +10,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.scan import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import ORIGINAL_ADDRESS, ORIGINAL_QUEUE
-from services.broker.core.messages.front_sections import sections_of
+from services.broker.core.messages.leading_sections import sections_of
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.selector import Lookup, Selector
 

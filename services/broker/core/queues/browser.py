@@ -6,7 +6,7 @@ from collections import deque
 from contextlib import suppress
 
 from enmasse.amqp.codec.errors import AmqpError
-from services.broker.core.messages.front_sections import outgoing
+from services.broker.core.messages.leading_sections import outgoing
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.queues.backlog import Slice
 from services.broker.core.queues.consumer import Outlet

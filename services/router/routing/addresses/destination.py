@@ -109,7 +109,7 @@ class Taker(Protocol):
     """The partially sent delivery, or None."""
     exact: bool
     """True if the peer may find other sections in a message than the router does: a message of which that is so is
-    rejected (enmasse/amqp/messages/front.py)."""
+    rejected (enmasse/amqp/messages/section_checks.py)."""
 
     @property
     def stream_limit(self) -> int:

@@ -20,7 +20,7 @@ from enmasse.amqp.codec.performatives import ACCEPTED, Accepted, Error, Modified
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import Receiver, Sender
-from enmasse.amqp.messages.front import check_front
+from enmasse.amqp.messages.section_checks import check_leading_sections
 from enmasse.amqp.receiver import Partial
 from services.router.routing.address_text import strip
 from services.router.routing.addresses.deliveries import FAILED, Token, count_outcomes, is_whole, settle_others
@@ -279,7 +279,7 @@ class RoutedLink:
     ) -> None:
         """Pass a delivery on in which the container finds the sections that the router finds; reject others."""
         try:
-            check_front(payload)
+            check_leading_sections(payload)
         except AmqpError as error:
             self._reject(delivery_id, settled, Rejected(error=Error.of(error)))
             return
@@ -323,7 +323,7 @@ class RoutedLink:
         assert self.coordinator is not None and self.container is not None
         try:
             if self.exact and payload is not None:
-                check_front(payload)
+                check_leading_sections(payload)
             work = self.coordinator.bind(state.txn_id, self.container.connection, self)
             if work.foreign:
                 work.count(self.container.connection, 1, len(payload or b""))

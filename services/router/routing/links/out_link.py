@@ -12,7 +12,7 @@ from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Error, Modified, Rejected
 from enmasse.amqp.delivery import Outgoing
 from enmasse.amqp.link import SECOND, Sender
-from enmasse.amqp.messages.front import check_front
+from enmasse.amqp.messages.section_checks import check_leading_sections
 from enmasse.amqp.receiver import Partial
 from enmasse.amqp.termini import CONSUMER
 from services.router.routing.addresses.address import WINDOWS, RoutedAddress
@@ -185,7 +185,7 @@ class OutLink(LinkRecord):
     def _is_exact(self, payload: bytes, token: Token | None) -> bool:
         """Return True if the peer finds the sections that the router finds; reject the delivery otherwise."""
         try:
-            check_front(payload)
+            check_leading_sections(payload)
         except AmqpError as error:
             self.reject(token, Rejected(error=Error.of(error)))
             return False
@@ -198,7 +198,7 @@ class OutLink(LinkRecord):
         """Send the deliveries of a run up to the first that `pass_on` will reject."""
         for n, payload in enumerate(payloads):
             try:
-                check_front(payload)
+                check_leading_sections(payload)
             except AmqpError:
                 return self.sender.send_run(payloads[:n], tokens and tokens[:n], mark)
         return self.sender.send_run(payloads, tokens, mark)

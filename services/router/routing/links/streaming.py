@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED, Error, Rejected
 from enmasse.amqp.delivery import Outgoing
-from enmasse.amqp.messages.front import check_front
+from enmasse.amqp.messages.section_checks import check_leading_sections
 from enmasse.amqp.receiver import Partial
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.deliveries import (
@@ -202,7 +202,7 @@ class Stream:
         again and again."""
         state = TOO_LONG
         try:
-            if check_front(b"".join(self.log)) or self.partial.done:
+            if check_leading_sections(b"".join(self.log)) or self.partial.done:
                 copy.look = 0
                 return
         except AmqpError as error:

@@ -19,13 +19,13 @@ from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.scan import APPLICATION_PROPERTIES
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.annotations import RETAINED_BY
-from services.broker.core.messages.front_sections import (
-    FrontSections,
+from services.broker.core.messages.leading_sections import (
+    LeadingSections,
     duplicate_id,
     moved,
     original_annotations,
     outgoing,
-    read_front,
+    read_sections,
     without_duplicate_id,
 )
 from services.broker.core.publisher import publish, publish_run
@@ -142,27 +142,27 @@ NOT_LOOKED_AT = {
 )
 def usual(request: pytest.FixtureRequest) -> None:
     """The reader remembers how the last message began: it must not be taken in by that."""
-    read_front(request.param)
+    read_sections(request.param)
 
 
 @pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED)
 def test_what_is_not_well_formed_is_refused(usual: None, payload: bytes) -> None:
     for _ in range(2):  # the second time it may be remembered
         with pytest.raises(AmqpError) as caught:
-            read_front(payload)
+            read_sections(payload)
         assert caught.value.condition == "amqp:decode-error"
 
 
 @pytest.mark.parametrize("payload", WRONG.values(), ids=WRONG)
 def test_times_of_another_type_are_named(payload: bytes) -> None:
     with pytest.raises(AmqpError, match=r"(x-opt-delivery-|absolute-expiry-)time|x-opt-delivery-delay") as caught:
-        read_front(payload)
+        read_sections(payload)
     assert caught.value.condition == "amqp:invalid-field"
 
 
 @pytest.mark.parametrize("payload", FINE.values(), ids=FINE)
 def test_what_is_well_formed_can_be_written_anew(usual: None, payload: bytes) -> None:
-    read_front(payload)
+    read_sections(payload)
     sections = Sections(outgoing(payload, True, 7, 9, 2))
     assert sections.decoded(0x70) == [True, UByte(7), UInt(9), False, UInt(2)]
     assert sections.decoded(0x71) is None
@@ -200,7 +200,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @example(OVERLAPPING)
 def test_what_is_let_in_can_always_be_written_anew(payload: bytes) -> None:
     try:
-        read_front(payload)
+        read_sections(payload)
     except AmqpError:
         pass
     else:
@@ -216,17 +216,17 @@ def test_what_is_let_in_can_always_be_written_anew(payload: bytes) -> None:
 def stated(payload: bytes) -> Any:
     """What the front states, or the condition of the error."""
     try:
-        found = read_front(payload)
+        found = read_sections(payload)
     except AmqpError as error:
         return error.condition
-    return [getattr(found, name) for name in FrontSections.__slots__]
+    return [getattr(found, name) for name in LeadingSections.__slots__]
 
 
 @settings(max_examples=1500, deadline=None)
 @given(st.data())
 def test_a_front_does_not_depend_on_the_message_before(data: st.DataObject) -> None:
     payload, before = data.draw(mutated()), data.draw(mutated())
-    read_front(b"\x00\xa3\x11amqp:amqp-value:*\x40")
+    read_sections(b"\x00\xa3\x11amqp:amqp-value:*\x40")
     alone = stated(payload)
     same = data.draw(st.integers(0, len(payload)))
     for other in (before, payload[:same], payload[:same] + BODY, payload[:same] + before):
@@ -379,7 +379,7 @@ def ends_like_an_id(last: bytes) -> bytes:
 @example([ends_like_an_id(b"c"), ends_like_an_id(b"d")])
 def test_ids_are_those_of_the_decoded_properties_whatever_came_before(payloads: list[bytes]) -> None:
     for payload in payloads:
-        read_front(payload)
+        read_sections(payload)
         properties = Sections(payload).decoded(APPLICATION_PROPERTIES)
         id = properties["_AMQ_DUPL_ID"]
         text = id if type(id) is bytes else str(id).encode()

@@ -17,7 +17,7 @@ from enmasse.amqp.codec.types import Described, Symbol, ULong
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
-from enmasse.amqp.messages.front import check_front
+from enmasse.amqp.messages.section_checks import check_leading_sections
 from enmasse.amqp.messages.sections import Sections
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Role
@@ -254,9 +254,9 @@ def test_the_order_is_that_of_the_other_reader(parts: list[bytes]) -> None:
         Sections(payload).positions()
     except AmqpError:
         with pytest.raises(AmqpError):
-            check_front(payload)
+            check_leading_sections(payload)
     else:
-        assert check_front(payload) == (section(0x75, b"") in parts)
+        assert check_leading_sections(payload) == (section(0x75, b"") in parts)
 
 
 @given(st.integers(0, 200), st.integers(0, 255), st.integers(0, 200))
@@ -264,6 +264,6 @@ def test_what_cannot_be_read_is_an_amqp_error(at: int, value: int, cut: int) -> 
     data = bytearray(sound("a") + section(0x75, b"x"))
     data[at % len(data)] = value
     try:
-        check_front(bytes(data[: max(0, len(data) - cut)]))
+        check_leading_sections(bytes(data[: max(0, len(data) - cut)]))
     except AmqpError as error:
         assert error.condition == "amqp:decode-error"

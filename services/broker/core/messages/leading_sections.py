@@ -55,7 +55,7 @@ _SHORT_BEGIN = 512  # bytes of `_last`
 _MOST_KEPT = 64 << 10  # bytes of a message whose sections are remembered
 
 
-class FrontSections:
+class LeadingSections:
     """Statements of the sections before the body. Times in milliseconds (0 = absent, ttl -1 = absent).
 
     `flags`: of the StoredMessage made of it. `simple`: no expiry, no scheduling and no `claims`, the flags are all that
@@ -100,8 +100,8 @@ class FrontSections:
         self.simple = ttl < 0 and not (absolute_expiry or delivery_time or delivery_delay or claims)
 
 
-Fronts = tuple[FrontSections, FrontSections]
-"""Fronts of messages that differ in application properties alone: with them, and without (`bare`)."""
+BothForms = tuple[LeadingSections, LeadingSections]
+"""Sections of messages that differ in application properties alone: with them, and without (`bare`)."""
 
 _USUAL_HEADER = b"\x00\x53\x70"
 _EMPTY_PROPERTIES = b"\x00\x53\x73\x45"
@@ -114,13 +114,13 @@ _NO_EXPIRY = 8  # properties up to and without absolute-expiry-time
 _SEAL = RETAINED_BY.encode()
 _AT_ONCE = (0, 0, False)  # delivery time and delay: none, and no claims
 
-_PLAIN = (FrontSections(False, 4, -1, False), FrontSections(False, 4, -1, False, bare=True))
-_headers: dict[bytes, Fronts] = {b"": _PLAIN}
+_PLAIN = (LeadingSections(False, 4, -1, False), LeadingSections(False, 4, -1, False, bare=True))
+_headers: dict[bytes, BothForms] = {b"": _PLAIN}
 _annotations: dict[bytes, tuple[int, int, bool]] = {b"": _AT_ONCE}
 # A cache of one, because consecutive messages often begin alike: the leading bytes of the last message (up to the body,
 # to the application properties, or to the size of short properties); 0 if the body follows, `~` the position of the
-# application properties, or the position of the count of properties; the Fronts of such messages.
-_last: tuple[bytes, int, Fronts] = (b"\xff", 0, _PLAIN)
+# application properties, or the position of the count of properties; BothForms of such messages.
+_last: tuple[bytes, int, BothForms] = (b"\xff", 0, _PLAIN)
 _sections = Sections(b"")  # of the message that was looked at last
 
 
@@ -136,7 +136,7 @@ def sections_of(payload: bytes) -> Sections:
     return sections
 
 
-def read_front(payload: bytes) -> FrontSections:
+def read_sections(payload: bytes) -> LeadingSections:
     """Return what the sections before the body state. Sections that the broker may have to rewrite are decoded. Of
     short properties and application properties, which are passed on unchanged, only the size is checked.
 
@@ -167,8 +167,8 @@ def read_front(payload: bytes) -> FrontSections:
     return _read_all(payload)
 
 
-def _read_all(payload: bytes) -> FrontSections:
-    """`read_front` of a message that does not begin as the last one."""
+def _read_all(payload: bytes) -> LeadingSections:
+    """`read_sections` of a message that does not begin as the last one."""
     global _last
     sections = sections_of(payload)
     _, hops, notes, at, end, body = sections.positions()
@@ -197,7 +197,7 @@ def _read_all(payload: bytes) -> FrontSections:
     return fronts[body == end]
 
 
-def _read_header(sections: Sections, encoded: bytes) -> Fronts:
+def _read_header(sections: Sections, encoded: bytes) -> BothForms:
     fields = list(_of_type(list, sections, HEADER))
     fields += [None] * (5 - len(fields))
     durable, priority, ttl, _, count = fields[:5]
@@ -207,7 +207,7 @@ def _read_header(sections: Sections, encoded: bytes) -> Fronts:
         if not (value is None or isinstance(value, int)) or isinstance(value, bool):
             raise malformed(f"header: {name} is not a number")
     usual = encoded.startswith(_USUAL_HEADER) and (priority is None or isinstance(priority, UByte))
-    front = FrontSections(  # any integer may come, whatever the types should be
+    front = LeadingSections(  # any integer may come, whatever the types should be
         durable is True,
         max(0, min(9, priority)) if isinstance(priority, int) else 4,
         min(ttl, FOREVER) if isinstance(ttl, int) else -1,
@@ -221,19 +221,19 @@ def _read_header(sections: Sections, encoded: bytes) -> Fronts:
 
 
 def _fronts(
-    header: FrontSections, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0, claims: bool = False
-) -> Fronts:
-    """Return the Fronts of messages with what this header states, and these times and claims."""
+    header: LeadingSections, rewrite: bool = False, expiry: int = 0, time: int = 0, delay: int = 0, claims: bool = False
+) -> BothForms:
+    """Return BothForms of messages with what this header states, and these times and claims."""
     durable, priority, ttl = header.durable, header.priority, header.ttl
     rewrite = rewrite or bool(header.flags & REWRITE)
     return (
-        FrontSections(durable, priority, ttl, rewrite, expiry, time, delay, claims),
-        FrontSections(durable, priority, ttl, rewrite, expiry, time, delay, claims, bare=True),
+        LeadingSections(durable, priority, ttl, rewrite, expiry, time, delay, claims),
+        LeadingSections(durable, priority, ttl, rewrite, expiry, time, delay, claims, bare=True),
     )
 
 
-def _expiring(fronts: Fronts, properties: list[Any]) -> Fronts:
-    """Return the Fronts of messages with these properties as well. Raises AmqpError for a wrong type."""
+def _expiring(fronts: BothForms, properties: list[Any]) -> BothForms:
+    """Return BothForms of messages with these properties as well. Raises AmqpError for a wrong type."""
     expiry = milliseconds(properties[8], "absolute-expiry-time") if len(properties) > 8 else 0
     if not expiry:
         return fronts
@@ -283,8 +283,8 @@ _id_alone: bool = False
 
 
 def _with_id(payload: bytes) -> tuple[int, int, int] | None:
-    """Return where the application properties begin, the id in them, and the body, of a message that `read_front` has
-    read and that states its id as the one before: then the rest of its properties is known to be well-formed."""
+    """Return where the application properties begin, the id in them, and the body, of a message that `read_sections`
+    has read and that states its id as the one before: then the rest of its properties is known to be well-formed."""
     begin, count_at, _ = _last
     if not count_at or not payload.startswith(begin):
         return None
@@ -391,7 +391,7 @@ def outgoing(
     payload: bytes, durable: bool, priority: int, ttl: int, delivery_count: int, *, sealed: bool = False
 ) -> bytes:
     """Return the payload with its present header, without delivery annotations, and without the seal of a retained
-    message unless `sealed`. Raises AmqpError if these sections cannot be decoded (which `read_front` does not let
+    message unless `sealed`. Raises AmqpError if these sections cannot be decoded (which `read_sections` does not let
     in)."""
     sections = sections_of(payload)
     head, begin = header(durable, priority, ttl, delivery_count), sections.begin(MESSAGE_ANNOTATIONS)
@@ -432,8 +432,8 @@ def moved(payload: bytes, durable: bool, priority: int, original: dict[str, Any]
 
 def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) -> bytes:
     """Return the payload with these message annotations, which replace those of the same keys. Raises AmqpError if the
-    existing ones cannot be decoded (which `read_front` does not let in), or if all annotations together have more bytes
-    than `limit` (0 = no limit)."""
+    existing ones cannot be decoded (which `read_sections` does not let in), or if all annotations together have more
+    bytes than `limit` (0 = no limit)."""
     sections = sections_of(payload)
     known = _of_type(dict, sections, MESSAGE_ANNOTATIONS) if sections.encoded(MESSAGE_ANNOTATIONS) else {}
     return _with_annotations(payload, known | {Symbol(key): value for key, value in annotations.items()}, limit)
@@ -441,7 +441,7 @@ def annotated(payload: bytes, annotations: Mapping[str, Any], limit: int = 0) ->
 
 def without_claims(payload: bytes) -> bytes:
     """Return the payload without the annotations that only brokers and the subscription service may state. Raises
-    AmqpError if the annotations cannot be decoded (which `read_front` does not let in)."""
+    AmqpError if the annotations cannot be decoded (which `read_sections` does not let in)."""
     stated = _of_type(dict, sections_of(payload), MESSAGE_ANNOTATIONS)
     return _with_annotations(payload, OF_BROKERS_FACTS.without(stated))
 

@@ -1,5 +1,5 @@
-"""The front of a message as every reader finds it: what an intermediary checks before it decides by its own reading for
-a peer that reads the message again."""
+"""Sections before the body, checked as every reader finds them: by an intermediary, before it decides by its own
+reading for a peer that reads the message again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS: Final = tuple(
 """Bytes of an element by its constructor, constructor included; below zero: it states its size, or has elements."""
 
 
-def check_front(payload: bytes) -> bool:
+def check_leading_sections(payload: bytes) -> bool:
     """Check that the sections before the body are in the order of the specification (3.2), each once at most, and that
     their fields and entries fill them exactly. Return True if the body begins behind them, False if the message ends.
 
