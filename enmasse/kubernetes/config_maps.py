@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.api_server import Object
 from enmasse.kubernetes.labels import CONFIG, SPACE
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, PLANS, SPACES
 from enmasse.model.merged import Content, FilePart, Unreadable

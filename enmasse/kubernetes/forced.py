@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.api_server import Object
 from enmasse.kubernetes.labels import FORCE
 from enmasse.model.names import AddressName
 from enmasse.storage.decoding import decode

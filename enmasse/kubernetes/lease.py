@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from enmasse.kubernetes.api import LEASE, Api, ApiError, Object
+from enmasse.kubernetes.api_server import LEASE, Api, ApiError, Object
 from enmasse.logs import log
 
 DURATION = 15

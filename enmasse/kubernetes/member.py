@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from enmasse.http.health import Health
-from enmasse.kubernetes.api import Api, connect
+from enmasse.kubernetes.api_server import Api, connect
 from enmasse.kubernetes.labels import COMPONENT, INSTANCE, PART_OF
 from enmasse.kubernetes.lease import Leadership
 from enmasse.kubernetes.warning_events import WarningEvents

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from enmasse.kubernetes.api import EVENT, Api, ApiError, Object
+from enmasse.kubernetes.api_server import EVENT, Api, ApiError, Object
 from enmasse.logs import log
 
 AGAIN = 600.0

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from enmasse.kubernetes.api import Api, ApiError, Object, ObjectKind
+from enmasse.kubernetes.api_server import Api, ApiError, Object, ObjectKind
 from enmasse.logs import log
 from enmasse.network.backoff import AGAIN, Backoff
 

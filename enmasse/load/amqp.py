@@ -38,8 +38,8 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link
 from enmasse.amqp.sasl.layer import AnonymousClient, PlainClient, SaslClient
 from enmasse.amqp.session import Session
-from enmasse.load.common import barrier, latencies, parser, ready, run
 from enmasse.load.fixed_rows import alike, column, fill, numbers, packed
+from enmasse.load.load_process import barrier, latencies, parser, ready, run
 
 FLOW, TRANSFER, DISPOSITION, DETACH, CLOSE = 0x13, 0x14, 0x15, 0x16, 0x18
 EMPTY_FRAME = b"\0\0\0\x08\x02\0\0\0"

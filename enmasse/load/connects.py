@@ -30,7 +30,7 @@ from enmasse.amqp.codec.performatives import (
 )
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.sasl.handshake import AMQP_HEADER, SASL_HEADER
-from enmasse.load.common import barrier, run
+from enmasse.load.load_process import barrier, run
 
 
 def frame(performative: Any, kind: int) -> bytes:

@@ -27,8 +27,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from enmasse.load.common import barrier, latencies, parser, ready, run
 from enmasse.load.fixed_rows import alike, column, fill, numbers, packed
+from enmasse.load.load_process import barrier, latencies, parser, ready, run
 from enmasse.mqtt import encode
 from enmasse.mqtt.packets import V5, V311, ConnAck, Connect, Packet, Properties, SubAck, Subscribe, Subscription, Will
 from enmasse.mqtt.reader import Reader

@@ -22,8 +22,8 @@ from services.broker.core.persistence import Committed
 from services.broker.core.queues.browser import Browser
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
-from services.broker.core.shares import LIGHT
 from services.broker.core.transactions import Retirement
+from services.broker.core.turn_shares import LIGHT
 from services.broker.selector import Selector
 
 

@@ -27,7 +27,7 @@ from services.broker.core.publisher import publish_moved
 from services.broker.core.publishing.verdict import ACCEPT, WAIT
 from services.broker.core.queues.mover import Mover
 from services.broker.core.queues.queue import Queue
-from services.broker.management.messages import chosen, origin
+from services.broker.management.queue_control import chosen, origin
 from services.broker.producers import AddressProducer
 
 

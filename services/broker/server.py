@@ -23,7 +23,7 @@ from enmasse.network.fair_turns import InTurn
 from services.broker.connection import OFFERED, BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
-from services.broker.core.shares import Spent
+from services.broker.core.turn_shares import Spent
 from services.broker.live_rows import LiveBroker
 from services.broker.management.calls import VERSION
 from services.broker.management.node import ManagementNode

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError
+from enmasse.kubernetes.api_server import CONFIG_MAP, Api, ApiError
 from enmasse.kubernetes.config_maps import home
 from enmasse.kubernetes.labels import MANAGED_BY, STATUS_KEY, STATUS_OF, status_name
 from enmasse.logs import log

@@ -16,7 +16,7 @@ from enmasse.identity.principal import named
 from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.logs import log
 from enmasse.stores import StoreError
-from services.mqtt_lwt import listing
+from services.mqtt_lwt import will_list
 from services.mqtt_lwt.records import Done, Records
 from services.mqtt_lwt.requests import Request, publication, retains
 from services.mqtt_lwt.will_publisher import WillPublisher
@@ -185,7 +185,7 @@ class Keeper:
 
     def list_to(self, link: ControlSender) -> None:
         """Send the wills to an operator."""
-        listing.offer(link, self.book, self._clock.time())
+        will_list.offer(link, self.book, self._clock.time())
 
     # removed address spaces
 

@@ -16,7 +16,7 @@ from services.broker.core.publisher import publish
 from services.broker.core.publishing.verdict import Verdict
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.queue import Queue
-from services.broker.management import messages
+from services.broker.management import queue_control
 from services.broker.management.calls import CallContext
 from services.broker.selector import compile_selector
 from services.broker.storage.journal.file_operations import Files
@@ -126,7 +126,7 @@ class Core:
 
     def ask(self, queue: Queue, operation: str, *parameters: Any) -> Any:
         """The result of an operation of management on the queue, work over many messages run to its end."""
-        function = messages.one.find(operation, list(parameters))
+        function = queue_control.one.find(operation, list(parameters))
         result = function(CallContext(self.broker, Connections()), queue, *parameters)
         return finished(result) if isinstance(result, Generator) else result
 

@@ -17,8 +17,8 @@ from services.broker.core.errors import BrokerError
 from services.broker.core.jobs import AT_ONCE, MOST, MOST_OF_CLIENT, Jobs, Work
 from services.broker.core.publisher import publish_run
 from services.broker.core.queues.queue import Queue
-from services.broker.core.shares import endless
-from services.broker.management import messages
+from services.broker.core.turn_shares import endless
+from services.broker.management import queue_control
 from services.broker.management.calls import CallContext
 from tests.broker.harness import DEADLINE, BrokerProcess, Management, attach, bodies, until
 from tests.broker.sansio import Core, decoded, encoded, more, outlet, taken
@@ -41,7 +41,7 @@ def fill(core: Core, count: int, to: str = "q", **fields: Any) -> None:
 def begin(core: Core, queue: Queue, operation: str, *parameters: Any) -> list[Any]:
     """Asks for an operation; the list has its result when there is one."""
     answers: list[Any] = []
-    function = messages.one.find(operation, list(parameters))
+    function = queue_control.one.find(operation, list(parameters))
     work = function(CallContext(core.broker, Connections()), queue, *parameters)
     core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     return answers

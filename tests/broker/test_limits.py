@@ -18,7 +18,7 @@ from services.broker.core.connections import Connections
 from services.broker.core.limits.broker_limits import BrokerLimits
 from services.broker.core.limits.usage import UNCOMMITTED
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
-from services.broker.management import messages
+from services.broker.management import queue_control
 from services.broker.management.calls import CallContext
 from tests.broker.harness import BrokerProcess, Management, attach, bodies, flush, take, until
 from tests.broker.load import Receiver, Sender
@@ -309,7 +309,7 @@ def test_a_move_waits_for_the_disk(tmp_path: Path) -> None:
         core.send("x" * (1 << 20), durable=True)
         core.commit()
     answers: list[object] = []
-    work = messages.move_messages(CallContext(core.broker, Connections()), q, None, "other")
+    work = queue_control.move_messages(CallContext(core.broker, Connections()), q, None, "other")
     core.broker.jobs.ask(work, lambda result, error: answers.append(error or result), "console")
     for _ in range(50):
         core.broker.jobs.run(lambda: True)

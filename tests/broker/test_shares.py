@@ -11,8 +11,8 @@ from services.broker.core import sorting
 from services.broker.core.errors import BrokerError
 from services.broker.core.messages.selector_values import MAX_FRONT
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT
-from services.broker.core.shares import LIGHT, LIGHT_SIZE
 from services.broker.core.sorting import MOST_BYTES
+from services.broker.core.turn_shares import LIGHT, LIGHT_SIZE
 from tests.broker.sansio import Core
 
 HEAVY = " OR ".join(["n = 1"] * LIGHT)

@@ -10,7 +10,7 @@ import pytest
 from services.broker import server
 from services.broker.core.jobs import MANY
 from services.broker.core.queues.queue import Queue
-from services.broker.core.shares import LIGHT
+from services.broker.core.turn_shares import LIGHT
 from services.broker.server import BrokerServer
 from tests.broker.sansio import Core
 from tests.broker.test_shares import counted

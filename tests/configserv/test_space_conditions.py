@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from enmasse.kubernetes.api import Api
+from enmasse.kubernetes.api_server import Api
 from enmasse.model import feeds
 from enmasse.model.configuration import AppliedState
 from enmasse.model.merged import FilePart

@@ -20,8 +20,8 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.rows import Rows
 from services.console.rest import listing
+from services.console.rest.api_operations import Call, Operation
 from services.console.rest.listing import WATCHERS, WATCHERS_OF_CALLER, Listing, Lists
-from services.console.rest.operations import Call, Operation
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until
 

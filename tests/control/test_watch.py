@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, ObjectKind, parsed
+from enmasse.kubernetes.api_server import CONFIG_MAP, Api, ApiError, ObjectKind, parsed
 from enmasse.kubernetes.watch import View
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until

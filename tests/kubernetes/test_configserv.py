@@ -14,7 +14,7 @@ from typing import Any
 import proton
 from proton.utils import BlockingConnection
 
-from enmasse.kubernetes.api import ApiServer, connect
+from enmasse.kubernetes.api_server import ApiServer, connect
 from enmasse.model import edits
 from enmasse.model.merged import FilePart
 from enmasse.testing import wait_for

@@ -15,7 +15,7 @@ import pytest
 from proton import LinkException, Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from enmasse.kubernetes.api import Api, ApiError, ApiServer, connect
+from enmasse.kubernetes.api_server import Api, ApiError, ApiServer, connect
 from enmasse.testing import wait_for
 from services.configserv.resources.object_kinds import ADDRESS
 from tests.kit.waiting import DEADLINE

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from enmasse.kubernetes.api import ApiServer, connect
+from enmasse.kubernetes.api_server import ApiServer, connect
 from enmasse.model import edits
 from enmasse.model.configuration import AppliedState
 from enmasse.model.merged import FilePart

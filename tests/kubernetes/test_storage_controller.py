@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from enmasse.kubernetes.api import connect
+from enmasse.kubernetes.api_server import connect
 from enmasse.kubernetes.warning_events import WarningEvents
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.testing import free_port, wait_for

@@ -22,8 +22,8 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from services.broker.core.messages.leading_sections import read_sections
+from services.mqtt_gateway.amqp.amqp_values import correlation_data, correlation_id, text_of
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute, reply_address
-from services.mqtt_gateway.amqp.values import correlation_data, correlation_id, text_of
 
 TOPICS = TopicMap(
     {

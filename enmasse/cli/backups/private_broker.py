@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from enmasse.cli.backups.copies import CopyFailed
+from enmasse.cli.backups.process_backups import CopyFailed
 from enmasse.cli.contexts.target_server import LOCAL
 from enmasse.identity.processes.credentials import Credential, PeerEntry, new_secret, peers_text
 from enmasse.identity.processes.roles import Role

@@ -13,9 +13,9 @@ from typing import Any
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.cli.backups import space_messages
-from enmasse.cli.backups.copies import CopyFailed, alone, copy_broker
 from enmasse.cli.backups.manifest import copy_file
 from enmasse.cli.backups.private_broker import broker_on
+from enmasse.cli.backups.process_backups import CopyFailed, alone, copy_broker
 from enmasse.cli.backups.space_kept import KEPT, copy_kept, left_out
 from enmasse.cli.backups.space_subscriptions import queue_rows, subscriptions
 from enmasse.cli.common import report

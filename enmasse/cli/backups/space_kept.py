@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from enmasse.cli.backups.copies import CopyFailed, copy_made
+from enmasse.cli.backups.process_backups import CopyFailed, copy_made
 from enmasse.cli.common import report
 from enmasse.model.sessions import Kept
 from enmasse.process.installed import import_path

@@ -98,7 +98,7 @@ class Installation:
     """Installation in one namespace, as the commands use it. All methods raise Unreachable."""
 
     def __init__(self, place: Place) -> None:
-        from enmasse.kubernetes.api import ApiServer, connect
+        from enmasse.kubernetes.api_server import ApiServer, connect
         from enmasse.process.runner import Fatal
 
         self.namespace = place.namespace
@@ -115,7 +115,7 @@ class Installation:
 
         Raises Unreachable.
         """
-        from enmasse.kubernetes.api import CONFIG_MAP, ApiError
+        from enmasse.kubernetes.api_server import CONFIG_MAP, ApiError
 
         try:
             return {item["metadata"]["name"]: item for item in self._api.read_all(CONFIG_MAP, selector)[0]}
@@ -218,7 +218,7 @@ class Installation:
 
         `force` names a removed address whose messages are deleted. Ends the command if the write is refused.
         """
-        from enmasse.kubernetes.api import CONFIG_MAP, ApiError
+        from enmasse.kubernetes.api_server import CONFIG_MAP, ApiError
         from enmasse.kubernetes.forced import new, order
         from enmasse.kubernetes.labels import FORCE
 
@@ -238,7 +238,7 @@ class Installation:
 
     def _components(self) -> list[dict[str, Any]] | None:
         """Return the pods as components; None if the user may not list pods."""
-        from enmasse.kubernetes.api import POD, ApiError
+        from enmasse.kubernetes.api_server import POD, ApiError
         from enmasse.kubernetes.labels import COMPONENT, PART_OF
 
         try:

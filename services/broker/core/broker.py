@@ -46,9 +46,9 @@ from services.broker.core.recovery import recover
 from services.broker.core.revision import Revision
 from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.routes import Route, stored_by
-from services.broker.core.shares import Share, Spent, endless
 from services.broker.core.sorting import Sorting
 from services.broker.core.transactions import Transactions
+from services.broker.core.turn_shares import Share, Spent, endless
 
 _log = log.get()
 

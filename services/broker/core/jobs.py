@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from enmasse.logs import log
 from enmasse.network.fair_turns import InTurn
 from services.broker.core import errors
-from services.broker.core.shares import Share
+from services.broker.core.turn_shares import Share
 
 _log = log.get()
 T = TypeVar("T")

@@ -28,8 +28,8 @@ from services.broker.core.publishing.arrivals import Waiting
 from services.broker.core.publishing.verdict import ACCEPT, RELEASE, WAIT, Verdict
 from services.broker.core.queues.queue import Queue
 from services.broker.core.routing.routes import Route
-from services.broker.core.shares import LIGHT, LIGHT_SIZE
 from services.broker.core.sorting import WaitingForTurn
+from services.broker.core.turn_shares import LIGHT, LIGHT_SIZE
 from services.broker.keys import key_of
 
 _MOVER = b"v"

@@ -21,7 +21,7 @@ from services.broker.core.broker import Broker
 from services.broker.core.connections import ConnectionInfo, Connections
 from services.broker.core.errors import BrokerError
 from services.broker.core.legal_names import SUBSCRIPTIONS
-from services.broker.management import addresses, connections, diverts, messages, queues, settings, spaces
+from services.broker.management import addresses, connections, diverts, queue_control, queues, settings, spaces
 from services.broker.management.calls import CallContext, Operations
 from services.broker.selector import SelectorError
 
@@ -30,7 +30,7 @@ _PREFIXES = ("queue://", "topic://", "temp-queue://", "temp-topic://")
 _BROKER = Operations.joined(
     queues.broker, addresses.broker, diverts.broker, settings.broker, connections.broker, spaces.broker
 )
-_QUEUE = Operations.joined(queues.one, messages.one)
+_QUEUE = Operations.joined(queues.one, queue_control.one)
 _ADDRESS = addresses.one
 _DIVERT = diverts.one
 MAX_TEXT = 1000  # characters of a field of an audit event

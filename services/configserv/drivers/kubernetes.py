@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.kubernetes.api_server import CONFIG_MAP, Api, ApiError, Object
 from enmasse.kubernetes.config_maps import FILES, PREFIX, SELECTOR, Made, file_of, home, merged
 from enmasse.kubernetes.forced import ForceOrder, order
 from enmasse.kubernetes.labels import CONFIG, SPACE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from enmasse.kubernetes.api import Api, ApiError, Object
+from enmasse.kubernetes.api_server import Api, ApiError, Object
 from enmasse.process import runner
 from services.configserv.resources.endpoints import Export, exports_of, has_content, is_owned, owner
 from services.configserv.resources.object_kinds import ADDRESS_SPACE, ResourceKey

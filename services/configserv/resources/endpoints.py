@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, SECRET, SERVICE, Object, ObjectKind
+from enmasse.kubernetes.api_server import CONFIG_MAP, SECRET, SERVICE, Object, ObjectKind
 from enmasse.model.jsonfile import shown
 from services.configserv.resources.object_kinds import ADDRESS_SPACE
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.api_server import Object
 from enmasse.model.address_types import TYPES
 from enmasse.model.jsonfile import shown
 from enmasse.model.tenants.plans import SPACE as OF_SPACE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from enmasse.kubernetes.api import Object, ObjectKind
+from enmasse.kubernetes.api_server import Object, ObjectKind
 
 ADDRESS: Final = ObjectKind("enmasse.io/v1beta1", "addresses", "Address")
 ADDRESS_SPACE: Final = ObjectKind("enmasse.io/v1beta1", "addressspaces", "AddressSpace")

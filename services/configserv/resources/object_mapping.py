@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enmasse.kubernetes.api import Api, Object, ObjectKind
+from enmasse.kubernetes.api_server import Api, Object, ObjectKind
 from enmasse.model.configuration import ADDRESSES, FLAVORS, PLANS, SPACES, USERS
 from enmasse.model.jsonfile import Unparsable, parse
 from enmasse.model.merged import Content, FilePart

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from enmasse.identity.proofs import passwords
-from enmasse.kubernetes.api import SECRET, Api, ApiError, Object
+from enmasse.kubernetes.api_server import SECRET, Api, ApiError, Object
 from enmasse.model.users import User
 from enmasse.model.values import Wrong
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.api_server import Object
 from enmasse.model import feeds
 from enmasse.model.addresses import Address
 from enmasse.model.configuration import AppliedState

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from enmasse.kubernetes.api import ApiError, Object
+from enmasse.kubernetes.api_server import ApiError, Object
 from enmasse.logs import log
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied

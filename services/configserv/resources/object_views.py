@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from enmasse.kubernetes.api import Api, Object
+from enmasse.kubernetes.api_server import Api, Object
 from enmasse.kubernetes.watch import View
 from enmasse.model.merged import Content, FilePart
 from enmasse.process import runner

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from enmasse.kubernetes.api import CONFIG_MAP, Api, ApiError, Object
+from enmasse.kubernetes.api_server import CONFIG_MAP, Api, ApiError, Object
 from enmasse.kubernetes.forced import ForceOrder
 from enmasse.kubernetes.labels import MANAGED_BY
 from enmasse.logs import log

@@ -13,7 +13,7 @@ import zlib
 
 import msgspec
 
-from enmasse.kubernetes.api import SECRET, Api, ApiError, Object, ObjectKind
+from enmasse.kubernetes.api_server import SECRET, Api, ApiError, Object, ObjectKind
 from enmasse.logs import log
 from enmasse.model.configuration import AppliedState
 from enmasse.model.issuers import Issuer

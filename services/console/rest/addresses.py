@@ -8,9 +8,9 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown, unknown_address
 from services.console.following.redaction import shown_address
 from services.console.rest import writing
+from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
 def operations(parts: Components) -> list[Operation]:

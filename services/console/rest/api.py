@@ -30,9 +30,9 @@ from services.console.rest import (
     users,
     wills,
 )
+from services.console.rest.api_operations import PREFIX, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.openapi import document
-from services.console.rest.operations import PREFIX, Answered, Call, Operation
 
 FIRST_SECONDS = 10.0
 """For the first snapshots of configserv."""

@@ -11,9 +11,9 @@ from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.following.closing import close_connection
 from services.console.rest import writing
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Components) -> list[Operation]:

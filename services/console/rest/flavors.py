@@ -10,9 +10,9 @@ from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.errors import unknown
 from services.console.rest import writing
+from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
 
 
 def operations(parts: Components) -> list[Operation]:

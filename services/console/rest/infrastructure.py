@@ -11,9 +11,9 @@ from services.console.errors import unknown
 from services.console.following.followed_process import Node
 from services.console.following.polled import Polled
 from services.console.following.traffic import added, is_inside
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Components) -> list[Operation]:

@@ -14,8 +14,8 @@ from services.console.door.authserv_client import Refresh
 from services.console.door.browsers import SECONDS, BrowserLogins
 from services.console.door.gate import is_secure
 from services.console.errors import RequestError, unknown
+from services.console.rest.api_operations import PREFIX, Answer, Call, Operation, Parameter
 from services.console.rest.components import Components
-from services.console.rest.operations import PREFIX, Answer, Call, Operation, Parameter
 
 COOKIE = "enmasse-login"
 """Has the secret of a login. The browser has to bring it when the issuer sends it back, so it is SameSite=Lax."""

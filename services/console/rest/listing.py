@@ -21,7 +21,7 @@ from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Watcher
 from services.console.following.space_rows import AnyRows
-from services.console.rest.operations import Answer, Call, Parameter
+from services.console.rest.api_operations import Answer, Call, Parameter
 
 R = TypeVar("R", bound=msgspec.Struct)
 _log = log.get()

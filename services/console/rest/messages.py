@@ -17,8 +17,8 @@ from services.console.errors import RequestError, unknown, unknown_address
 from services.console.jobs import queue_messages
 from services.console.jobs.jobs import Running
 from services.console.jobs.queue_messages import MessagePlace, Order
+from services.console.rest.api_operations import Answer, Call, Operation, Parameter
 from services.console.rest.components import Components
-from services.console.rest.operations import Answer, Call, Operation, Parameter
 
 S = TypeVar("S", bound=Selected)
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]

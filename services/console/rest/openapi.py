@@ -10,7 +10,7 @@ import msgspec
 
 import enmasse
 from enmasse.api.types import Problem
-from services.console.rest.operations import JSON, PREFIX, Operation
+from services.console.rest.api_operations import JSON, PREFIX, Operation
 
 REF = "#/components/schemas/{name}"
 PROBLEM = "application/problem+json"

@@ -14,8 +14,8 @@ from services.console.errors import unknown
 from services.console.following.address_history import COARSE, DAY, FINE, HOUR, AddressHistory, Point, ProcessPoint
 from services.console.following.followers import past_name
 from services.console.following.traffic import moment
+from services.console.rest.api_operations import Answer, Call, Handler, Operation, Parameter
 from services.console.rest.components import Components
-from services.console.rest.operations import Answer, Call, Handler, Operation, Parameter
 
 MINUTES = Parameter(
     "minutes",

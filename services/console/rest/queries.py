@@ -7,9 +7,9 @@ from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
 from services.console.following.polled import Polled
 from services.console.following.supervisor import Pipeline
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Components) -> list[Operation]:

@@ -15,8 +15,8 @@ from services.console.door.access import Caller
 from services.console.door.gate import COOKIE
 from services.console.errors import RequestError
 from services.console.following.configuration import permission
+from services.console.rest.api_operations import Answer, Call, Operation
 from services.console.rest.components import Components
-from services.console.rest.operations import Answer, Call, Operation
 
 
 def operations(parts: Components) -> list[Operation]:

@@ -14,9 +14,9 @@ from services.console.door.access import Caller
 from services.console.errors import unknown
 from services.console.following.space_rows import AnyRows, between
 from services.console.rest import writing
+from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
 def shown_space(caller: Caller, row: Space) -> Space | None:

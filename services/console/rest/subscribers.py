@@ -17,9 +17,9 @@ from services.console.errors import RequestError, unknown
 from services.console.following.kept import MOST, by_topic, space_of_row, subscription
 from services.console.jobs.queue_messages import body_of
 from services.console.rest import writing
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 MOST_SHOWN = 64 << 10
 """Bytes of the payload of a retained message that are shown."""

@@ -22,9 +22,9 @@ from services.console.following.redaction import shown_address, shown_faults
 from services.console.following.rows import Rows
 from services.console.following.traffic import added
 from services.console.rest import writing
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 ENTRIES_A_TURN = 50
 """Entries of a change that are looked at before other requests have a go."""

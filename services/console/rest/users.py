@@ -22,9 +22,9 @@ from services.console.door.token_uses import key_of
 from services.console.errors import RequestError, unknown
 from services.console.following.configuration import instant, permission
 from services.console.rest import writing
+from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 
 
 def operations(parts: Components) -> list[Operation]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enmasse.api.types import Page, Will
 from services.console.door.access import Caller
+from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
-from services.console.rest.operations import Answer, Answered, Call, Operation
 
 
 def operations(parts: Components) -> list[Operation]:

@@ -10,8 +10,8 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError
 from services.console.following.redaction import shown_faults
 from services.console.following.space_rows import AnyRows
+from services.console.rest.api_operations import Call
 from services.console.rest.components import Components
-from services.console.rest.operations import Call
 
 SEEN_SECONDS = 5.0
 """For a change to be in force."""

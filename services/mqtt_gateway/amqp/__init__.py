@@ -1,6 +1,6 @@
 """The gateway's way to the router, to the subscription service and to the last-will service.
 
-    values, mapping             an MQTT PUBLISH as an AMQP message, and back; pure
+    amqp_values, mapping        an MQTT PUBLISH as an AMQP message, and back; pure
     outcome_reasons             outcomes of messages as reason codes
     filters, sources, exchanges messages to clients: what a session subscribes to, the links it receives from, QoS 2
     repeats                     messages to clients that are redelivered because their link was lost

@@ -37,7 +37,7 @@ from enmasse.mqtt.on_wire import BINARY, FLAG, U16, U32
 from enmasse.mqtt.packets import NONE, Properties, Publish
 from enmasse.mqtt.properties import TABLE as PROPERTIES
 from enmasse.tracing.propagation import TRACEPARENT, context_of
-from services.mqtt_gateway.amqp.values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
+from services.mqtt_gateway.amqp.amqp_values import MAX_TEXT, correlation_data, correlation_id, json_of, legal, text_of
 from services.mqtt_gateway.interfaces import is_system
 
 QOS: Final = Symbol(stated.QOS)

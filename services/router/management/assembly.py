@@ -12,7 +12,7 @@ from services.router.management.entities import (
     UniqueNames,
 )
 from services.router.management.entity_tables import Table
-from services.router.management.logs import LogTable
+from services.router.management.log_settings import LogTable
 from services.router.management.policy_table import PolicyTable
 from services.router.management.runtime import core_tables
 from services.router.network.sockets import Sockets

@@ -17,7 +17,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED, choices
 from enmasse.engines.engine import AMQP
-from enmasse.kubernetes.api import (
+from enmasse.kubernetes.api_server import (
     BUDGET,
     CLAIM,
     CONFIG_MAP,

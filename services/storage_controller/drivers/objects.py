@@ -16,7 +16,7 @@ import msgspec
 
 from enmasse.engines import EMBEDDED, choices
 from enmasse.engines.engine import AMQP, DATA, ETC, TMP, Pod
-from enmasse.kubernetes.api import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Object, ObjectKind
+from enmasse.kubernetes.api_server import BUDGET, CONFIG_MAP, SERVICE, STATEFUL_SET, Object, ObjectKind
 from enmasse.kubernetes.labels import BROKER, COMPONENT, INSTANCE, MANAGED_BY, PART_OF
 from enmasse.storage.decoding import decode, decode_any
 from services.storage_controller.drivers.driver import Manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from enmasse.kubernetes.api import Object
+from enmasse.kubernetes.api_server import Object
 
 
 class Seen(NamedTuple):

@@ -14,8 +14,8 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say
 from enmasse.cli.completion import addresses
+from enmasse.cli.messages.field_options import rate_option
 from enmasse.cli.messages.mqttclient import connection_options
-from enmasse.cli.messages.options import rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 

@@ -11,7 +11,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, put, report, tls_options
 from enmasse.cli.completion import addresses
-from enmasse.cli.messages.options import message_options
+from enmasse.cli.messages.field_options import message_options
 from enmasse.errors import marked
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import click
 
 from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, port_offset, report, say, tls_options
 from enmasse.cli.completion import addresses
-from enmasse.cli.messages.options import message_options, rate_option
+from enmasse.cli.messages.field_options import message_options, rate_option
 from enmasse.cli.messages.reconnects import Reconnects
 from enmasse.errors import marked
 from enmasse.text import counted

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from enmasse.cli.backups.copies import COPY, CopyFailed, alone, copy_broker, copy_made
 from enmasse.cli.backups.manifest import copy_file, copy_folder, files_below, seal
+from enmasse.cli.backups.process_backups import COPY, CopyFailed, alone, copy_broker, copy_made
 from enmasse.cli.backups.space_kept import in_redis
 from enmasse.cli.common import end, port_offset, report, say
 from enmasse.cli.contexts.folders import config_folder, data_folder

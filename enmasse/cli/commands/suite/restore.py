@@ -64,7 +64,7 @@ def command(folder: Path, config: Path | None, data: Path | None, space: str | N
 
 
 def _restore_space(folder: Path, space: str, offset: int) -> None:
-    from enmasse.cli.backups.copies import CopyFailed
+    from enmasse.cli.backups.process_backups import CopyFailed
     from enmasse.cli.backups.space_restore import RestoreFailed, SpaceInUse, restore
     from enmasse.cli.contexts.http import NotRunning, suite_info
     from enmasse.model.names import space_error

@@ -18,7 +18,7 @@ from services.broker.core.queues.order import NORMAL
 from services.broker.core.queues.queue_host import QueueHost
 from services.broker.core.queues.rotation import TURN, Rotation
 from services.broker.core.queues.selection import Selection, UndecidedError
-from services.broker.core.shares import LIGHT, LIGHT_SIZE, Spent
+from services.broker.core.turn_shares import LIGHT, LIGHT_SIZE, Spent
 
 _log = log.get()
 _TURN_BYTES = 2 << 20

@@ -16,7 +16,7 @@ from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.contents import C
 from services.broker.core.queues.dispatcher import Dispatcher
 from services.broker.core.queues.queue_host import QueueHost
-from services.broker.core.shares import LIGHT
+from services.broker.core.turn_shares import LIGHT
 
 _log = log.get()
 _REJECTED = Death(Reason.REJECTED)

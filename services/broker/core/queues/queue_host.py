@@ -12,7 +12,7 @@ from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.persistence import MessageStore
 from services.broker.core.queues.stalls import Standing
-from services.broker.core.shares import Share
+from services.broker.core.turn_shares import Share
 
 Q = TypeVar("Q", contravariant=True)
 

@@ -13,7 +13,7 @@ from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.queues.consumer import Consumer
 from services.broker.core.queues.contents import Contents
 from services.broker.core.queues.order import NORMAL
-from services.broker.core.shares import Spent
+from services.broker.core.turn_shares import Spent
 from services.broker.selector import Lookup
 
 _by_id = attrgetter("id")

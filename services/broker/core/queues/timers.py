@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from services.broker.core.queues.queue import Queue
-from services.broker.core.shares import Spent
+from services.broker.core.turn_shares import Spent
 
 _SCAN = 500  # from one look for expired messages to the next
 
