@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from enmasse.spark.receiver import receiver
+from enmasse.spark.receiver import spool_receiver
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
 
         setattr(os, name, counted)
     try:
-        receiver.main()
+        spool_receiver.main()
     finally:
         print(json.dumps({"event": "counts", **counts, "cpu": time.process_time()}), flush=True)
 

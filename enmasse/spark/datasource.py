@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import KNOWN, OptionError, checked
-from enmasse.spark.schema.schema import DDL
+from enmasse.spark.schema.message_columns import DDL
 from enmasse.spark.schema.value_column import Values, chosen, columns_of, format_of
 from enmasse.spark.sink.sink import AmqpStreamWriter, AmqpWriter, RowStreamWriter, sink_of
 from enmasse.spark.source.browse import AmqpReader, SelectingReader

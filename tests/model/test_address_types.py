@@ -30,7 +30,7 @@ FORMS = {
     "services/ragent": "entities on a broker",
     "services/subserv/brokers/brokers.py": "entities of placements",
     "services/subserv/subscription_placement.py": "entities of placements",
-    "enmasse/spark/receiver/receiver.py": "capabilities of a link",
+    "enmasse/spark/receiver/spool_receiver.py": "capabilities of a link",
     "enmasse/supervisor/welcome.py": "examples",
 }
 """Where the words stand for something else than types of addresses."""

@@ -11,7 +11,7 @@ from enmasse.spark.receiver import receivers
 from tests.kit import processes
 
 RECEIVER = processes.Program(
-    ("-m", "enmasse.spark.receiver.receiver"), ("enmasse.spark.receiver.receiver", "encodings.idna")
+    ("-m", "enmasse.spark.receiver.spool_receiver"), ("enmasse.spark.receiver.spool_receiver", "encodings.idna")
 )
 executed = receivers.execute
 

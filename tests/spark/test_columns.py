@@ -17,7 +17,7 @@ from proton import symbol, ulong
 from enmasse.amqp.codec.types import Symbol, ULong
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.spark.schema.columns import Messages, decoded
-from enmasse.spark.schema.schema import batch, row
+from enmasse.spark.schema.message_columns import batch, row
 from enmasse.spark.spool.segment import SpoolChunk
 
 

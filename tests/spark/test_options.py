@@ -94,7 +94,7 @@ def test_a_program_ends_with_the_sentence_alone(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("module", "shown"), [("spark.pipeline", "--watermark"), ("enmasse.spark.receiver.receiver", "spool")]
+    ("module", "shown"), [("spark.pipeline", "--watermark"), ("enmasse.spark.receiver.spool_receiver", "spool")]
 )
 def test_help_starts_no_java(module: str, shown: str) -> None:
     without = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": "/nonexistent"}
@@ -121,7 +121,7 @@ def test_the_password_is_not_in_the_arguments_of_the_receiver(tmp_path: Path) ->
     reader = AmqpStreamReader({"url": url, "address": "hidden", "spool": str(tmp_path / "spool")})
     try:
         process = reader.started().processes[0].process
-        assert b"enmasse.spark.receiver.receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"enmasse.spark.receiver.spool_receiver" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
         assert b"hidden-password" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     finally:
         reader.stop()

@@ -19,7 +19,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from enmasse.spark.receiver.receivers import ReceiverError
-from enmasse.spark.schema.schema import row
+from enmasse.spark.schema.message_columns import row
 from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.spark.spool.segment import partition_folder, partitions_of, read_spool
 from enmasse.spark.spool.spool import MappedCount, head_of
@@ -173,7 +173,7 @@ def test_one_of_several_receivers_killed_with_another_number_of_them_afterwards(
 KILLED = """
 import os, signal
 from enmasse.aio.client_links import ClientReceiver
-from enmasse.spark.receiver import receiver
+from enmasse.spark.receiver import spool_receiver
 accept_all = ClientReceiver.accept_all
 left = {after}
 def killed(self, deliveries):
@@ -183,7 +183,7 @@ def killed(self, deliveries):
         os.kill(os.getpid(), signal.SIGKILL)
     left -= len(deliveries)
 ClientReceiver.accept_all = killed
-receiver.main()
+spool_receiver.main()
 """
 
 

@@ -33,8 +33,8 @@ from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.spark.receiver import receivers
 from enmasse.spark.receiver.account import OwnAccount
 from enmasse.spark.receiver.outage import Outage, Patience, Phase
-from enmasse.spark.receiver.receiver import SpoolIntake
 from enmasse.spark.receiver.receivers import ReceiverError, ReceiverProcess
+from enmasse.spark.receiver.spool_receiver import SpoolIntake
 from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
 from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source.browse import AmqpReader, BrowseError
@@ -425,7 +425,7 @@ def test_a_sink_without_its_server_or_address_is_an_error(broker: Broker) -> Non
 
 NOISE = """
 import os, sys
-if sys.argv[0] == "-m" and "enmasse.spark.receiver.receiver" in sys.orig_argv:
+if sys.argv[0] == "-m" and "enmasse.spark.receiver.spool_receiver" in sys.orig_argv:
     os.write(1, b'a library greets \\xff\\n{"no": "event"}\\n[]\\n{"event": 7}\\n')
 """
 
@@ -447,8 +447,8 @@ def test_lines_of_others_do_not_end_what_reads_a_receivers_events(
 
 def test_what_libraries_print_is_not_among_a_receivers_events() -> None:
     program = (
-        "import os; from enmasse.spark.receiver import receiver; receiver.separate(); print('a library'); "
-        "os.write(1, b'and another'); receiver.report('opened')"
+        "import os; from enmasse.spark.receiver import spool_receiver; spool_receiver.separate(); print('a library'); "
+        "os.write(1, b'and another'); spool_receiver.report('opened')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"event": "opened"}

@@ -22,7 +22,7 @@ from enmasse.amqp.link import FIRST
 from enmasse.amqp.messages.message import AmqpSequence, Message
 from enmasse.spark.receiver import unsettled as window
 from enmasse.spark.receiver.account import OwnAccount
-from enmasse.spark.receiver.receiver import SpoolIntake
+from enmasse.spark.receiver.spool_receiver import SpoolIntake
 from enmasse.spark.receiver.unsettled import Unsettled, key_of
 from enmasse.spark.spool import spool as spooling
 from enmasse.spark.spool.segment import SpoolError, read_spool, segments

@@ -18,7 +18,7 @@ from enmasse.spark.datasource import AmqpDataSource
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema.columns import decoded
 from enmasse.spark.schema.ddl import fault
-from enmasse.spark.schema.schema import ARROW
+from enmasse.spark.schema.message_columns import ARROW
 from enmasse.spark.schema.value_column import Values
 from enmasse.spark.source.source import SpoolRange
 from enmasse.spark.spool.segment import SpoolChunk

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import MapType, StringType, StructType
 
 from enmasse.spark import versions
-from enmasse.spark.sink import rows
+from enmasse.spark.sink import record_batches
 from enmasse.spark.source.earlier import EarlierStreamReader
 from enmasse.spark.spool.segment import SpoolError
 from enmasse.testing import wait_for
@@ -124,10 +124,10 @@ def test_a_checkpoint_that_is_ahead_of_the_spool_is_refused(broker: Broker, tmp_
 
 
 def test_rows_become_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST", 2)
+    monkeypatch.setattr(record_batches, "MOST", 2)
     schema = StructType().add("body", "binary").add("priority", "integer")
     schema.add("application_properties", MapType(StringType(), StringType()))
     given = [Row(body=b"%d" % n, priority=n, application_properties={"n": str(n)}) for n in range(3)]
-    found = list(rows.batches(iter(given), schema))
+    found = list(record_batches.batches(iter(given), schema))
     assert [batch.num_rows for batch in found] == [2, 1]
     assert found[1].to_pylist() == [{"body": b"2", "priority": 2, "application_properties": [("n", "2")]}]

@@ -42,7 +42,7 @@ class ReceiverError(QueryError):
 def execute(descriptors: Sequence[int]) -> subprocess.Popen[str]:
     """Start a receiver process, which inherits these descriptors."""
     return subprocess.Popen(
-        [sys.executable, "-m", "enmasse.spark.receiver.receiver"],
+        [sys.executable, "-m", "enmasse.spark.receiver.spool_receiver"],
         stdin=subprocess.PIPE,  # the settings, then commits; the receiver ends with it
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -55,7 +55,7 @@ class ReceiverProcess:
     """Receiver process as the driver-side reader sees it. `folder`: of the partition that it writes."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """settings: those of enmasse.spark.receiver.receiver.ReceiverSettings."""
+        """settings: those of enmasse.spark.receiver.spool_receiver.ReceiverSettings."""
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.available: int | None = None  # messages at the address, if the server states it
@@ -162,7 +162,7 @@ class Receivers:
     def __init__(self, settings: dict[str, Any], number: int) -> None:
         """Start them; return when all partitions are open. Raises ReceiverError.
 
-        settings: those of enmasse.spark.receiver.receiver.ReceiverSettings, but for `partition` and `account`.
+        settings: those of enmasse.spark.receiver.spool_receiver.ReceiverSettings, but for `partition` and `account`.
         """
         self.folder = Path(settings["spool"])
         pairs = [socket.socketpair() for _ in range(1, number)]

@@ -5,7 +5,7 @@ then gathered from the chunk's bytes by Arrow. What stands before the properties
 the same bytes in most messages of a sender: each such piece is decoded once, by the codec, and remembered.
 
 A message that is not of the usual form (other types, several data sections, a footer, bytes that are no message) is
-decoded by `enmasse.spark.schema.schema.row`, which defines what every column holds: both ways give equal rows.
+decoded by `enmasse.spark.schema.message_columns.row`, which defines what every column holds: both ways give equal rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from enmasse.amqp.messages.scan import (
     PROPERTIES,
 )
 from enmasse.amqp.messages.sections import Properties, Sections
-from enmasse.spark.schema.schema import ARROW, TIMES, batch, row, texts
+from enmasse.spark.schema.message_columns import ARROW, TIMES, batch, row, texts
 from enmasse.spark.spool.segment import SpoolChunk
 
 Ints = npt.NDArray[np.int64]

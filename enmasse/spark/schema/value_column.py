@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from enmasse.spark.options import OptionError
 from enmasse.spark.schema.ddl import fault
-from enmasse.spark.schema.schema import ARROW, DDL
+from enmasse.spark.schema.message_columns import ARROW, DDL
 from enmasse.spark.versions import IN_UTC
 
 PARTITION, PARTITIONED = "partition", "receivers"

@@ -32,7 +32,7 @@ from enmasse.spark.options import OptionError, address_of, choice
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.server_options import login_of
 from enmasse.spark.sink.encoding import KEY, Ids, RowMessage, outgoing
-from enmasse.spark.sink.rows import batches
+from enmasse.spark.sink.record_batches import batches
 from enmasse.spark.versions import StreamArrowWriter
 
 WINDOW = 1000

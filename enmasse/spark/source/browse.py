@@ -25,7 +25,7 @@ from enmasse.spark.errors import QueryError, plainly
 from enmasse.spark.options import address_of
 from enmasse.spark.receiver.outage import Phase, remedy, unreached, words
 from enmasse.spark.schema.columns import decoded
-from enmasse.spark.schema.schema import ARROW
+from enmasse.spark.schema.message_columns import ARROW
 from enmasse.spark.schema.value_column import checked
 from enmasse.spark.server_options import login_of
 from enmasse.spark.spool.segment import SpoolChunk

@@ -70,7 +70,7 @@ def ends_of(offset: Mapping[str, Any], firsts: Sequence[int]) -> list[int]:
 
 
 def receiver_settings(options: dict[str, str]) -> dict[str, Any]:
-    """Return the settings of the receiver process (enmasse.spark.receiver.receiver.ReceiverSettings). Raises
+    """Return the settings of the receiver process (enmasse.spark.receiver.spool_receiver.ReceiverSettings). Raises
     OptionError."""
     parses = "bodyformat" in options or "schema" in options
     instead = f"; spark.read, which browses, has no bodyFormat: {PARSE}" if parses else ""

@@ -63,7 +63,7 @@ class Job:
             "driver between offset log and commit": self.kill_between,
             "executor": partial(self.kill_process, "CoarseGrainedExecutorBackend"),
             "Python worker": partial(self.kill_process, "pyspark.daemon"),
-            "receiver": partial(self.kill_process, "enmasse.spark.receiver.receiver"),
+            "receiver": partial(self.kill_process, "enmasse.spark.receiver.spool_receiver"),
             "receiver between sync and settlement": partial(self.kill_at, SYNCED),
             "receiver while it deletes a segment": partial(self.kill_at, DELETING),
             "reader while Flight serves a range": partial(self.kill_at, SERVING),

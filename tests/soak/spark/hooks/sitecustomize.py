@@ -67,7 +67,7 @@ def in_executor() -> None:
 
 
 PLACES = {
-    "enmasse.spark.receiver.receiver": in_receiver,
+    "enmasse.spark.receiver.spool_receiver": in_receiver,
     "pyspark.sql.streaming.python_streaming_source_runner": in_reader,
     "pyspark.daemon": in_executor,
 }

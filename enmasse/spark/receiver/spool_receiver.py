@@ -1,7 +1,7 @@
 """The receiver: a process that moves messages from an AMQP address into a spool and accepts them once durable.
 
-The driver-side reader (enmasse.spark.source.source) starts `python -m enmasse.spark.receiver.receiver`. The first line
-of its standard input is its settings as JSON: as an argument the URL's password would be in the list of processes.
+The driver-side reader (enmasse.spark.source.source) starts `python -m enmasse.spark.receiver.spool_receiver`. The first
+line of its standard input is its settings as JSON: as an argument the URL's password would be in the list of processes.
 Each further line is JSON too: `[partition, end]`, Spark has committed the records of a partition before `end`; or
 "drain": nothing is wanted but what the address holds now. It ends when its standard input ends, so it never outlives
 its reader.
@@ -681,7 +681,7 @@ async def read_commands(
 def main() -> None:
     """Run the receiver; an error is reported as `failed` and ends the process with status 1."""
     argparse.ArgumentParser(
-        "python -m enmasse.spark.receiver.receiver",
+        "python -m enmasse.spark.receiver.spool_receiver",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
