@@ -72,14 +72,14 @@ async def run(
     stop.patience = settings.leave_within
 
     def families() -> Iterator[Metric]:
-        yield from metrics.families(gateway.front, 0 if relay is None else relay.clients)
+        yield from metrics.families(gateway.server_state, 0 if relay is None else relay.clients)
         yield from backend.families()
         if traces is not None:
             yield from traces.families()
 
     def counts() -> dict[str, int]:
         relayed = {"AMQP clients": relay.clients} if relay is not None and relay.clients else {}
-        return {"clients": len(gateway.front.clients), **relayed}
+        return {"clients": len(gateway.server_state.clients), **relayed}
 
     health = Health(
         settings.health,
@@ -92,7 +92,7 @@ async def run(
     await health.start()
     live = LiveGateway(
         settings.name,
-        gateway.front,
+        gateway.server_state,
         set() if followers is None else followers,
         asyncio.get_running_loop(),
         backend.uses,

@@ -31,7 +31,7 @@ AGAIN: Final = 1.0
 
 
 class Gateway:
-    """`front` has the clients and what was counted."""
+    """`server_state` has the clients and what was counted."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._openings = asyncio.Semaphore(limits.opening)
         turns = Turns(self._loop.call_soon, time.monotonic)
-        self.front = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
-        self.listeners = Listeners(self.front, allowed_origins, relay)
+        self.server_state = ServerState(limits, self._loop.time(), time.time, self._open, turns, refusals)
+        self.listeners = Listeners(self.server_state, allowed_origins, relay)
         self._report_now = asyncio.Event()
         self._spreading = Spreading(INTERVAL + 1.0)
         self._surplus: MovingClients | None = None
@@ -66,15 +66,15 @@ class Gateway:
     ) -> None:
         """Have these limits, listeners and origins from now on. What a client is notified of as it
         connects holds until it connects again."""
-        self.front.limits = limits
-        self.front.memory.limit = limits.memory
+        self.server_state.limits = limits
+        self.server_state.memory.limit = limits.memory
         await self.listeners.have(listeners, allowed_origins)
 
     async def leave(self, within: float, hurry: asyncio.Event) -> None:
         """Stop listening, and hand all clients on, a few at a time. Returns after `within` seconds at the latest, and
         once `hurry` is set."""
         self.listeners.stop_listening()
-        moving = MovingClients(self.front, self._relay, self._loop.time, also_later=True)
+        moving = MovingClients(self.server_state, self._relay, self._loop.time, also_later=True)
         self._left_of, began = max(1, moving.number), self._loop.time()
         self._report_now.set()
         log.info("mqtt.leave.began", clients=moving.number)
@@ -87,15 +87,15 @@ class Gateway:
         """Return how far it is with leaving, for people; empty: it does not leave."""
         if not self._left_of:
             return ""
-        number = len(self.front.clients) + (0 if self._relay is None else len(self._relay.wires))
+        number = len(self.server_state.clients) + (0 if self._relay is None else len(self._relay.wires))
         return f"leaving, {number} of {max(number, self._left_of)} connections"
 
     async def close(self) -> None:
         """Disconnect all clients, with a reason for MQTT 5; wills wait for clients to connect elsewhere."""
-        front = self.front
-        front.stopping = True
+        server_state = self.server_state
+        server_state.stopping = True
         self.listeners.stop_listening()
-        for client in list(front.clients):
+        for client in list(server_state.clients):
             try:
                 client.disconnect(reasons.SERVER_SHUTTING_DOWN, "this gateway ends")
             except Exception as error:
@@ -109,11 +109,11 @@ class Gateway:
         since = last = time.time()
         while True:
             leaving = self._left_of > 0
-            found = await self._backend.statistics(since, _counters(self.front), group=group, leaving=leaving)
+            found = await self._backend.statistics(since, _counters(self.server_state), group=group, leaving=leaving)
             now = time.time()
             if found is not None:
                 for space, sums in {DEFAULT_SPACE: found.values, **found.in_spaces}.items():
-                    self.front.system_of(space).take(sums, now - found.since, now - last)
+                    self.server_state.system_of(space).take(sums, now - found.since, now - last)
                 last = now
                 if not leaving:
                     self._spread(found.gateways, found.clients)
@@ -121,10 +121,10 @@ class Gateway:
 
     def _spread(self, gateways: int, clients: int) -> None:
         """Close the clients that are more than this gateway's share, if another one came."""
-        own = len(self.front.clients)
+        own = len(self.server_state.clients)
         surplus = self._spreading.take(gateways, clients, own, self._loop.time())
         if self._spreading.came:
-            self._surplus = MovingClients(self.front, None, self._loop.time, also_later=False)
+            self._surplus = MovingClients(self.server_state, None, self._loop.time, also_later=False)
         if surplus and self._surplus is not None and (self._closing is None or self._closing.done()):
             log.info("mqtt.clients.spread", clients=own, surplus=surplus, gateways=gateways)
             self._closing = spawn(self._close(self._surplus, surplus), "clients spread")
@@ -149,7 +149,7 @@ class Gateway:
     async def _opened(self, request: Request, client: Connected) -> None:
         try:
             request = await self._backend.admit(
-                request, lambda: client in self.front.clients, partial(self._ask, client)
+                request, lambda: client in self.server_state.clients, partial(self._ask, client)
             )
         except Refused as refusal:
             client.refused(refusal.reason, refusal.text)
@@ -158,11 +158,11 @@ class Gateway:
             log.error("mqtt.session.open-failed", client=request.client_id, space=client.owner.space, exc_info=error)
             client.refused(reasons.SERVER_UNAVAILABLE, "the login has failed")
             return
-        if client not in self.front.clients:
+        if client not in self.server_state.clients:
             return
         client.admitted(request.client_id, request.auth_data)
         async with self._openings:
-            if client not in self.front.clients:  # it has gone while it waited
+            if client not in self.server_state.clients:  # it has gone while it waited
                 client.refused(reasons.SERVER_BUSY, "")
                 return
             try:
@@ -181,17 +181,17 @@ class Gateway:
                     client.failed(error)
 
 
-def _counters(front: ServerState) -> dict[str, int]:
+def _counters(server_state: ServerState) -> dict[str, int]:
     """Return the counters of this gateway."""
-    clients = front.clients
+    clients = server_state.clients
     return {
         "clients": len(clients),
-        "connects": front.packets_in[1],
-        "packetsIn": sum(front.packets_in),
-        "packetsOut": sum(front.packets_out),
-        "publishIn": front.packets_in[3],
-        "publishOut": front.packets_out[3],
-        "bytesIn": front.bytes_in + sum(client.bytes_in for client in clients),
-        "bytesOut": front.bytes_out + sum(client.bytes_out for client in clients),
-        "dropped": front.dropped,
+        "connects": server_state.packets_in[1],
+        "packetsIn": sum(server_state.packets_in),
+        "packetsOut": sum(server_state.packets_out),
+        "publishIn": server_state.packets_in[3],
+        "publishOut": server_state.packets_out[3],
+        "bytesIn": server_state.bytes_in + sum(client.bytes_in for client in clients),
+        "bytesOut": server_state.bytes_out + sum(client.bytes_out for client in clients),
+        "dropped": server_state.dropped,
     }

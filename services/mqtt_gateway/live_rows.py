@@ -20,15 +20,15 @@ class LiveGateway:
     def __init__(
         self,
         name: str,
-        front: ServerState,
+        server_state: ServerState,
         followers: set[LiveLink],
         clock: Clock,
         uses: Callable[[], Iterable[AddressUse]],
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self._uses = uses
         self.rows = Rows(name, "mqtt_gateway", time.time)
-        front.refusals.seen = self.rows.event
+        server_state.refusals.seen = self.rows.event
         self.publisher = LivePublisher(self.rows, self.look, lambda: followers, clock)
         self._marks: dict[str, tuple[Any, ...]] = {}
         self._links: dict[str, set[str]] = {}
@@ -42,7 +42,7 @@ class LiveGateway:
             for use in self._uses():
                 use.begin()
         seen: set[str] = set()
-        for n, client in enumerate(list(self._front.clients)):
+        for n, client in enumerate(list(self._server_state.clients)):
             id = client.client_id
             seen.add(id)
             mark = _mark(client)

@@ -35,12 +35,12 @@ PACKETS: Final = (
 )
 
 
-def families(front: ServerState, relayed: int) -> Iterator[Metric]:
+def families(server_state: ServerState, relayed: int) -> Iterator[Metric]:
     """Yield the metrics of the MQTT half. `relayed`: clients of AMQP over WebSocket."""
-    clients = front.clients
+    clients = server_state.clients
     yield gauge("mqtt_clients", "MQTT clients that are connected now.", single(len(clients)))
     yield gauge("mqtt_amqp_clients", "AMQP clients over WebSocket that are connected now.", single(relayed))
-    yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(front.opening)))
+    yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(server_state.opening)))
     users = Counter(client.owner.principal.full_name for client in clients)
     yield gauge(
         "enmasse_connections",
@@ -56,7 +56,7 @@ def families(front: ServerState, relayed: int) -> Iterator[Metric]:
             ({"direction": "out"}, sum(each[1] for each in both)),
         ],
     )
-    for direction, counts in (("in", front.packets_in), ("out", front.packets_out)):
+    for direction, counts in (("in", server_state.packets_in), ("out", server_state.packets_out)):
         yield counter(
             f"mqtt_packets_{direction}_total",
             f"Packets {'from' if direction == 'in' else 'to'} clients, by type.",
@@ -65,16 +65,16 @@ def families(front: ServerState, relayed: int) -> Iterator[Metric]:
     yield counter(
         "mqtt_connects_refused_total",
         "Connections that were refused, by the name of the reason code of MQTT 5.",
-        [({"reason": reasons.name(reason)}, count) for reason, count in front.refused.items()],
+        [({"reason": reasons.name(reason)}, count) for reason, count in server_state.refused.items()],
     )
     yield counter(
         "mqtt_closed_total",
         "Connections that have ended, by the name of the reason code of MQTT 5; lost ones as unspecified error.",
-        [({"reason": reasons.name(reason)}, count) for reason, count in front.closed.items()],
+        [({"reason": reasons.name(reason)}, count) for reason, count in server_state.closed.items()],
     )
-    yield gauge("mqtt_kept_bytes", "Bytes that wait, to and from clients.", single(front.memory.total))
+    yield gauge("mqtt_kept_bytes", "Bytes that wait, to and from clients.", single(server_state.memory.total))
     yield counter(
         "mqtt_dropped_total",
         "Messages that a client could not get: too large for it, or expired while they waited.",
-        single(front.dropped),
+        single(server_state.dropped),
     )

@@ -20,27 +20,27 @@ class MovingClients:
     """As trickle.ClosesSome. `also_later`: those that connect later are closed as well. `moved`: closed so far."""
 
     def __init__(
-        self, front: ServerState, relay: AmqpRelay | None, now: Callable[[], float], *, also_later: bool
+        self, server_state: ServerState, relay: AmqpRelay | None, now: Callable[[], float], *, also_later: bool
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self._relay = relay
         self._now = now
         self._also_later = also_later
         self._asked: dict[Connected, float] = {}
         """Clients that were asked → until when they are given time."""
-        self._mqtt = list(front.clients)
+        self._mqtt = list(server_state.clients)
         self._amqp: list[GoesAway] = [] if relay is None else list(relay.wires)
         self.moved = 0
 
     @property
     def number(self) -> int:
         """As trickle.ClosesSome."""
-        return len(self._front.clients) + (0 if self._relay is None else len(self._relay.wires))
+        return len(self._server_state.clients) + (0 if self._relay is None else len(self._relay.wires))
 
     def begin(self, most: int) -> int:
         """As trickle.ClosesSome."""
         if self._also_later and not self._mqtt and not self._amqp:
-            self._mqtt = [client for client in self._front.clients if client not in self._asked]
+            self._mqtt = [client for client in self._server_state.clients if client not in self._asked]
             self._amqp = [] if self._relay is None else list(self._relay.wires)
         begun = 0
         while begun < most and (self._mqtt or self._amqp):
@@ -52,7 +52,7 @@ class MovingClients:
                     begun += 1
                 continue
             client = self._mqtt.pop()
-            if client in self._front.clients and client not in self._asked:
+            if client in self._server_state.clients and client not in self._asked:
                 client.begin_to_move()
                 self._asked[client] = self._now() + SETTLING
                 begun += 1
@@ -61,7 +61,7 @@ class MovingClients:
     def look(self, now: float) -> bool:
         """As trickle.ClosesSome."""
         for client, until in list(self._asked.items()):
-            if client not in self._front.clients:
+            if client not in self._server_state.clients:
                 del self._asked[client]
             elif client.may_move or now >= until:
                 del self._asked[client]

@@ -71,7 +71,7 @@ class Live:
 
     @property
     def clients(self) -> int:
-        return self.inside(lambda: len(self.gateway.front.clients))
+        return self.inside(lambda: len(self.gateway.server_state.clients))
 
     def end(self) -> None:
         """As at SIGTERM."""

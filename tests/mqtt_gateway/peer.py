@@ -29,7 +29,7 @@ class World:
         self.wall = 1_700_000_000.0
         self.calls: list[Callable[[], None]] = []  # of the next turn of the loop
         self.turns = Turns(self.calls.append, monotonic)
-        self.front = ServerState(limits or Limits(), self.now, lambda: self.wall, self._open, self.turns)
+        self.server_state = ServerState(limits or Limits(), self.now, lambda: self.wall, self._open, self.turns)
         self.at_once = True
         self.opening: list[Callable[[], None]] = []
         self.peers: list[Peer] = []
@@ -56,7 +56,7 @@ class World:
         for _ in range(steps):
             self.now += seconds / steps
             self.wall += seconds / steps
-            self.front.times.sweep(self.now)
+            self.server_state.times.sweep(self.now)
             for peer in self.peers:
                 peer.flush()
 
@@ -94,7 +94,7 @@ class Peer:
         self.closed = False
         self.known = False
         self.output = b""
-        self.connection = Connection(world.front, self, "192.0.2.1:5000")
+        self.connection = Connection(world.server_state, self, "192.0.2.1:5000")
         self._reader = Reader(server=False, version=version)
         self._kept: list[Packet] = []
         self._dirty = False

@@ -115,7 +115,7 @@ def test_paho_publishes_and_receives_in_every_qos(
         mids = {device.client.publish(f"{name}/x", payload, number % 3).mid for number, payload in enumerate(sent)}
         wait_for("all messages", lambda: len(device.messages) >= len(sent))
         wait_for("all acknowledgements", lambda: mids <= device.published)
-        tls = gateway.inside(lambda: [each.described(0.0)["tls"] for each in gateway.gateway.front.clients])
+        tls = gateway.inside(lambda: [each.described(0.0)["tls"] for each in gateway.gateway.server_state.clients])
         assert [each is not None and each["protocol"][:4] for each in tls] == [kind in ("mqtts", "wss") and "TLSv"]
     assert len(device.messages) == len(sent)
     for qos in (0, 1, 2):

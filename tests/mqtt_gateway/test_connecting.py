@@ -213,14 +213,14 @@ def test_an_identifier_that_is_too_long_is_refused(version: int, reason: int) ->
 @pytest.mark.parametrize("client_id", ["~alice/d", "~alice@one/d", "~@one/d"])
 def test_until_it_has_logged_in_a_client_is_of_no_user_whatever_its_identifier_states(client_id: str) -> None:
     world, events = World(), list[dict[str, Any]]()
-    world.front.refusals.seen = events.append
+    world.server_state.refusals.seen = events.append
     seen = []
 
     def refuse(request: Request, client: Connected) -> None:
         seen.append(client.described(0.0))
         client.refused(reasons.NOT_AUTHORIZED, "who knows")
 
-    world.front.open = refuse
+    world.server_state.open = refuse
     assert world.connected(client_id).expect(ConnAck).reason == reasons.NOT_AUTHORIZED
     (row,), (event,) = seen, events
     assert (row["user"], row["client"]) == ("anonymous", client_id)
@@ -272,7 +272,7 @@ def test_what_the_session_refuses_is_said_in_both_versions(reason: int, code: in
     else:
         assert packets == [ConnAck(False, code)]
     assert three.closed
-    assert not world.front.clients
+    assert not world.server_state.clients
 
 
 @pytest.mark.clause("v5", "MQTT-3.2.2-19")
@@ -448,8 +448,8 @@ def test_a_client_that_goes_while_its_session_is_opened_leaves_no_session_behind
     peer.vanish()
     world.opening[0]()
     assert world.backend.endings == [("c", Ending.LOST, None)]
-    assert not world.front.clients
-    assert not world.front.opening
+    assert not world.server_state.clients
+    assert not world.server_state.opening
 
 
 @VERSIONS

@@ -325,7 +325,7 @@ def test_a_message_too_large_for_the_client_counts_as_delivered(qos: int) -> Non
     _publish(world, b"y", qos)
     assert [each[0] for each in _messages(peer.take())] == [b"y"]
     assert world.backend.settled[b"x" * 100] == 1
-    assert world.front.dropped == 1
+    assert world.server_state.dropped == 1
 
 
 def test_exactly_the_largest_packet_is_sent() -> None:
@@ -353,7 +353,7 @@ def test_message_expiry_is_what_is_left_of_it(qos: int) -> None:
     assert peer.expect(Publish).properties.message_expiry == 0xFFFF_FFFF
     _deliver(peer, qos=qos, expires=world.wall - 0.1)
     peer.expect_nothing()
-    assert world.front.dropped == 1
+    assert world.server_state.dropped == 1
 
 
 def test_a_message_that_expires_while_the_client_takes_no_more_is_not_sent() -> None:
@@ -458,7 +458,7 @@ def test_a_topic_that_mqtt_cannot_express_is_dropped_and_harms_nobody() -> None:
         peer.session.deliveries.deliver(Delivery(topic, b"x", 0, identity=topic or "empty", source="s"))
     _publish(world, b"good", 0)
     assert peer.expect(Publish).payload == b"good"
-    assert world.front.dropped == 4
+    assert world.server_state.dropped == 4
 
 
 # a client that does not read
@@ -636,15 +636,15 @@ def test_clients_that_keep_too_much_waiting_are_disconnected_and_those_with_litt
         _publish(world, b"%d" % number * 10_000, 1, "many")
         if not number % 50:
             _publish(world, b"x" * 10_000, 1, "few")
-        assert world.front.memory.total <= 2 << 20
+        assert world.server_state.memory.total <= 2 << 20
         greedy.flush()
     assert [peer.closed for peer in peers] == [True, False]
     assert world.backend.endings == [("sub", Ending.LOST, None)]
-    assert 20_000 <= world.front.memory.total < 30_000  # of the modest client
+    assert 20_000 <= world.server_state.memory.total < 30_000  # of the modest client
     assert not world.backend.settled
     modest.connection.set_blocked(False)
     assert len(_messages(modest.take())) == 2
-    assert world.front.memory.total == 0
+    assert world.server_state.memory.total == 0
 
 
 def test_packets_that_are_not_complete_count_too() -> None:
@@ -660,7 +660,7 @@ def test_packets_that_are_not_complete_count_too() -> None:
     peers[0].expect_end(reasons.QUOTA_EXCEEDED)
     for peer in peers:
         peer.vanish()
-    assert world.front.memory.total == 0
+    assert world.server_state.memory.total == 0
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -674,10 +674,10 @@ def test_what_nobody_keeps_waits_up_to_the_window_and_is_dropped_beyond_it(qos: 
         _deliver(peer, qos=qos, fleeting=True)
     assert peer.take() == []
     kept = 5 if qos else 0
-    assert world.front.dropped == 20 - kept
+    assert world.server_state.dropped == 20 - kept
     peer.connection.set_blocked(False)
     assert len(_messages(peer.take())) == kept
-    assert world.front.memory.total == 0
+    assert world.server_state.memory.total == 0
 
 
 def test_what_a_connection_held_is_freed_when_it_has_gone() -> None:

@@ -149,7 +149,7 @@ class Exchanges(RuleBasedStateMachine):
         session = backend.live["device"]
         session.close(Ending.LOST, None, ())
         backend.to_store.clear()
-        self.world = World(self.world.front.limits, backend)
+        self.world = World(self.world.server_state.limits, backend)
         self.peer = self._connect()
 
     @invariant()

@@ -29,7 +29,7 @@ def _begin(peer: Peer, size: int, part: int) -> None:
 def test_output_that_clients_do_not_read_is_bounded_and_other_clients_are_served(version: int) -> None:
     memory = 6 * MIB
     with live(Limits(memory=memory, stall_seconds=600, max_packet=MIB)) as gateway:
-        held = gateway.gateway.front.memory
+        held = gateway.gateway.server_state.memory
         deaf = [Raw(gateway.ports["mqtt"], version, buffer=4096).connect(f"deaf-{number}") for number in range(12)]
         with (
             Raw(gateway.ports["mqtt"]).connect("source") as source,
@@ -60,7 +60,7 @@ def test_what_was_sent_and_is_not_acknowledged_holds_no_payload() -> None:
         peer.session.deliveries.deliver(delivery)
         assert len(peer.expect(Publish).payload) == 10_000
         assert delivery.payload == b""
-    assert world.front.memory.total == 0
+    assert world.server_state.memory.total == 0
 
 
 def test_the_largest_holder_is_closed_first_and_a_new_client_is_served() -> None:
@@ -105,7 +105,7 @@ def test_256_clients_that_stop_within_a_packet_do_not_keep_another_from_sending(
     assert sum(peer.closed for peer in hoarders) <= 2
     world.pass_time(60)
     assert all(peer.closed for peer in hoarders)
-    assert world.front.memory.total == 0
+    assert world.server_state.memory.total == 0
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(100, 20), (320_000, 29), (1_000_000, 50)])
@@ -135,5 +135,5 @@ def test_a_peer_without_a_session_gives_way_too() -> None:
     assert opening.closed
     assert not late.closed
     world.opening.pop()()
-    assert world.front.memory.total <= MIB
-    assert not world.front.opening
+    assert world.server_state.memory.total <= MIB
+    assert not world.server_state.opening

@@ -57,7 +57,7 @@ def test_it_says_how_far_it_is_and_ends_at_a_second_order(gateway: Live) -> None
     hurry = gateway.inside(asyncio.Event)
     left = leave(gateway, 600.0, hurry)
     wait_for(lambda: 0 < gateway.clients < 30)
-    number = gateway.inside(lambda: (gateway.gateway.leaving, len(gateway.gateway.front.clients)))
+    number = gateway.inside(lambda: (gateway.gateway.leaving, len(gateway.gateway.server_state.clients)))
     assert number[0] == f"leaving, {number[1]} of 30 connections"
     gateway.inside(hurry.set)
     left.result(DEADLINE)
@@ -69,7 +69,7 @@ def test_it_says_how_far_it_is_and_ends_at_a_second_order(gateway: Live) -> None
 def test_who_was_accepted_before_is_served_until_it_is_its_turn(gateway: Live) -> None:
     late = Raw(gateway.ports["mqtt"])
     gateway.inside(gateway.gateway.listeners.stop_listening)
-    moving = gateway.inside(lambda: MovingClients(gateway.gateway.front, None, lambda: 0.0, also_later=True))
+    moving = gateway.inside(lambda: MovingClients(gateway.gateway.server_state, None, lambda: 0.0, also_later=True))
     assert gateway.inside(lambda: moving.begin(1)) == 0
     late.connect("late").send(PingReq())
     late.next(PingResp)
@@ -85,7 +85,7 @@ def test_what_has_begun_ends_and_nothing_else_begins(gateway: Live) -> None:
     peer.send(Publish("a", b"1", 1, packet_id=1), Publish("a", b"2", 2, packet_id=2))
     session = gateway.backend.sessions[0]
     wait_for(lambda: len(session.asked) == 2)
-    moving = gateway.inside(lambda: MovingClients(gateway.gateway.front, None, lambda: 0.0, also_later=False))
+    moving = gateway.inside(lambda: MovingClients(gateway.gateway.server_state, None, lambda: 0.0, also_later=False))
     assert gateway.inside(lambda: (moving.begin(5), moving.begin(5))) == (1, 0)
     peer.send(Publish("a", b"3", 1, packet_id=3))
     gateway.inside(lambda: moving.look(0.0))

@@ -424,7 +424,7 @@ def test_what_came_before_a_fault_in_the_same_read_still_holds() -> None:
 @pytest.mark.parametrize(("noted", "events"), [("why", 0), ("another", 1)])
 def test_a_refusal_that_ends_the_connection_is_one_event(noted: str, events: int) -> None:
     world, seen = World(), list[object]()
-    world.front.refusals.seen = seen.append
+    world.server_state.refusals.seen = seen.append
     peer = _connected(world, V311)
     world.backend.outcome = lambda publish: None
     peer.send(Publish("a", b"", 1, packet_id=1))

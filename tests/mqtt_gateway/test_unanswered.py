@@ -88,7 +88,7 @@ def test_nobody_waits_longer_than_that() -> None:
     stage.world.pass_time(PATIENCE + 0.5)
     assert stage.sent == ["a"]
     stage.answer()
-    assert not stage.world.front.unanswered
+    assert not stage.world.server_state.unanswered
 
 
 def test_who_has_waited_does_not_wait_again_for_a_while() -> None:
@@ -115,7 +115,7 @@ def test_a_subscriber_that_goes_lets_messages_go_on() -> None:
     stage.publish("a")
     stage.subscriber.vanish()
     assert stage.sent == ["a"]
-    assert not stage.world.front.unanswered
+    assert not stage.world.server_state.unanswered
 
 
 def test_a_publisher_that_goes_while_it_waits() -> None:
@@ -125,7 +125,7 @@ def test_a_publisher_that_goes_while_it_waits() -> None:
     stage.publisher.vanish()
     stage.answer()
     assert stage.sent == []
-    assert stage.world.front.memory.total == 0
+    assert stage.world.server_state.memory.total == 0
 
 
 def test_in_a_storm_nobody_waits_for_the_others() -> None:
@@ -137,6 +137,6 @@ def test_in_a_storm_nobody_waits_for_the_others() -> None:
         peer = stage.world.connected(f"c{number}")
         peer.session.subscribe = lambda packet: None  # type: ignore[method-assign, assignment]  # replaced by the test
         peer.send(Subscribe(1, (Subscription(f"y/{number}", 1),)))
-    assert len(stage.world.front.unanswered) == MOST
+    assert len(stage.world.server_state.unanswered) == MOST
     stage.publish(f"y/{MOST + 4}")
     assert stage.sent == ["x/1", f"y/{MOST + 4}"]

@@ -104,10 +104,10 @@ class SessionFilters:
         self._matches.clear()
         self.wants_no_local = any(each.no_local for each in self.subscriptions.values())
 
-    def match(self, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
+    def match(self, fields: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the subscriptions that a message to a topic with these spellings matches; None if it matches none of
         them."""
-        if front.publisher == self._client:
+        if fields.publisher == self._client:
             return self._find(spellings, own=True)
         topic = spellings[0]
         try:
@@ -136,7 +136,7 @@ class SessionFilters:
             self._matches[topic] = match
         return match
 
-    def only(self, filter: str, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
+    def only(self, filter: str, fields: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the match for a message that is for this subscription only: of a shared subscription, or a retained
         one."""
         subscription = self.subscriptions.get(filter)

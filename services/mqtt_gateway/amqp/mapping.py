@@ -66,9 +66,9 @@ _CONTROL: Final = re.compile(r"(?:^|[./:])\$")  # a node of a router, a broker o
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
 MAX_TTL: Final = 0xFFFF_FFFF
-MAX_FRONT: Final = 512
+MAX_HEAD: Final = 512
 """Bytes before the body that are remembered with what they mean."""
-MAX_FRONTS: Final = 4096
+MAX_KNOWN: Final = 4096
 
 _DATA8 = b"\x00\x53\x75\xa0"
 _DATA32 = b"\x00\x53\x75\xb0"
@@ -78,11 +78,11 @@ _DATA32 = b"\x00\x53\x75\xb0"
 class TopicRoute(Route):
     """Route of the messages of one topic, with what most of them begin with."""
 
-    __slots__ = ("_fronts",)
+    __slots__ = ("_encoded",)
 
     def __init__(self, name: str, type: AddressType | None, link: str | None, to: str, wire: str = "") -> None:
         super().__init__(name, type, link, to, wire)
-        self._fronts: list[bytes | None] = [None] * 6
+        self._encoded: list[bytes | None] = [None] * 6
 
     @classmethod
     def find(cls, topic: str, topics: TopicMap) -> TopicRoute | None:
@@ -97,15 +97,15 @@ class TopicRoute(Route):
 
     def plain(self, qos: int, retain: bool, payload: bytes) -> bytes:
         """Return the message of a PUBLISH without properties, of QoS 0 or 1."""
-        front = self._fronts[qos << 1 | retain]
-        if front is None:
-            front = self._fronts[qos << 1 | retain] = self._front(qos, retain)
+        sections = self._encoded[qos << 1 | retain]
+        if sections is None:
+            sections = self._encoded[qos << 1 | retain] = self._sections(qos, retain)
         size = len(payload)
         if size < 256:
-            return b"%b\x00\x53\x75\xa0%c%b" % (front, size, payload)
-        return b"%b\x00\x53\x75\xb0%b%b" % (front, size.to_bytes(4, "big"), payload)
+            return b"%b\x00\x53\x75\xa0%c%b" % (sections, size, payload)
+        return b"%b\x00\x53\x75\xb0%b%b" % (sections, size.to_bytes(4, "big"), payload)
 
-    def _front(self, qos: int, retain: bool) -> bytes:
+    def _sections(self, qos: int, retain: bool) -> bytes:
         annotations: dict[Any, Any] = {QOS: Int(qos)}
         if retain:
             annotations[RETAIN] = True
@@ -262,54 +262,54 @@ class MessageReader:
 
     def __init__(self, topics: TopicMap) -> None:
         self._topics = topics
-        self._fronts: dict[bytes, MessageFields] = {}
+        self._known: dict[bytes, MessageFields] = {}
 
     def read(self, payload: bytes) -> tuple[MessageFields, bytes]:
         """Return the meaning of the sections before the body, and the payload for MQTT. Raises AmqpError."""
         at = front_end(payload)
         head = payload[:at]
-        front = self._fronts.get(head)
-        if front is None:
-            front = self._decode(payload, head)
+        fields = self._known.get(head)
+        if fields is None:
+            fields = self._decode(payload, head)
         size = at + 5
         if payload[at : at + 4] == _DATA8 and size <= len(payload) == size + payload[at + 4]:
-            return front, payload[size:]
+            return fields, payload[size:]
         if payload[at : at + 4] == _DATA32:
             size = at + 8
             if len(payload) == size + int.from_bytes(payload[at + 4 : size], "big"):
-                return front, payload[size:]
-        return self._with_body(front, payload)
+                return fields, payload[size:]
+        return self._with_body(fields, payload)
 
     def _decode(self, payload: bytes, head: bytes) -> MessageFields:
         sections = Sections(payload)
         header, annotations, found = sections.header, sections.annotations, sections.properties
-        front = MessageFields()
+        fields = MessageFields()
         name = annotations.get(ORIGINAL_ADDRESS) or found.to
         if isinstance(name, str) and name:
-            front.name = name = self._topics.local(name)
-            front.spellings = self._topics.spellings(name)
-            if not legal(front.spellings[-1]):
+            fields.name = name = self._topics.local(name)
+            fields.spellings = self._topics.spellings(name)
+            if not legal(fields.spellings[-1]):
                 raise AmqpError("amqp:not-allowed", "MQTT has no topics of more than 65,535 bytes")
         qos = annotations.get(QOS)
         from_mqtt = isinstance(qos, int) and not isinstance(qos, bool) and 0 <= qos <= 2
-        front.qos = int(qos) if from_mqtt else 1 if header.durable else 0  # type: ignore[arg-type]  # from_mqtt: it is an int
-        front.retain = annotations.get(RETAIN) is True
-        front.publisher = _text(annotations.get(PUBLISHER))
-        front.retained_for = _text(annotations.get(RETAINED_FOR))
-        front.ttl = header.ttl
-        front.again = header.delivery_count > 0
-        if QOS in annotations or front.ttl is None:
+        fields.qos = int(qos) if from_mqtt else 1 if header.durable else 0  # type: ignore[arg-type]  # from_mqtt: it is an int
+        fields.retain = annotations.get(RETAIN) is True
+        fields.publisher = _text(annotations.get(PUBLISHER))
+        fields.retained_for = _text(annotations.get(RETAINED_FOR))
+        fields.ttl = header.ttl
+        fields.again = header.delivery_count > 0
+        if QOS in annotations or fields.ttl is None:
             # A gateway's clock. That of an AMQP client may be wrong: brokers go by its ttl, and count it down.
-            front.expires = milliseconds(found.absolute_expiry_time, "absolute-expiry-time")
-        front.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
-        alike = found.message_id is None and found.correlation_id is None and not front.expires
+            fields.expires = milliseconds(found.absolute_expiry_time, "absolute-expiry-time")
+        fields.properties = self._properties(found, annotations, sections.application_properties, from_mqtt)
+        alike = found.message_id is None and found.correlation_id is None and not fields.expires
         alike = alike and ORIGINAL_MESSAGE_ID not in annotations and RETAINED_BY not in annotations
         alike = alike and TRACEPARENT not in annotations and TRACEPARENT not in sections.application_properties
-        if len(head) <= MAX_FRONT and alike:
-            if len(self._fronts) >= MAX_FRONTS:
-                self._fronts.clear()
-            self._fronts[head] = front
-        return front
+        if len(head) <= MAX_HEAD and alike:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[head] = fields
+        return fields
 
     def _properties(
         self, found: AmqpProperties, annotations: dict[Any, Any], application: dict[str, Any], from_mqtt: bool
@@ -343,36 +343,36 @@ class MessageReader:
             values["user_properties"] = pairs
         return Properties(**values) if values else NONE
 
-    def _with_body(self, front: MessageFields, payload: bytes) -> tuple[MessageFields, bytes]:
+    def _with_body(self, fields: MessageFields, payload: bytes) -> tuple[MessageFields, bytes]:
         """A body that is not one section of data."""
         sections = Sections(payload)
         sections.check()
         try:
             kind, values = sections.body()
         except AmqpError:  # brokers do not decode bodies: what they have accepted reaches subscribers
-            return _with(front, content_type=front.properties.content_type or BYTES), sections.encoded_body
+            return _with(fields, content_type=fields.properties.content_type or BYTES), sections.encoded_body
         if kind == DATA:
-            return front, b"".join(values)
+            return fields, b"".join(values)
         value: Any = None
         if kind == AMQP_SEQUENCE:
             value = [each for part in values for each in part]
         elif kind == AMQP_VALUE:
             value = values[0]
         if value is None:
-            return front, b""
+            return fields, b""
         if isinstance(value, bytes):
-            return front, bytes(value)
+            return fields, bytes(value)
         if isinstance(value, str):
-            return _with(front, payload_format=1), value.encode("utf-8", "replace")
-        changed = _with(front, payload_format=1, content_type=front.properties.content_type or JSON)
+            return _with(fields, payload_format=1), value.encode("utf-8", "replace")
+        changed = _with(fields, payload_format=1, content_type=fields.properties.content_type or JSON)
         return changed, json_of(value).encode("utf-8", "replace")
 
 
-def _with(front: MessageFields, **values: Any) -> MessageFields:
+def _with(fields: MessageFields, **values: Any) -> MessageFields:
     found = MessageFields()
     for field in MessageFields.__slots__:
-        setattr(found, field, getattr(front, field))
-    given = {field: getattr(front.properties, field) for field in front.properties.__struct_fields__}
+        setattr(found, field, getattr(fields, field))
+    given = {field: getattr(fields.properties, field) for field in fields.properties.__struct_fields__}
     found.properties = Properties(**{**given, **values})
     return found
 

@@ -134,11 +134,11 @@ class SessionSource(LinkUser):
         source = Source(address=self.address)
         if self.selective:
             source.filter = SELECTOR.entry(EVERYTHING)
-        fields: dict[str, Any] = {"rcv_settle_mode": SECOND} if self.final else {}
+        more: dict[str, Any] = {"rcv_settle_mode": SECOND} if self.final else {}
         if self.identified:
-            fields["desired_capabilities"] = (Symbol(MESSAGE_IDENTITY),)
+            more["desired_capabilities"] = (Symbol(MESSAGE_IDENTITY),)
         try:
-            link = session.attach_receiver(None, source, Target(), **fields)
+            link = session.attach_receiver(None, source, Target(), **more)
         except AmqpError:
             self._attach_later()
             return
@@ -280,8 +280,8 @@ class SessionSource(LinkUser):
             try:
                 if message_format:
                     raise AmqpError("amqp:not-implemented", f"message-format {message_format} is not known")
-                front, body = shared.reader.read(payload)
-                spellings = self.spellings(front)
+                fields, body = shared.reader.read(payload)
+                spellings = self.spellings(fields)
                 if self._named and len(tag) == SIZE:
                     identity: str | None = tag.hex()
                 else:
@@ -292,16 +292,16 @@ class SessionSource(LinkUser):
                     delivery_id, Rejected(error=Error(condition=Symbol(error.condition), description=error.description))
                 )
                 return
-            match = self.match(front, spellings)
+            match = self.match(fields, spellings)
             message = b""
-            if front.qos == 2 and identity is not None and is_contended(self.address):
+            if fields.qos == 2 and identity is not None and is_contended(self.address):
                 identity = f"{identity}.{_digest(payload)}"  # it is remembered longer than a broker may live
                 message = payload
             expires = 0.0
             over = False
-            if front.expires or front.ttl is not None:
+            if fields.expires or fields.ttl is not None:
                 now = shared.wall()
-                expires = front.expires_at(now)
+                expires = fields.expires_at(now)
                 over = expires <= now
             if match is None or over:
                 # what is being sent is sent to its end (v3.1.1 MQTT-3.10.4-3; v5 MQTT-3.10.4-3, MQTT-4.3.3-7)
@@ -321,7 +321,7 @@ class SessionSource(LinkUser):
             for count in match.counts:
                 count.messages += 1
                 count.bytes += len(body)
-            if link.on_run is None and _is_plain(front, match) and not link.second:
+            if link.on_run is None and _is_plain(fields, match) and not link.second:
                 link.on_run = self.deliver_run
             if self.multicast and not settled:
                 # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
@@ -331,13 +331,13 @@ class SessionSource(LinkUser):
                 Delivery(
                     match.topic,
                     body,
-                    front.qos if front.qos < match.qos else match.qos,
-                    self._is_retained(front, match),
-                    _properties(front, match) if self._v5 else NONE,
+                    fields.qos if fields.qos < match.qos else match.qos,
+                    self._is_retained(fields, match),
+                    _properties(fields, match) if self._v5 else NONE,
                     expires,
                     identity,
                     self.address,
-                    front.again,
+                    fields.again,
                     (self, None if settled else link, delivery_id, message),
                     settled,
                 ),
@@ -367,13 +367,13 @@ class SessionSource(LinkUser):
         try:
             for payload in payloads:
                 try:
-                    front, body = read(payload)
-                    kind = kinds.get(front)
+                    fields, body = read(payload)
+                    kind = kinds.get(fields)
                     if kind is None:
-                        match = self.match(front, self.spellings(front))
-                        if match is None or not _is_plain(front, match):
+                        match = self.match(fields, self.spellings(fields))
+                        if match is None or not _is_plain(fields, match):
                             break
-                        kind = kinds[front] = _Kind(match, self._heading(front, match))
+                        kind = kinds[fields] = _Kind(match, self._heading(fields, match))
                 except AmqpError:
                     break
                 kind.messages += 1
@@ -395,31 +395,33 @@ class SessionSource(LinkUser):
             self._failed(error)
             return 0
 
-    def _heading(self, front: MessageFields, match: Match) -> Heading:
-        properties = _properties(front, match) if self._v5 else NONE
-        return Heading(match.topic, self._is_retained(front, match), properties)
+    def _heading(self, fields: MessageFields, match: Match) -> Heading:
+        properties = _properties(fields, match) if self._v5 else NONE
+        return Heading(match.topic, self._is_retained(fields, match), properties)
 
-    def _is_retained(self, front: MessageFields, match: Match) -> bool:
-        return (front.retained_for is not None and self.topic_address is None) or (front.retain and match.as_published)
+    def _is_retained(self, fields: MessageFields, match: Match) -> bool:
+        return (fields.retained_for is not None and self.topic_address is None) or (
+            fields.retain and match.as_published
+        )
 
-    def spellings(self, front: MessageFields) -> tuple[str, ...]:
+    def spellings(self, fields: MessageFields) -> tuple[str, ...]:
         """Return the topics by which filters may match a message of this source, its full name last."""
         address = self.topic_address
-        name = front.name
+        name = fields.name
         if address is None:
-            return _spellings(front)
+            return _spellings(fields)
         if name is not None and name.startswith(address) and (len(name) == len(address) or name[len(address)] == "/"):
-            return front.spellings
+            return fields.spellings
         return (address,)
 
-    def match(self, front: MessageFields, spellings: tuple[str, ...]) -> Match | None:
+    def match(self, fields: MessageFields, spellings: tuple[str, ...]) -> Match | None:
         """Return the options with which a message goes to the client; None: no subscription matches it."""
         interest = self._interest
         if self.filter is not None:
-            return interest.only(self.filter, front, spellings)
-        if front.retained_for is not None and self.topic_address is None:
-            return interest.only(front.retained_for, front, spellings)
-        return interest.match(front, spellings)
+            return interest.only(self.filter, fields, spellings)
+        if fields.retained_for is not None and self.topic_address is None:
+            return interest.only(fields.retained_for, fields, spellings)
+        return interest.match(fields, spellings)
 
 
 def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool) -> Delivery:
@@ -427,21 +429,21 @@ def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool)
 
     `source` None: the client is no longer subscribed to it. Raises AmqpError: MQTT cannot carry the message.
     """
-    front, body = shared.reader.read(sent.message)
+    fields, body = shared.reader.read(sent.message)
     if source is not None:
-        spellings = source.spellings(front)
+        spellings = source.spellings(fields)
     else:
-        spellings = (shared.topics.local(sent.source),) if is_address(sent.source) else _spellings(front)
-    match = source.match(front, spellings) if source is not None else None
+        spellings = (shared.topics.local(sent.source),) if is_address(sent.source) else _spellings(fields)
+    match = source.match(fields, spellings) if source is not None else None
     if match is None:
         match = Match(spellings[-1], ())
     return Delivery(
         match.topic,
         body,
         sent.qos,
-        front.retain and match.as_published,
-        _properties(front, match) if v5 else NONE,
-        front.expires_at(shared.wall()),
+        fields.retain and match.as_published,
+        _properties(fields, match) if v5 else NONE,
+        fields.expires_at(shared.wall()),
         sent.identity,
         sent.source,
         True,
@@ -449,10 +451,10 @@ def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool)
     )
 
 
-def _spellings(front: MessageFields) -> tuple[str, ...]:
-    if front.name is None:
+def _spellings(fields: MessageFields) -> tuple[str, ...]:
+    if fields.name is None:
         raise AmqpError("amqp:not-allowed", "a message that does not say to which topic it was sent")
-    return front.spellings
+    return fields.spellings
 
 
 def _digest(payload: bytes) -> str:
@@ -463,17 +465,17 @@ def _digest(payload: bytes) -> str:
     return blake2b(memoryview(payload)[at:], digest_size=8).hexdigest()
 
 
-def _is_plain(front: MessageFields, match: Match) -> bool:
+def _is_plain(fields: MessageFields, match: Match) -> bool:
     """Return whether a message goes with QoS 0, and never expires."""
-    return not (front.qos and match.qos) and front.ttl is None and not front.expires
+    return not (fields.qos and match.qos) and fields.ttl is None and not fields.expires
 
 
-def _properties(front: MessageFields, match: Match) -> Properties:
-    if front.properties is NONE:
+def _properties(fields: MessageFields, match: Match) -> Properties:
+    if fields.properties is NONE:
         return match.properties
     if match.properties is NONE:
-        return front.properties
-    return structs.replace(front.properties, subscription_ids=match.properties.subscription_ids)
+        return fields.properties
+    return structs.replace(fields.properties, subscription_ids=match.properties.subscription_ids)
 
 
 def _refuse(link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int) -> None:

@@ -45,12 +45,12 @@ class Listeners:
     passes on clients of AMQP over WebSocket; None: they are refused."""
 
     def __init__(
-        self, front: ServerState, allowed_origins: Collection[str] = (), relay: AmqpRelay | None = None
+        self, server_state: ServerState, allowed_origins: Collection[str] = (), relay: AmqpRelay | None = None
     ) -> None:
         self._allowed_origins = set(allowed_origins)
         self._relay = relay
         self._loop = asyncio.get_running_loop()
-        self._front = front
+        self._server_state = server_state
         self._flusher = Flusher(self._loop)
         self._web: WebSocketServer | None = None
         self._connecting: set[asyncio.Task[None]] = set()
@@ -93,7 +93,7 @@ class Listeners:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if web:
             return self._take_web(sock, context, space, done)
-        wire = TcpWire(self._front, self._flusher, done, space)
+        wire = TcpWire(self._server_state, self._flusher, done, space)
         task = self._start(self._connect(sock, context, wire, space, done))
 
         def drop() -> None:
@@ -134,7 +134,9 @@ class Listeners:
         if self._web is None:
             module = await imported("services.mqtt_gateway.network.websocket")
             if self._web is None:  # two may have waited
-                self._web = module.WebSocketServer(self._front, self._flusher, self._allowed_origins, self._relay)
+                self._web = module.WebSocketServer(
+                    self._server_state, self._flusher, self._allowed_origins, self._relay
+                )
         return self._web
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -154,19 +156,23 @@ class Listeners:
         peer = peer_name(sock)
         try:
             await tls_handshake.connect(
-                lambda: protocol, sock, context, patience=self._front.limits.connect_seconds, shutdown=TLS_SHUTDOWN
+                lambda: protocol,
+                sock,
+                context,
+                patience=self._server_state.limits.connect_seconds,
+                shutdown=TLS_SHUTDOWN,
             )
         except OSError as error:  # of TLS too
-            note_handshake(self._front.refusals, error, peer, space)
+            note_handshake(self._server_state.refusals, error, peer, space)
             done()
 
     def _sweep(self) -> None:
         now = self._loop.time()
         self._timer = self._loop.call_later(STEP, self._sweep)
         try:
-            self._front.times.sweep(now)
+            self._server_state.times.sweep(now)
         except Exception as error:
             log.error("mqtt.sweep.failed", exc_info=error)
-        if now >= self._trimmed + TRIM_SECONDS and self._front.memory.fallen(TRIM_BYTES):
+        if now >= self._trimmed + TRIM_SECONDS and self._server_state.memory.fallen(TRIM_BYTES):
             self._trimmed = now
             trim()

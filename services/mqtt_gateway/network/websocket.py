@@ -45,17 +45,17 @@ _HTTP_LOG.addFilter(_is_own)
 class _Guest:
     """A peer that speaks HTTP until it asks for a WebSocket, which it has to do in time."""
 
-    __slots__ = ("_front", "done", "due", "protocol", "space")
+    __slots__ = ("_server_state", "done", "due", "protocol", "space")
 
     def __init__(
-        self, front: ServerState, protocol: asyncio.Protocol, done: Callable[[], None], space: str | None
+        self, server_state: ServerState, protocol: asyncio.Protocol, done: Callable[[], None], space: str | None
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self.space = space
         self.protocol = protocol
         self.done = done
         self.due = 0
-        front.times.plan(self, front.times.now + front.limits.connect_seconds)
+        server_state.times.plan(self, server_state.times.now + server_state.limits.connect_seconds)
 
     def look(self, now: float) -> None:
         self.drop()
@@ -64,7 +64,7 @@ class _Guest:
         log.error("mqtt.sweep.failed", exc_info=error)
 
     def drop(self) -> None:
-        self._front.times.forget(self)
+        self._server_state.times.forget(self)
         self.done()
         transport = getattr(self.protocol, "transport", None)
         if transport is not None:
@@ -77,12 +77,12 @@ class WebSocketServer:
 
     def __init__(
         self,
-        front: ServerState,
+        server_state: ServerState,
         flusher: Flusher,
         allowed_origins: Collection[str],
         relay: AmqpRelay | None = None,
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self._relay = relay
         self._flusher = flusher
         self._allowed_origins = allowed_origins
@@ -101,7 +101,7 @@ class WebSocketServer:
             max_field_size=4096,
             max_headers=64,
         )
-        guest = _Guest(self._front, protocol, lambda: self._known(protocol, done), space)
+        guest = _Guest(self._server_state, protocol, lambda: self._known(protocol, done), space)
         self._guests[protocol] = guest
         return protocol, guest.drop
 
@@ -118,7 +118,7 @@ class WebSocketServer:
         if origin is not None and not self._is_allowed(origin, request):
             peer = "" if request.transport is None else peer_name(request.transport)
             reason = f"a page of {origin} asked for a WebSocket at {request.host}: see the option --allowed-origin"
-            self._front.refusals.note("connect", condition="origin refused", reason=reason, peer=peer)
+            self._server_state.refusals.note("connect", condition="origin refused", reason=reason, peer=peer)
             return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         if chosen is None:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
             return self._refusal(400, self._offer())
@@ -131,10 +131,10 @@ class WebSocketServer:
         done = guest.done if guest is not None else _nothing
         socket = await self._accepted(request, MQTT)
         if guest is not None:
-            self._front.times.forget(guest)
+            self._server_state.times.forget(guest)
         space = guest.space if guest is not None else None
         protocol = _own(request)
-        wire = MqttWire(self._front, self._flusher, socket, protocol, done, any_site=any_site, space=space)
+        wire = MqttWire(self._server_state, self._flusher, socket, protocol, done, any_site=any_site, space=space)
         await self._served(wire)
         return socket
 
@@ -145,7 +145,7 @@ class WebSocketServer:
             return self._refusal(400, "")
         relay = self._relay
         assert relay is not None
-        if relay.clients >= self._front.limits.connections:
+        if relay.clients >= self._server_state.limits.connections:
             return self._refusal(503, f"{relay.clients} clients of AMQP are connected here, which is the limit\n")
         ssl_object = transport.get_extra_info("ssl_object")
         asked = asked_of(transport, guest.space)
@@ -166,7 +166,7 @@ class WebSocketServer:
                 raise
 
             def known() -> None:
-                self._front.times.forget(guest)
+                self._server_state.times.forget(guest)
                 guest.done()
 
             wire = AmqpWire(self._flusher.loop, socket, _own(request), known, router)
@@ -231,7 +231,7 @@ class MqttWire(WebSocketStream):
 
     def __init__(
         self,
-        front: ServerState,
+        server_state: ServerState,
         flusher: Flusher,
         socket: web.WebSocketResponse,
         protocol: HttpProtocol,
@@ -242,11 +242,11 @@ class MqttWire(WebSocketStream):
     ) -> None:
         super().__init__(flusher.loop, socket, protocol, done)
         self._flusher = flusher
-        self._turns = front.turns
+        self._turns = server_state.turns
         transport = protocol.transport
         peer, certificate = ("?", None) if transport is None else (peer_name(transport), certificate_of(transport))
         asked = NOT_ASKED if transport is None else asked_of(transport, space)
-        self._connection = Connection(front, self, peer, certificate, any_site=any_site, asked=asked)
+        self._connection = Connection(server_state, self, peer, certificate, any_site=any_site, asked=asked)
 
     def take(self, data: bytes) -> None:
         self._connection.intake.data(data)

@@ -68,12 +68,12 @@ LINGER: Final = 2.0
 class TcpWire(asyncio.Protocol):
     """`done` is called once the client is known, or gone. `space`: of its listener."""
 
-    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_front", "_lingering", "_space", "_transport")
+    __slots__ = ("_connection", "_done", "_ending", "_flusher", "_lingering", "_server_state", "_space", "_transport")
 
     def __init__(
-        self, front: ServerState, flusher: Flusher, done: Callable[[], None], space: str | None = None
+        self, server_state: ServerState, flusher: Flusher, done: Callable[[], None], space: str | None = None
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self._space = space
         self._flusher = flusher
         self._done: Callable[[], None] | None = done
@@ -90,7 +90,11 @@ class TcpWire(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         self._connection = Connection(
-            self._front, self, peer_name(transport), certificate_of(transport), asked=asked_of(transport, self._space)
+            self._server_state,
+            self,
+            peer_name(transport),
+            certificate_of(transport),
+            asked=asked_of(transport, self._space),
         )
 
     def data_received(self, data: bytes) -> None:
@@ -151,7 +155,7 @@ class TcpWire(asyncio.Protocol):
             self._transport.resume_reading()
 
     def call_soon(self) -> None:
-        self._front.turns.wait(self)
+        self._server_state.turns.wait(self)
 
     def unsent(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

@@ -69,11 +69,11 @@ class Connection:
         "_asked",
         "_certificate",
         "_ending",
-        "_front",
         "_inbound",
         "_keep_alive",
         "_moves",
         "_outbound",
+        "_server_state",
         "_session",
         "_since",
         "_subscribing",
@@ -91,7 +91,7 @@ class Connection:
 
     def __init__(
         self,
-        front: ServerState,
+        server_state: ServerState,
         wire: Wire,
         peer: str,
         certificate: Certified | None = None,
@@ -99,7 +99,7 @@ class Connection:
         any_site: bool = False,
         asked: Asked = NOT_ASKED,
     ) -> None:
-        self._front = front
+        self._server_state = server_state
         self._asked = asked
         self._wire = wire
         self.peer = peer
@@ -108,8 +108,8 @@ class Connection:
         self.client_id = ""
         self.due = 0
         self.kept = 0
-        self.intake = Intake(front, wire, self, _HANDLERS)
-        self.output = Output(front, wire)
+        self.intake = Intake(server_state, wire, self, _HANDLERS)
+        self.output = Output(server_state, wire)
         self._terms: Terms | None = None
         self._admitted = False
         self._answered: Callable[[bytes], None] | None = None  # gets the response to a challenge
@@ -118,12 +118,12 @@ class Connection:
         self._outbound: Outbound = _NOTHING
         self._subscribing: Subscribing | None = None
         self._ending = Ending.LOST
-        self._since = front.times.now
+        self._since = server_state.times.now
         self._moves = False  # it is about to be closed, for the client to connect elsewhere
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
         self._unread = 0.0  # since when the client does not read; 0: it does
         self._unsent = 0  # bytes of output that it does not read
-        front.times.plan(self, self._since + front.limits.connect_seconds)
+        server_state.times.plan(self, self._since + server_state.limits.connect_seconds)
 
     # --- the network's calls ------------------------------------------------------------------------------------------
 
@@ -131,13 +131,13 @@ class Connection:
         """Note that the client leaves much unread, or reads again."""
         if self.intake.closed:
             return
-        self._unread = self._front.times.now if blocked else 0.0
+        self._unread = self._server_state.times.now if blocked else 0.0
         self.measure()
         if self.intake.closed:
             return
         if blocked:
             self.intake.hold(intake.UNREAD)
-            self._front.times.plan(self, self._unread + self._front.limits.stall_seconds)
+            self._server_state.times.plan(self, self._unread + self._server_state.limits.stall_seconds)
         if self._session is not None:
             self._outbound.blocked = blocked or self._moves
             if not blocked:
@@ -149,8 +149,8 @@ class Connection:
         """Handle the loss of the socket."""
         if not self.intake.closed:
             self._close(Ending.LOST, reasons.UNSPECIFIED_ERROR)
-        self._front.times.forget(self)
-        self._front.memory.change(self, -self.kept)
+        self._server_state.times.forget(self)
+        self._server_state.memory.change(self, -self.kept)
         self._unread = self._unsent = 0
         self.output.take()
         # its parts refer to it: released here, they are freed now, not when the garbage collector runs (rarely)
@@ -162,7 +162,7 @@ class Connection:
 
     def look(self, now: float) -> None:
         """Close the connection if a deadline has passed, else plan the next one."""
-        limits = self._front.limits
+        limits = self._server_state.limits
         if self.intake.closed:
             self._wire.abort()
         elif self._terms is None:
@@ -185,22 +185,22 @@ class Connection:
             self._plan()
 
     def _plan(self) -> None:
-        times = self._front.times
+        times = self._server_state.times
         if self._keep_alive:
             times.plan(self, self.intake.seen + self._keep_alive)
         if self._unread:
-            times.plan(self, self._unread + self._front.limits.stall_seconds)
+            times.plan(self, self._unread + self._server_state.limits.stall_seconds)
         if self.intake.since:
             times.plan(self, self._packet_due())
 
     def _packet_due(self) -> float:
         """Time at which the packet that has begun must be complete: the larger it is, the more it has."""
-        return self.intake.since + self._front.limits.packet_seconds + self.intake.reader.expected / PACKET_RATE
+        return self.intake.since + self._server_state.limits.packet_seconds + self.intake.reader.expected / PACKET_RATE
 
     def unfinished(self) -> None:
         """Plan the deadline of a packet that has begun and is not complete."""
         if self._terms is not None:
-            self._front.times.plan(self, self._packet_due())
+            self._server_state.times.plan(self, self._packet_due())
 
     # --- memory (memory.Memory) ---------------------------------------------------------------------------------------
 
@@ -208,12 +208,12 @@ class Connection:
         """Count again the output that the socket has not sent: the operating system may have taken some of it."""
         unsent = self._wire.unsent() if self._unread else 0
         more, self._unsent = unsent - self._unsent, unsent
-        self._front.memory.change(self, more)
+        self._server_state.memory.change(self, more)
 
     def waited(self) -> float:
         """Return the seconds since the wait for the client began: for the rest of a packet, or for it to read."""
         began = self._unread or self.intake.since
-        return self._front.times.now - began if began else 0.0
+        return self._server_state.times.now - began if began else 0.0
 
     def give_way(self) -> None:
         """Close: the limit of memory is reached, and this connection holds most."""
@@ -235,42 +235,44 @@ class Connection:
         elif not self.intake.closed:
             self._refuse(reasons.QUOTA_EXCEEDED, _NO_MEMORY)
         if self._unread:  # it would not read the reason either, and its output is to be freed now
-            self._front.memory.change(self, -self._unsent)
+            self._server_state.memory.change(self, -self._unsent)
             self._unread = self._unsent = 0
             self._wire.abort()
 
     # --- packets ------------------------------------------------------------------------------------------------------
 
     def _connect(self, packet: Connect) -> None:
-        front = self._front
+        server_state = self._server_state
         output = self.output
         output.v5 = packet.version == V5
         output.largest = packet.properties.maximum_packet_size or output.largest
         output.problems = packet.properties.request_problem_info != 0
         try:
-            if front.stopping:
+            if server_state.stopping:
                 raise Refused(reasons.SERVER_UNAVAILABLE, "this gateway is about to end")
-            if len(front.clients) >= front.limits.connections:
-                raise Refused(reasons.QUOTA_EXCEEDED, f"{front.limits.connections} clients are connected already")
+            if len(server_state.clients) >= server_state.limits.connections:
+                raise Refused(
+                    reasons.QUOTA_EXCEEDED, f"{server_state.limits.connections} clients are connected already"
+                )
             terms = connecting.examine(
-                packet, front.limits, self.peer, self._certificate, any_site=self._any_site, asked=self._asked
+                packet, server_state.limits, self.peer, self._certificate, any_site=self._any_site, asked=self._asked
             )
         except Refused as refusal:
             self.refused(refusal.reason, refusal.text)
             return
         self._terms = terms
         if terms.request.auth_method is not None:
-            self.intake.reader.max_packet = min(intake.BEFORE_LOGIN, front.limits.max_packet)
+            self.intake.reader.max_packet = min(intake.BEFORE_LOGIN, server_state.limits.max_packet)
         self._keep_alive = terms.keep_alive * 1.5 + STEP if terms.keep_alive else 0.0
         self.client_id = terms.request.client_id
-        front.times.forget(self)
-        front.clients.add(self)
+        server_state.times.forget(self)
+        server_state.clients.add(self)
         self.intake.hold(intake.OPENING)
         self._wire.recognised()
         request = terms.request
         if request.password is not None:  # it is not kept
             self._terms = terms._replace(request=replace(request, password=None))
-        front.open(request, self)
+        server_state.open(request, self)
 
     def _pingreq(self, packet: PingReq) -> None:
         self.output.write(13, encode.PINGRESP)
@@ -281,7 +283,7 @@ class Connection:
         if expiry and not self._terms.request.expiry:
             raise ProtocolError("DISCONNECT: a session expiry interval, after one of 0 in CONNECT", "v5 3.14.2.2.2")
         if expiry is not None:
-            expiry = min(expiry, self._front.limits.session_expiry)
+            expiry = min(expiry, self._server_state.limits.session_expiry)
         ending = Ending.LOST if packet.reason else Ending.CLEAN
         self._close(ending, packet.reason, expiry)
         self._wire.end()
@@ -329,7 +331,7 @@ class Connection:
         terms = self._terms
         if terms is not None and terms.request.auth_method is not None:
             self._terms = terms._replace(request=replace(terms.request, auth_data=auth_data))
-        opening = self._front.opening
+        opening = self._server_state.opening
         older = opening.get(client_id)
         opening[client_id] = self
         if older is not None:
@@ -343,25 +345,25 @@ class Connection:
         if self.intake.closed:
             session.close(self._ending, None, ())
             return
-        front = self._front
+        server_state = self._server_state
         if terms.request.will is not None:  # the session has it
             self._terms = terms._replace(request=replace(terms.request, will=None))
         version = terms.request.version
         self._session = session
         self.intake.own(session.tenant)
-        self.intake.reader.max_packet = max_packet = connecting.max_packet(front.limits, session)
+        self.intake.reader.max_packet = max_packet = connecting.max_packet(server_state.limits, session)
         self._wire.opened()
-        self._inbound = Inbound(front, self, self.output, session, version)
-        self._outbound = Outbound(front, self, self.output, session, terms)
+        self._inbound = Inbound(server_state, self, self.output, session, version)
+        self._outbound = Outbound(server_state, self, self.output, session, terms)
         self._subscribing = subscribing = Subscribing(
-            front, self, self.output, session, self._inbound, self._outbound, terms.bridge
+            server_state, self, self.output, session, self._inbound, self._outbound, terms.bridge
         )
         self.intake.parts += (self._inbound, self._outbound, subscribing)
-        values = connecting.answer(terms, front.limits, max_packet) if version == V5 else NONE
+        values = connecting.answer(terms, server_state.limits, max_packet) if version == V5 else NONE
         self.output.write(2, encode.encode(ConnAck(session.present, reasons.SUCCESS, values), version))
         self._outbound.resume(session.outgoing)
         session.start(self._inbound, self._outbound, subscribing)
-        self.intake.seen = front.times.now
+        self.intake.seen = server_state.times.now
         self._plan()
         self.intake.release(intake.OPENING)
 
@@ -370,9 +372,9 @@ class Connection:
         self._no_longer_opening()
         if self.intake.closed:
             return
-        self._front.refused[reason] += 1
+        self._server_state.refused[reason] += 1
         if reason == reasons.BAD_USER_NAME_OR_PASSWORD and self._terms is not None:
-            self._front.refusals.note_failed(
+            self._server_state.refusals.note_failed(
                 "connect", connecting.stated_user(self._terms.request), space=self.owner.space,
                 condition=reasons.name(reason), reason=text, peer=self.peer, client=self.client_id,
             )  # fmt: skip
@@ -461,7 +463,7 @@ class Connection:
             "user": self.owner.principal.full_name,
             "peer": self.peer,
             "tls": self._asked.tls,
-            "opened": round(wall - (self._front.times.now - self._since), 1),
+            "opened": round(wall - (self._server_state.times.now - self._since), 1),
             "keepAlive": 0 if terms is None else terms.keep_alive,
             "sessionExpiry": 0 if terms is None else terms.request.expiry,
             "will": self._session is not None and self._session.has_will,
@@ -490,7 +492,7 @@ class Connection:
         elif self._terms is not None:
             self.refused(error.reason, str(error))
         elif isinstance(error, UnsupportedVersion):
-            self._front.refused[error.reason] += 1
+            self._server_state.refused[error.reason] += 1
             self._note_refused("connect", error.reason, str(error))
             self.output.write(2, encode.VERSION_REFUSED)
             self._close(Ending.LOST, error.reason)
@@ -501,7 +503,7 @@ class Connection:
             self._refuse(error.reason, str(error))
 
     def _note_refused(self, what: str, reason: int, text: str) -> None:
-        self._front.refusals.note(
+        self._server_state.refusals.note(
             what,
             condition=reasons.name(reason),
             reason=text,
@@ -516,7 +518,7 @@ class Connection:
         if self.output.v5:
             self.refused(reason, text)
             return
-        self._front.refused[reason] += 1
+        self._server_state.refused[reason] += 1
         self._note_refused("connect", reason, text)
         self._close(Ending.LOST, reason)
         self._wire.end()
@@ -549,18 +551,20 @@ class Connection:
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(b"")  # which ends the attempt
-        front = self._front
-        front.closed[reason] += 1
-        if self in front.clients:
-            front.clients.discard(self)
-            front.bytes_in += self.intake.bytes
-            front.bytes_out += self.output.bytes
+        server_state = self._server_state
+        server_state.closed[reason] += 1
+        if self in server_state.clients:
+            server_state.clients.discard(self)
+            server_state.bytes_in += self.intake.bytes
+            server_state.bytes_out += self.output.bytes
         if self._subscribing is not None:
             self._subscribing.close()
             self._subscribing = None
-        front.unanswered.answered(self)
-        front.times.forget(self)
-        front.times.plan(self, front.times.now + LINGER)  # a peer that does not read the rest must not stay
+        server_state.unanswered.answered(self)
+        server_state.times.forget(self)
+        server_state.times.plan(
+            self, server_state.times.now + LINGER
+        )  # a peer that does not read the rest must not stay
         session = self._session
         if session is not None:
             sent = self._outbound.sent()
@@ -568,8 +572,8 @@ class Connection:
             session.close(ending, expiry, sent)
 
     def _no_longer_opening(self) -> None:
-        if self._front.opening.get(self.client_id) is self:
-            del self._front.opening[self.client_id]
+        if self._server_state.opening.get(self.client_id) is self:
+            del self._server_state.opening[self.client_id]
 
 
 _ENDINGS: Final = {

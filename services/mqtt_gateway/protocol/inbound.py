@@ -37,13 +37,13 @@ class Inbound:
     __slots__ = (
         "_acks",
         "_aliases",
-        "_front",
         "_host",
         "_known",
         "_most",
         "_output",
         "_recs",
         "_rested",
+        "_server_state",
         "_session",
         "_states",
         "_unanswered",
@@ -53,9 +53,9 @@ class Inbound:
         "messages",
     )
 
-    def __init__(self, front: ServerState, host: Host, output: Output, session: Session, version: int) -> None:
-        limits = front.limits
-        self._front = front
+    def __init__(self, server_state: ServerState, host: Host, output: Output, session: Session, version: int) -> None:
+        limits = server_state.limits
+        self._server_state = server_state
         self._host = host
         self._output = output
         self._session = session
@@ -86,7 +86,7 @@ class Inbound:
 
     def publish(self, packet: Publish) -> None:
         """Process a PUBLISH. Raises ProtocolError."""
-        if (self._waits or self._front.unanswered) and self._must_wait(packet):
+        if (self._waits or self._server_state.unanswered) and self._must_wait(packet):
             return
         self.messages += 1
         if packet.properties is not NONE:
@@ -124,7 +124,7 @@ class Inbound:
     def _must_wait(self, packet: Publish) -> bool:
         """Return whether a SUBSCRIBE that came before this message, from any client, matches it and is not answered
         yet."""
-        unanswered, now = self._front.unanswered, self._front.times.now
+        unanswered, now = self._server_state.unanswered, self._server_state.times.now
         if not self._waits and now < self._rested:
             return False
         last = self._waits or unanswered.last

@@ -87,12 +87,12 @@ class Intake:
         "_again",
         "_counts",
         "_fault",
-        "_front",
         "_held",
         "_host",
         "_kept",
         "_packets",
         "_raw",
+        "_server_state",
         "_times",
         "_turns",
         "_wire",
@@ -107,18 +107,18 @@ class Intake:
         "tenant",
     )
 
-    def __init__(self, front: ServerState, wire: Wire, host: Host, handlers: Handlers) -> None:
-        self._front = front
+    def __init__(self, server_state: ServerState, wire: Wire, host: Host, handlers: Handlers) -> None:
+        self._server_state = server_state
         self._wire = wire
         self._host = host
         self.handlers = handlers
         self.parts: list[Any] = [host]
-        self._counts = front.packets_in
-        self._times = front.times
-        self._turns = turns = front.turns
+        self._counts = server_state.packets_in
+        self._times = server_state.times
+        self._turns = turns = server_state.turns
         self.tenant: Tenant | None = turns.own("") if turns.tenants else None
-        self.reader = Reader(max_packet=front.limits.max_packet, max_first=BEFORE_LOGIN)
-        self.seen = front.times.now
+        self.reader = Reader(max_packet=server_state.limits.max_packet, max_first=BEFORE_LOGIN)
+        self.seen = server_state.times.now
         self.packets = self.bytes = 0
         """Read so far: packets that were processed or are about to be, and bytes."""
         self.since = 0.0
@@ -128,7 +128,7 @@ class Intake:
         self._packets: list[Packet] = []  # looked at, not processed
         self._again: Packet | None = None  # to be processed once more, before these
         self._fault: MqttError | None = None  # to be reported after them
-        self._kept = 0  # bytes that wait, as the front knows it
+        self._kept = 0  # bytes that wait, as the state of the server has it
 
     @property
     def closed(self) -> bool:
@@ -152,7 +152,7 @@ class Intake:
         self.own("")
         self._raw, self._packets, self._again, self._fault = b"", [], None, None
         self.reader.clear()
-        self._front.memory.change(self._host, -self._kept)
+        self._server_state.memory.change(self._host, -self._kept)
         self._kept = 0
 
     def let_go(self) -> None:
@@ -251,7 +251,7 @@ class Intake:
             return
         kept = self.reader.held + len(self._raw)
         more, self._kept = kept - self._kept, kept
-        self._front.memory.change(self._host, more)
+        self._server_state.memory.change(self._host, more)
 
     def _feed(self, data: bytes) -> None:
         reader = self.reader

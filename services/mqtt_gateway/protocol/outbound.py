@@ -75,7 +75,6 @@ class Outbound:
         "_aliases",
         "_complete",
         "_earlier",
-        "_front",
         "_host",
         "_kept",
         "_largest",
@@ -86,6 +85,7 @@ class Outbound:
         "_output",
         "_rels",
         "_reserved",
+        "_server_state",
         "_settlements",
         "_two",
         "_v5",
@@ -95,14 +95,14 @@ class Outbound:
         "subscribing",
     )
 
-    def __init__(self, front: ServerState, host: Host, output: Output, session: Session, terms: Terms) -> None:
-        self._front = front
+    def __init__(self, server_state: ServerState, host: Host, output: Output, session: Session, terms: Terms) -> None:
+        self._server_state = server_state
         self._host = host
         self._output = output
         self._settlements = session.settlements
         self._v5 = terms.request.version == V5
         self._most = terms.receive_maximum
-        self._most_two = self._most if self._v5 else front.limits.qos_2_window
+        self._most_two = self._most if self._v5 else server_state.limits.qos_2_window
         self._window = terms.request.window
         self._largest = terms.maximum_packet_size
         self._aliases = AliasesOut(terms.aliases) if terms.aliases else None
@@ -169,7 +169,7 @@ class Outbound:
         """As interfaces.Deliveries."""
         if self._waiting or self.blocked or (self.subscribing and delivery.retain) or not self._send(delivery):
             if delivery.fleeting and (not delivery.qos or self.waiting >= self._window):
-                self._front.dropped += 1
+                self._server_state.dropped += 1
                 self._settlements.settle(delivery)
                 return
             if self._waiting is None:
@@ -216,7 +216,7 @@ class Outbound:
     def _keep(self, more: int) -> None:
         """Count bytes that wait here."""
         self._kept += more
-        self._front.memory.change(self._host, more)
+        self._server_state.memory.change(self._host, more)
 
     def assigned(self, packet_id: int) -> None:
         """As interfaces.Deliveries."""
@@ -389,7 +389,7 @@ class Outbound:
         values = b""
         number, known = 0, False
         try:
-            left = ceil(delivery.expires - self._front.wall()) if delivery.expires else 1
+            left = ceil(delivery.expires - self._server_state.wall()) if delivery.expires else 1
             if left <= 0:
                 if not (flags & 8 or alias):
                     raise ValueError("it has expired")  # v5 MQTT-3.3.2-5
@@ -414,7 +414,7 @@ class Outbound:
                 self._aliases.forget(delivery.topic)
             if alias:
                 return None
-            self._front.dropped += 1
+            self._server_state.dropped += 1
             log.debug(
                 "mqtt.message.not-sent", topic=delivery.topic[:200], reason=str(error), space=self._host.owner.space
             )

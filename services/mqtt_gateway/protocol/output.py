@@ -21,9 +21,9 @@ class Output:
 
     __slots__ = ("_counts", "_parts", "_wire", "bytes", "largest", "messages", "packets", "problems", "v5")
 
-    def __init__(self, front: ServerState, wire: Wire) -> None:
+    def __init__(self, server_state: ServerState, wire: Wire) -> None:
         self._wire = wire
-        self._counts = front.packets_out
+        self._counts = server_state.packets_out
         self._parts: list[bytes] = []
         self.messages = self.packets = self.bytes = 0
         """Written so far."""

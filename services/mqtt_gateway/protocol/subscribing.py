@@ -37,7 +37,6 @@ class Subscribing:
         "_asked",
         "_bridge",
         "_codes",
-        "_front",
         "_full",
         "_host",
         "_inbound",
@@ -45,6 +44,7 @@ class Subscribing:
         "_outbound",
         "_output",
         "_read",
+        "_server_state",
         "_session",
         "_system",
         "_text",
@@ -54,7 +54,7 @@ class Subscribing:
 
     def __init__(
         self,
-        front: ServerState,
+        server_state: ServerState,
         host: Host,
         output: Output,
         session: Session,
@@ -62,14 +62,14 @@ class Subscribing:
         outbound: Outbound,
         bridge: bool,
     ) -> None:
-        self._front = front
-        self._unanswered = front.unanswered
+        self._server_state = server_state
+        self._unanswered = server_state.unanswered
         self._host = host
         self._output = output
         self._session = session
         self._inbound = inbound
         self._outbound = outbound
-        self._most = front.limits.subscriptions
+        self._most = server_state.limits.subscriptions
         self._bridge = bridge
         self._asked: Subscribe | Unsubscribe | None = None  # the session answers it
         self._codes: list[int | None] = []  # of `_asked`; None: the session says it
@@ -81,7 +81,7 @@ class Subscribing:
 
     def close(self) -> None:
         """Forget the subscriptions below `$SYS/`: the connection has ended."""
-        self._front.system_of(self._host.owner.space).readers.discard(self)
+        self._server_state.system_of(self._host.owner.space).readers.discard(self)
 
     def system(self, topics: Mapping[str, bytes]) -> None:
         """As system.Reader."""
@@ -137,7 +137,7 @@ class Subscribing:
         self._outbound.subscribing = False
         self._outbound.go_on()
         read, self._read = self._read, {}
-        self._send_system(self._front.system_of(self._host.owner.space).topics, read, retain=True)
+        self._send_system(self._server_state.system_of(self._host.owner.space).topics, read, retain=True)
         self._unanswered.answered(self._host)
         self._next()
 
@@ -172,7 +172,7 @@ class Subscribing:
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
             self._output.answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
-            self._send_system(self._front.system_of(self._host.owner.space).topics, read, retain=True)
+            self._send_system(self._server_state.system_of(self._host.owner.space).topics, read, retain=True)
             return
         if len(wanted) < len(codes):
             packet = Subscribe(packet.packet_id, wanted, packet.properties)
@@ -215,7 +215,7 @@ class Subscribing:
             if one.retain_handling == 0 or (one.retain_handling == 1 and one.filter not in self._system):
                 found[one.filter] = ids
             self._system[one.filter] = ids
-            self._front.system_of(self._host.owner.space).readers.add(self)
+            self._server_state.system_of(self._host.owner.space).readers.add(self)
         return found
 
     def _examined(self, packet: Subscribe) -> list[int | None]:
