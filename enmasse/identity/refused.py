@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Refusal(NamedTuple):
     """Something that a client was refused. `what`: connect, send, receive, message, publish, subscribe, session, will,
     manage, or close for a connection or link that was ended. `peer`: its host; `client`: its container-id or client
-    identifier; `space`: the address space of the client, or the one that it has asked for. `proved` False: the user was
-    named in a login that failed."""
+    identifier; `reason`: a sentence, of which only the numbers may differ among refusals of a kind; `space`: the
+    address space of the client, or the one that it has asked for. `proved` False: the user was named in a login that
+    failed."""
 
     what: str
     peer: str
@@ -29,6 +30,7 @@ class Refusal(NamedTuple):
     client: str
     address: str
     condition: str
+    reason: str
     space: str = DEFAULT_SPACE
     proved: bool = True
 
@@ -44,6 +46,7 @@ MAX_NAMES = 2000
 """Characters of the names of what was refused; EVERYTHING stands for longer ones."""
 EVERYTHING = "#"
 _CONDITION = re.compile(r"[a-z0-9:._ -]{1,80}", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
 
 
 class Refusals:
@@ -109,7 +112,8 @@ class Refusals:
         self.counts[what, known] += 1
         host = peer.rpartition(":")[0] or peer
         refusal = Refusal(
-            what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT], space, proved
+            what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT],
+            _NUMBER.sub("N", reason[:MAX_TEXT]), space, proved,
         )  # fmt: skip
         count = self._repeats.count(refusal)
         if not count:
@@ -159,7 +163,8 @@ class Refusals:
             self._omitted = 0
 
     def _write(self, refusal: Refusal, count: int) -> None:
-        facts: dict[str, Any] = {**refusal._asdict(), "reason": self._reasons.get(refusal, ""), "count": count}
+        reason = self._reasons.get(refusal, refusal.reason)
+        facts: dict[str, Any] = {**refusal._asdict(), "reason": reason, "count": count}
         if refusal.proved:
             del facts["proved"]
         facts["peer"] = self._peers.get(refusal, refusal.peer)

@@ -68,6 +68,19 @@ def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minu
     }  # fmt: skip
 
 
+def test_two_reasons_of_a_condition_have_lines_of_their_own_and_numbers_make_no_other_reason() -> None:
+    world = World()
+    for n in range(5):
+        world.note(condition="not authorized", reason="no permission to publish to a")
+        world.note(condition="not authorized", reason=f"a message of {n} bytes is too large")
+    assert [(each["reason"], each["count"]) for each in world.shown] == [
+        ("no permission to publish to a", 1),
+        ("a message of 0 bytes is too large", 1),
+    ]
+    world.second(61)
+    assert [each["count"] for each in world.shown[2:]] == [4, 4]
+
+
 def test_failed_handshakes_have_host_and_port_and_equal_ones_are_counted() -> None:
     world = World()
     for port in range(1000):
