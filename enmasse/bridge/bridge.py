@@ -27,6 +27,7 @@ from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.publishing import Publishing
 from enmasse.bridge.space_lanes import SpaceLanes
 from enmasse.bridge.uplink import Uplink
+from enmasse.identity.login import Login
 from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
@@ -154,6 +155,19 @@ class Bridge(Generic[S]):
     def run(self, work: Coroutine[Any, Any, Any], what: str) -> None:
         """Run this until `close`; the gateway is not ready once it has ended."""
         self._running.append(runner.spawn(work, what))
+
+    def note_not_served(
+        self, refused: ClientRefused, *, peer: str, space: str | None, login: Login | None = None, stated: str = ""
+    ) -> None:
+        """Note that a client is not served. `space`: of its listener; `login`: its own, once it has proved it; until
+        then `stated` is the user that it names."""
+        condition = refused.refusal.name.lower().replace("_", " ")
+        facts: dict[str, Any] = {"condition": condition, "reason": refused.text, "peer": peer}
+        if login is None:
+            self.refusals.note_failed("connect", stated, space=space or DEFAULT_SPACE, **facts)
+        else:
+            who = login.principal
+            self.refusals.note("connect", user=who.full_name, space=who.space, **facts)
 
     def note_denied(self, operation: Operation, address: str, *, user: str, client: str, lanes: SpaceLanes) -> None:
         """Count, and note, that a client has no permission for an address, whose name is that on AMQP. `lanes`: of the

@@ -74,7 +74,7 @@ class Refusals:
     def note_failed(self, what: str, stated: str, *, space: str = DEFAULT_SPACE, **facts: Any) -> None:
         """Note the refusal of a client that has named a user, and not proved to be it. The user is looked up with the
         next tick: the time of the answer must not tell whether there is one. A name that no user has may be a password:
-        it is not repeated. `facts`: as of `note`."""
+        it is not repeated, and the user is empty. `facts`: as of `note`."""
         if stated and len(self._failed) < MOST_FAILED:
             self._failed.append((stated, space, {"what": what, **facts}))
         else:
@@ -84,10 +84,8 @@ class Refusals:
         failed, self._failed = self._failed, []
         for stated, space, facts in failed:
             who = None if self.tried is None else self.tried(stated, None if space == DEFAULT_SPACE else space)
-            if who is None:
-                self.note(**facts, space=space)
-            else:
-                self.note(**facts, user=who.full_name, space=who.space, proved=False)
+            user, space = ("", space) if who is None else (who.full_name, who.space)
+            self.note(**facts, user=user, space=space, proved=False)
 
     def note(
         self,

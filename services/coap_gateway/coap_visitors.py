@@ -110,10 +110,7 @@ class CoapVisitors:
                 if not entered:
                     bridge.access.enforcer.leave(name, login)
         except ClientRefused as refused:
-            condition = refused.refusal.name.lower().replace("_", " ")
-            bridge.refusals.note_failed(
-                "connect", "", space=key, condition=condition, reason=refused.text, peer=endpoint.name
-            )
+            bridge.note_not_served(refused, peer=endpoint.name, space=key)
             raise of_refusal(refused) from None
         return found
 

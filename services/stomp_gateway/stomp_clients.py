@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from enmasse.bridge.client_logins import LoginAttempt
-from enmasse.bridge.client_refused import ClientRefused, Refusal
+from enmasse.bridge.client_refused import ClientRefused
 from enmasse.identity.login import Login
-from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.tenants.spaces import meant_host
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_errors import StompError, of_refusal
@@ -59,6 +58,7 @@ class StompClients(StompShared):
     async def enter(self, client: StompClient, headers: dict[str, str]) -> tuple[Login, StompSpace]:
         """Log a client in. Raises StompError."""
         bridge, peer = self.bridge, client.peer
+        login: Login | None = None
         try:
             login, _ = await bridge.admission.admit(self._attempt(client, headers), lambda: not client.ended, _never)
             await bridge.configured()
@@ -75,12 +75,8 @@ class StompClients(StompShared):
                 if client.name not in self.clients:
                     bridge.access.enforcer.leave(client.name, login)
         except ClientRefused as refused:
-            condition = refused.refusal.name.lower().replace("_", " ")
-            stated = headers.get("login", "") if refused.refusal is Refusal.CREDENTIALS else ""
-            bridge.refusals.note_failed(
-                "connect", stated, space=peer.space or DEFAULT_SPACE, condition=condition, reason=refused.text,
-                peer=peer.name,
-            )  # fmt: skip
+            stated = headers.get("login", "")
+            bridge.note_not_served(refused, peer=peer.name, space=peer.space, login=login, stated=stated)
             raise of_refusal(refused) from None
         return login, lanes
 

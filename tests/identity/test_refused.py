@@ -93,7 +93,7 @@ def test_failed_handshakes_have_host_and_port_and_equal_ones_are_counted() -> No
     assert [each["count"] for each in world.shown] == [1, 999]
 
 
-def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick() -> None:
+def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick_and_no_other_name() -> None:
     world = World()
     users = UserDirectory()
     users.take(PermissionChanges(users={"alice": GrantedUser()}, spaces={"one": ReachedSpace()},
@@ -106,7 +106,7 @@ def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick() -> None:
     world.second()
     assert [(each["user"], each.get("space"), each["peer"], each.get("proved")) for each in world.shown] == [
         ("alice", None, "10.0.0.1:999", False),
-        ("", None, "10.0.0.1:999", None),
+        ("", None, "10.0.0.1:999", False),
         ("!!one/bob", "one", "10.0.0.1:999", False),
     ]
     assert "hunter2" not in json.dumps(world.shown) and world.refusals.counts.total() == 4

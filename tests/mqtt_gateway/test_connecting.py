@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from enmasse.identity.owned import owned
+from enmasse.identity.principal import Principal
 from enmasse.model.mqtt_limits import Limits
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.packets import (
@@ -225,6 +227,37 @@ def test_until_it_has_logged_in_a_client_is_of_no_user_whatever_its_identifier_s
     (row,), (event,) = seen, events
     assert (row["user"], row["client"]) == ("anonymous", client_id)
     assert (event["user"], event["client"]) == ("anonymous", client_id) and "space" not in event
+
+
+@pytest.mark.parametrize(
+    ("username", "user", "proved"), [("alice", "alice", False), ("hunter2", "", False), (None, "anonymous", None)]
+)
+@pytest.mark.parametrize("client_id", ["d", "d" * 2000])
+def test_the_event_of_a_refused_client_names_the_user_that_it_states(
+    client_id: str, username: str | None, user: str, proved: bool | None
+) -> None:
+    """Whatever it is refused for. A name that no user has may be a password."""
+    world, events = World(), list[dict[str, Any]]()
+    refusals = world.server_state.refusals
+    refusals.seen = events.append
+    refusals.tried = lambda stated, _: Principal(stated) if stated == "alice" else None
+    world.server_state.open = lambda request, client: client.refused(reasons.SERVER_BUSY, "come later")
+    assert world.connected(client_id, username=username).expect(ConnAck).reason >= 0x80
+    refusals.tick()
+    assert [(event["what"], event["user"], event.get("proved")) for event in events] == [("connect", user, proved)]
+
+
+def test_the_event_of_a_client_that_is_refused_after_its_login_has_its_user() -> None:
+    world, events = World(), list[dict[str, Any]]()
+    world.server_state.refusals.seen = events.append
+
+    def refuse(request: Request, client: Connected) -> None:
+        client.admitted(owned(Principal("alice"), "d"))
+        client.refused(reasons.QUOTA_EXCEEDED, "alice has 2 of 2 connections")
+
+    world.server_state.open = refuse
+    world.connected("d", username="alice")
+    assert [(event["user"], event["client"], event.get("proved")) for event in events] == [("alice", "~alice/d", None)]
 
 
 @pytest.mark.clause("v5", "MQTT-4.12.0-1")

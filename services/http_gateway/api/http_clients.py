@@ -12,13 +12,12 @@ from typing import Final
 
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.client_logins import LoginAttempt
-from enmasse.bridge.client_refused import ClientRefused, Refusal
+from enmasse.bridge.client_refused import ClientRefused
 from enmasse.bridge.lanes import Publisher
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
-from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
 from enmasse.model.tenants.spaces import meant_host
 from enmasse.network.web_origins import is_allowed, may_be_any_site
@@ -219,6 +218,7 @@ class HttpClients:
         """Log a client in. Raises Answered."""
         bridge, facts = self.bridge, exchange.peer
         attempt = self._attempt(exchange)
+        login: Login | None = None
         try:
             login, _ = await bridge.admission.admit(attempt, lambda: not exchange.gone, _never)
             await bridge.configured()
@@ -237,12 +237,8 @@ class HttpClients:
         except ClientRefused as refused:
             answer = of_refusal(refused)
             self.refused[answer.status] += 1
-            condition = refused.refusal.name.lower().replace("_", " ")
-            stated = attempt.username if refused.refusal is Refusal.CREDENTIALS else None
-            bridge.refusals.note_failed(
-                "connect", stated or "", space=facts.space or DEFAULT_SPACE,
-                condition=condition, reason=refused.text, peer=facts.name,
-            )  # fmt: skip
+            stated = attempt.username or ""
+            bridge.note_not_served(refused, peer=facts.name, space=facts.space, login=login, stated=stated)
             raise answer from None
         exchange.trust()
         return client

@@ -105,11 +105,10 @@ def examine(
     )
 
 
-def stated_user(request: Request) -> str:
+def stated_user(connect: Connect) -> str:
     """Return the user that a CONNECT names; empty if it names none."""
-    if request.auth_method is not None:
-        return user_in(request.auth_method, request.auth_data)
-    return request.username or ""
+    given = connect.properties
+    return connect.username or "" if given.auth_method is None else user_in(given.auth_method, given.auth_data)
 
 
 def max_packet(limits: Limits, session: Session) -> int:

@@ -76,6 +76,7 @@ class Connection:
         "_server_state",
         "_session",
         "_since",
+        "_stated",
         "_subscribing",
         "_terms",
         "_unread",
@@ -119,6 +120,7 @@ class Connection:
         self._subscribing: Subscribing | None = None
         self._ending = Ending.LOST
         self._since = server_state.times.now
+        self._stated = ""  # the user that CONNECT names, until it is proved
         self._moves = False  # it is about to be closed, for the client to connect elsewhere
         self._keep_alive = 0.0  # seconds without a packet after which it is gone; 0: none
         self._unread = 0.0  # since when the client does not read; 0: it does
@@ -247,6 +249,7 @@ class Connection:
         output.v5 = packet.version == V5
         output.largest = packet.properties.maximum_packet_size or output.largest
         output.problems = packet.properties.request_problem_info != 0
+        self._stated = connecting.stated_user(packet)
         try:
             if server_state.stopping:
                 raise Refused(reasons.SERVER_UNAVAILABLE, "this gateway is about to end")
@@ -328,6 +331,7 @@ class Connection:
         same name that waits for its session is closed. `auth_data`: data for CONNACK."""
         self.client_id = client_id
         self._admitted = True
+        self._stated = ""
         terms = self._terms
         if terms is not None and terms.request.auth_method is not None:
             self._terms = terms._replace(request=replace(terms.request, auth_data=auth_data))
@@ -373,13 +377,7 @@ class Connection:
         if self.intake.closed:
             return
         self._server_state.refused[reason] += 1
-        if reason == reasons.BAD_USER_NAME_OR_PASSWORD and self._terms is not None:
-            self._server_state.refusals.note_failed(
-                "connect", connecting.stated_user(self._terms.request), space=self.owner.space,
-                condition=reasons.name(reason), reason=text, peer=self.peer, client=self.client_id,
-            )  # fmt: skip
-        else:
-            self._note_refused("connect", reason, text)
+        self._note_refused("connect", reason, text)
         if self.output.v5:
             code = reason if reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             self.output.explain(2, lambda values: ConnAck(False, code, values), text)
@@ -503,15 +501,17 @@ class Connection:
             self._refuse(error.reason, str(error))
 
     def _note_refused(self, what: str, reason: int, text: str) -> None:
-        self._server_state.refusals.note(
-            what,
-            condition=reasons.name(reason),
-            reason=text,
-            peer=self.peer,
-            user=self.owner.principal.full_name,
-            client=self.client_id,
-            space=self.owner.space,
-        )
+        facts: dict[str, Any] = {
+            "condition": reasons.name(reason),
+            "reason": text,
+            "peer": self.peer,
+            "client": self.client_id,
+        }
+        owned, refusals = self.owner, self._server_state.refusals
+        if self._stated:
+            refusals.note_failed(what, self._stated, space=owned.space, **facts)
+        else:
+            refusals.note(what, user=owned.principal.full_name, space=owned.space, **facts)
 
     def _refuse(self, reason: int, text: str) -> None:
         """Refuse a peer that has not sent a valid CONNECT."""

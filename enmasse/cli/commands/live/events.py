@@ -99,6 +99,8 @@ def _line(row: dict[str, Any]) -> str:
     from enmasse.text import printable
 
     reason = ": ".join(part for part in (row["condition"], row["description"]) if part)
-    facts = " ".join(f"{name}={row[name]}" for name in ("address", "user", "client", "peer") if row[name])
+    user = row["user"] or ("(unknown user)" if row["more"].get("proved") is False else "")
+    shown = {"address": row["address"], "user": user, "client": row["client"], "peer": row["peer"]}
+    facts = " ".join(f"{name}={fact}" for name, fact in shown.items() if fact)
     times = f"({row['count']} times)" if row["count"] > 1 else ""
     return printable("  ".join(part for part in (row["time"], row["kind"], reason, facts, times) if part))

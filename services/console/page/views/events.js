@@ -16,7 +16,12 @@ export const Events =
       title: "Address",
       render: (it) => (it.address ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>` : "–"),
     },
-    { key: "user", title: "User", wide: true },
+    {
+      key: "user",
+      title: "User",
+      wide: true,
+      render: (it) => it.user || (it.more.proved === false ? "unknown user" : ""),
+    },
     { key: "client", title: "Client", wide: true },
     { key: "peer", title: "From", wide: true },
     { key: "count", title: "Times", align: "right", wide: true, down: true },
