@@ -129,7 +129,11 @@ class StompWebServer:
             return _refusal(404, f"STOMP over WebSocket is at {PATH}\n")
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         local = transport.get_extra_info("sockname")[0]
+        name, ssl = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
         if origin is not None and not is_allowed(origin, request.host, self._allowed_origins, local):
+            reason = f"a page of {origin} asked for a WebSocket at {request.host}: see the option --allowed-origin"
+            note = self._clients.bridge.refusals.note
+            note("connect", condition="origin refused", reason=reason, peer=f"{name[0]}:{name[1]}")
             return _refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         chosen = next((each for each in PROTOCOLS if each in offered), None)
@@ -140,7 +144,6 @@ class StompWebServer:
         any_site = (
             origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
         )
-        name, ssl = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
         facts = StompPeer(
             name=f"{name[0]}:{name[1]}",
             number=peer.number,

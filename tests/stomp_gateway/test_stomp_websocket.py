@@ -66,6 +66,8 @@ def test_what_is_refused(gateway: Running, path: str, protocol: str, origin: str
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                 await session.ws_connect(url, protocols=(protocol,), headers=headers)
             assert refused.value.status == status
+        noted = gateway.metric('enmasse_refusals_total{condition="origin refused"')
+        assert (noted > 0) == (status == 403), "refused pages are events, of every gateway"
 
     test()
 
