@@ -31,7 +31,6 @@ from enmasse.network import fair_turns, tls_handshake
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.fair_turns import InTurn, Tenant, Turns
 from enmasse.network.port_sockets import listening
-from enmasse.network.tls_failures import peer_name
 from enmasse.network.tls_transport import read_much
 
 log = logs.get(part="amqp")
@@ -479,7 +478,7 @@ class Server:
         hub: Hub,
         factory: Callable[[Any], Connection],
         ssl: TlsContext,
-        refused: Callable[[str, OSError], None] | None = None,
+        refused: Callable[[str, OSError], None],
     ) -> None:
         self.hub = hub
         self._refused = refused
@@ -536,14 +535,10 @@ class Server:
         return accepting.drop
 
     async def _connect(self, accepting: _Accepting, sock: socket.socket) -> None:
-        address = peer_name(sock)
         try:
-            await tls_handshake.connect(
-                lambda: accepting, sock, self._ssl, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN
+            await tls_handshake.accept(
+                lambda: accepting, sock, self._ssl, self._refused, patience=_TLS_HANDSHAKE, shutdown=_TLS_SHUTDOWN
             )
-        except OSError as error:  # of TLS too
-            if self._refused is not None:
-                self._refused(address, error)
         finally:
             if accepting.wire is None:
                 self.opened(sock)
@@ -563,7 +558,7 @@ async def serve(
     `.address` ("host:port"), `.certificate` (the verified one of a client, as from `getpeercert`, or None), `.tls`
     and `.ssl` (the TLS connection). `refused(address, error)`: a peer did not get through
     TLS. `shared`: other processes may listen there too. Raises OSError if the port is in use."""
-    server = Server(hub, factory, ssl, refused)
+    server = Server(hub, factory, ssl, refused or (lambda peer, error: None))
     server.listen(await listening(hub.loop, host, port, _BACKLOG, shared=shared))
     return server
 

@@ -16,7 +16,6 @@ from enmasse.identity.processes.refusals import note_handshake
 from enmasse.identity.refused import Refusals
 from enmasse.network import tls_handshake
 from enmasse.network.acceptor import OfHost, oldest_of_most
-from enmasse.network.tls_failures import peer_name
 
 TLS_SHUTDOWN: Final = 5.0
 LEAVING: Final = 5.0
@@ -105,13 +104,13 @@ class ClientDoor(ABC, Generic[C]):
         space: str | None,
         known: Callable[[], None],
     ) -> None:
-        peer = peer_name(sock)
+        refused = partial(note_handshake, self._refusals, space)
         try:
-            await tls_handshake.connect(lambda: made, sock, context, patience=self._patience, shutdown=TLS_SHUTDOWN)
-        except OSError as error:  # of TLS too
-            note_handshake(self._refusals, error, peer, space)
-            known()
-            self.connections.discard(connection)
+            if not await tls_handshake.accept(
+                lambda: made, sock, context, refused, patience=self._patience, shutdown=TLS_SHUTDOWN
+            ):
+                known()
+                self.connections.discard(connection)
         except asyncio.CancelledError:
             self.connections.discard(connection)
             raise

@@ -237,16 +237,16 @@ class Listener:
         return drop
 
     async def _connect(self, sock: socket.socket, connection: ControlConnection) -> None:
-        address = "?"
-        try:
-            address = "{}:{}".format(*sock.getpeername())
-            await tls_handshake.connect(lambda: connection, sock, self._tls, patience=HANDSHAKE, shutdown=HANDSHAKE)
-        except OSError as error:
+        def refused(address: str, error: OSError) -> None:
             log_handshake(address, error)
             connection.connection_lost(error)
-        else:
-            with contextlib.suppress(ConnectionLost):
-                await connection.opened()
+
+        try:
+            if await tls_handshake.accept(
+                lambda: connection, sock, self._tls, refused, patience=HANDSHAKE, shutdown=HANDSHAKE
+            ):
+                with contextlib.suppress(ConnectionLost):
+                    await connection.opened()
         finally:
             self._acceptor.done(sock)
 

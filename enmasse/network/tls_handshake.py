@@ -13,13 +13,33 @@ import ssl as ssl_module
 from collections.abc import Callable
 
 from enmasse.network.backoff import LOOK, Backoff
-from enmasse.network.tls_failures import NotAgreed
+from enmasse.network.tls_failures import NotAgreed, peer_name
 from enmasse.network.tls_transport import TlsTransport
 
 HELLO = 8 << 10
 """Bytes of a ClientHello. Those of browsers and TLS libraries have less than 2 KiB."""
 _ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol_version: what OpenSSL answers to other protocols
 _RECORD, _HANDSHAKE, _CLIENT_HELLO = 5, 22, 1  # bytes of a record's head, its type, and that of the message
+
+
+async def accept(
+    make: Callable[[], asyncio.BaseProtocol],
+    sock: socket.socket,
+    context: ssl_module.SSLContext | None,
+    refused: Callable[[str, OSError], None],
+    *,
+    patience: float,
+    shutdown: float | None = None,
+) -> bool:
+    """Connect the accepted socket of a client, as `connect`. Return False if that fails; `refused` gets host:port of
+    the client, and the error."""
+    peer = peer_name(sock)
+    try:
+        await connect(make, sock, context, patience=patience, shutdown=shutdown)
+    except OSError as error:  # of TLS too
+        refused(peer, error)
+        return False
+    return True
 
 
 async def connect(

@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from enmasse.logs import log
 from enmasse.network import tls, tls_handshake
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
-from enmasse.network.tls_failures import peer_name
 from enmasse.process import runner, settings
 from services.console.settings import ConsoleSettings
 
@@ -116,18 +116,15 @@ class Door:
         return () if self._web is None else self._web.metrics()
 
     async def _connect(self, sock: socket.socket, acceptor: Acceptor, context: ssl.SSLContext | None) -> None:
-        peer = peer_name(sock)
-        web = None
         try:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self.made()
-            await tls_handshake.connect(web.protocol, sock, context, patience=HANDSHAKE_SECONDS)
-        except OSError as error:
-            if web is not None:
-                note_handshake(web.refusals, error, peer, None)
+            refused = partial(note_handshake, web.refusals, None)
+            await tls_handshake.accept(web.protocol, sock, context, refused, patience=HANDSHAKE_SECONDS)
+        except OSError:
             sock.close()
         except asyncio.CancelledError:
             sock.close()

@@ -84,8 +84,8 @@ def test_two_reasons_of_a_condition_have_lines_of_their_own_and_numbers_make_no_
 def test_failed_handshakes_have_host_and_port_and_equal_ones_are_counted() -> None:
     world = World()
     for port in range(1000):
-        note_handshake(world.refusals, NotAgreed("it left"), f"10.0.0.1:{port}", None)
-    note_handshake(world.refusals, ConnectionResetError("a probe"), "10.0.0.2:1", None)
+        note_handshake(world.refusals, None, f"10.0.0.1:{port}", NotAgreed("it left"))
+    note_handshake(world.refusals, None, "10.0.0.2:1", ConnectionResetError("a probe"))
     assert [(each["what"], each["condition"], each["peer"]) for each in world.shown] == [
         ("connect", "tls: not agreed", "10.0.0.1:0")
     ]

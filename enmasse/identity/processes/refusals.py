@@ -34,7 +34,7 @@ def log_handshake(address: str, error: OSError) -> None:
         log_refusal(None, address, f"TLS: {why.reason}")
 
 
-def note_handshake(refusals: Refusals, error: OSError, peer: str, space: str | None) -> None:
+def note_handshake(refusals: Refusals, space: str | None, peer: str, error: OSError) -> None:
     """Note that a client did not get through TLS, unless it just left. `space`: of the listener; None: of all."""
     if (why := failure(error)) is not None:
         refusals.note("connect", **why._asdict(), peer=peer, space=space or DEFAULT_SPACE)

@@ -14,7 +14,6 @@ from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
 from enmasse.identity.processes.refusals import note_handshake
 from enmasse.logs import log as logs
 from enmasse.network import tls_handshake
-from enmasse.network.tls_failures import peer_name
 from enmasse.process.allocator import trim
 from enmasse.process.late_imports import imported
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay
@@ -153,17 +152,11 @@ class Listeners:
         space: str | None,
         done: Callable[[], None],
     ) -> None:
-        peer = peer_name(sock)
-        try:
-            await tls_handshake.connect(
-                lambda: protocol,
-                sock,
-                context,
-                patience=self._server_state.limits.connect_seconds,
-                shutdown=TLS_SHUTDOWN,
-            )
-        except OSError as error:  # of TLS too
-            note_handshake(self._server_state.refusals, error, peer, space)
+        state = self._server_state
+        refused, patience = partial(note_handshake, state.refusals, space), state.limits.connect_seconds
+        if not await tls_handshake.accept(
+            lambda: protocol, sock, context, refused, patience=patience, shutdown=TLS_SHUTDOWN
+        ):
             done()
 
     def _sweep(self) -> None:

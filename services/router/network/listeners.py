@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Peer, Server, serve
@@ -84,7 +85,9 @@ class Listener:
                 self._http = _http_server(self._maker.router, config, host, port)
                 self.port = self._http.port
             else:
-                refused = self._refused if config.access is None else log_handshake
+                refused: Callable[[str, OSError], None] = log_handshake
+                if config.access is None:
+                    refused = partial(note_handshake, self._maker.router.refusals, config.space)
                 self._server = await serve(
                     self._maker.hub, host, port, self._accept, context, refused=refused, shared=config.shared
                 )
@@ -113,9 +116,6 @@ class Listener:
         if self._http is not None:
             self._http.close()
             self._http = None
-
-    def _refused(self, peer: str, error: OSError) -> None:
-        note_handshake(self._maker.router.refusals, error, peer, self.config.space)
 
     def _accept(self, peer: Peer) -> Connection:
         tls_facts = protection(peer.ssl)
