@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import paho.mqtt.client as mqtt
 import pytest
@@ -15,13 +17,16 @@ from enmasse.api.types import Subscription, Will
 from enmasse.identity.mqtt_permissions import names_of_all
 from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
+from enmasse.model import sessions as wire
 from enmasse.model.topic_map import TopicMap
 from enmasse.model.users import Granted, Permission
 from enmasse.testing import Suite
 from services.console.door.access import Caller
+from services.console.following.kept import KeptForClients
 from services.console.rest.subscribers import shown_subscription
 from services.console.rest.wills import shown_will
 from tests.console.client import Client, of
+from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 
 NAME = "a/device <b>"
@@ -184,3 +189,21 @@ def test_messages_of_an_mqtt_client_are_counted_in_both_directions(client: Clien
     for _ in range(3):
         device.publish("news/here", "sun", 0)
     wait_for(lambda: totals()[0] >= before[0] + 3 and totals()[1] >= before[1] + 3)
+
+
+@asyncio_test
+async def test_sessions_and_subscriptions_that_are_wanted_together_take_two_questions() -> None:
+    asked: list[str] = []
+    session = wire.SessionRow(
+        client="d", connected=True, gateway="g", peer="", protocol=5, since="", expiry=0, subscriptions=1, in_flight=0
+    )
+    rows = {"sessions": [session], "subscriptions": [wire.SubscriptionRow(id="i", kind="mqtt", client="d", depth=7)]}
+
+    async def ask(subject: str, body: object, reply: type[Any]) -> Any:
+        asked.append(subject)
+        return reply(**{subject: rows[subject]})
+
+    kept = KeptForClients(Mock(ask=ask), Mock())
+    await asyncio.gather(kept.sessions.fresh(), kept.subscriptions.fresh())
+    found = kept.sessions.get("d")
+    assert sorted(asked) == ["sessions", "subscriptions"] and found is not None and found.waiting == 7

@@ -40,6 +40,8 @@ class KeptForClients:
         self._service = service
         self._router = router
         self._spaces_of_subscriptions: dict[str, str] = {}
+        self._waiting: dict[str, int] = {}
+        """MQTT client → messages that are stored for its session."""
         self._spaces_of_wills: dict[str, str] = {}
 
     def space_of_subscription(self, id: str) -> str:
@@ -51,16 +53,15 @@ class KeptForClients:
         return self._spaces_of_wills.get(id, DEFAULT_SPACE)
 
     async def _all_sessions(self) -> dict[str, Session]:
-        found, there = await asyncio.gather(
-            self._service.ask("sessions", None, wire.SessionsReply),
-            self._service.ask("subscriptions", None, wire.SubscriptionsReply),
+        found, _ = await asyncio.gather(
+            self._service.ask("sessions", None, wire.SessionsReply), self.subscriptions.fresh()
         )
-        waiting = {row.client: row.depth for row in there.subscriptions if row.kind == "mqtt"}
-        return {row.client: session(row, waiting.get(row.client, 0)) for row in found.sessions}
+        return {row.client: session(row, self._waiting.get(row.client, 0)) for row in found.sessions}
 
     async def _all_subscriptions(self) -> dict[str, Subscription]:
         found = await self._service.ask("subscriptions", None, wire.SubscriptionsReply)
         self._spaces_of_subscriptions = {row.id: space_of_row(row) for row in found.subscriptions}
+        self._waiting = {row.client: row.depth for row in found.subscriptions if row.kind == "mqtt"}
         return {row.id: subscription(row) for row in found.subscriptions}
 
     async def _all_retained(self) -> dict[str, Retained]:
