@@ -123,7 +123,7 @@ EVENTS = (
     Event("broker.segment.deletion-failed", "warning", "directory segments reason", "Segments that are no longer needed could not be deleted.", "Check permissions of the data directory."),
     Event("broker.segment.retained", "warning", "segment bytes directory", "A segment stays after its compaction because messages in it are unreadable; it goes when they are removed.", "Check the disk."),
     Event("broker.segment.summary-failed", "warning", "file reason", "The summary of a segment could not be written; the next start reads the whole segment.", "Check the disk."),
-    Event("broker.store.failed", "warning", "reason", "The data directory cannot be used: messages are refused until it can.", "Correct the reason."),
+    Event("broker.store.failed", "warning", "reason", "The data directory has no space, was deleted or replaced, or cannot be used: messages are refused.", "Correct the reason."),
     Event("broker.store.recovered", "warning", "directory", "The data directory can be used again.", NOTHING),
     Event("broker.subscription.taken-over", "warning", "queue client by consumer space", "A newer link of the same client took a subscription over; the older link ended with `amqp:link:stolen`.", "Give each client its own container id if both are to run."),
     Event("broker.tick.failed", "error", "", "A round of timed work (expiry, redelivery) failed.", REPORT),

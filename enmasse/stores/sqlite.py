@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.durable import private, sync_folder
 from enmasse.stores.backup import Backup
 from enmasse.stores.storage_engine import EngineError, Page, Tables
@@ -36,7 +37,7 @@ _TEXTS = {
     "SQLITE_BUSY": "another process uses it; end that one, or give each its own file",
     "SQLITE_CORRUPT": "it is damaged; restore it from a backup, or move it away and lose what it held",
     "SQLITE_NOTADB": "it is damaged, or no file of a store; restore it, or move it away and lose what it held",
-    "SQLITE_READONLY": "it cannot be written; give the service the right to",
+    "SQLITE_READONLY": "its file system is read-only, or this user has no right to write it: give it that",
     "SQLITE_CANTOPEN": "it cannot be opened; give a path that the service may read and write",
     "SQLITE_IOERR": "reading or writing it failed; look at the disk and its free space",
 }
@@ -88,7 +89,8 @@ class SqliteEngine:
         except sqlite3.Error as error:
             raise self._explained(error) from None
         except OSError as error:
-            raise EngineError(f"{self.place}: {error.strerror}; give a path that the service may write") from None
+            text = f"{disk_error(error)}, or give a path that the service may write"
+            raise EngineError(f"{self.place}: {text}") from None
 
     def _explained(self, error: sqlite3.Error) -> EngineError:
         name: str = getattr(error, "sqlite_errorname", "")
@@ -165,7 +167,7 @@ class SqliteEngine:
         try:
             found = os.stat(self.place)
         except OSError as error:
-            raise EngineError(f"{self.place}: the file is gone ({error.strerror})") from None
+            raise EngineError(f"{self.place}: {disk_error(error)}") from None
         if (found.st_dev, found.st_ino) != self._identity:
             raise EngineError(f"{self.place}: the file was replaced by another")
         return self._connection

@@ -14,6 +14,7 @@ from enmasse.control import ControlConnection, ControlLink, Delivery, jsonmessag
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.process import runner
+from enmasse.storage.disk_errors import disk_error
 from services.configserv.changes import MAX_NAMES
 from services.configserv.drivers import NotWritable
 from services.configserv.editing import Refused
@@ -159,5 +160,5 @@ class Configuring:
         except NotWritable as error:
             return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=str(error))])
         except OSError as error:
-            reason = f"cannot be written: {error.strerror or error}; nothing was changed"
+            reason = f"cannot be written, nothing was changed: {disk_error(error)}"
             return Result(id=number, accepted=False, errors=[Fault(file=request.kind, reason=reason)])

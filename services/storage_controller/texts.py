@@ -59,9 +59,15 @@ def listed(names: Iterable[str]) -> str:
 
 
 def full(broker: str, policy: str, want: Address) -> str:
-    """State that the address is full, what happens to the next message, and what to do."""
+    """State that the address is full, or that its broker stores nothing; what happens to the next message, and what
+    to do."""
     if policy == "DISK":
         return f"full: the disk of broker {broker} has no room, durable messages are rejected; make room there"
+    if policy == "STORE":
+        return (
+            f"broker {broker} stores nothing: its data directory was deleted or replaced, or cannot be read; durable "
+            f"messages are rejected, those held can be consumed; do what {runner.command('status')} says of the broker"
+        )
     then = {
         "FAIL": "further messages are rejected",
         "BLOCK": "senders wait for credit",

@@ -188,6 +188,7 @@ def test_a_deleted_data_directory_is_told_and_what_was_held_can_be_consumed(tmp_
         refused = sender.link.send(Message(body="refused", durable=True))
         c.wait(lambda: refused.settled)
         assert "data directory" in refused.remote.condition.description, "not that there is no space"
+        assert m.rows("listAddresses")["q"]["full"] == "STORE"
         assert bodies(attach(c, "q", 1), 1) == ["held"]
     broker.restart()
     assert broker.ready()

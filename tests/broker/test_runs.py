@@ -155,7 +155,7 @@ def test_a_run_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
         assert run(core, durable(10)) == 0
     assert queue.count == 0
     assert run(core, durable(9)) == 9
-    core.broker.ledger.set_disk_full(True)
+    core.broker.ledger.set_disk_policy("DISK")
     core.broker.catalogue.put_settings("q", {"maxSizeMessages": -1})
     assert run(core, durable(2)) == 0
 

@@ -227,7 +227,7 @@ def test_a_failed_write_is_told_until_one_succeeds(tmp_path: Path) -> None:
     for _ in range(3):
         store.tick()
         assert not store.full
-    assert "the last write failed: [Errno 5] I/O error" in store.trouble
+    assert "the last write failed: the disk has failed to read or write" in store.trouble
     files.sync_error = None
     for _ in range(3):
         store.tick()
@@ -285,7 +285,20 @@ def test_a_directory_that_was_deleted_takes_nothing_more(tmp_path: Path, put_bac
     if put_back:
         (tmp_path / "data").mkdir()
     store.tick()
-    assert store.full and "was deleted or replaced" in store.trouble
+    assert store.full and store.unusable and "was deleted or replaced" in store.trouble
+    store.close()
+
+
+def test_a_directory_that_is_deleted_after_its_disk_was_full_is_reported_as_that(tmp_path: Path) -> None:
+    files, reasons = FullFiles(), list[str]()
+    store = Store.open(tmp_path / "data", files=files)
+    store.on_space = lambda: reasons.append("STORE" if store.unusable else "DISK" if store.full else "")
+    files.space = 1 << 20
+    store.tick()
+    shutil.rmtree(tmp_path / "data")
+    store.tick()
+    store.tick()
+    assert reasons == ["DISK", "STORE"]
     store.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -32,6 +33,7 @@ from enmasse.metrics import OTHERS, counter, gauge, parse
 from enmasse.metrics import text as exposition
 from enmasse.process import process_usage
 from enmasse.process.process_bounds import ProcessBounds
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.files import read_json, write_json, write_text
 from enmasse.supervisor import desired_processes, metrics, status
 from enmasse.supervisor.children import logfile
@@ -58,6 +60,20 @@ def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
         "counts": {},
         "detail": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk has no space left: free some (No space left on device)"),
+        (errno.EROFS, "mount it writable"),
+        (errno.EACCES, "give it the right"),
+        (errno.ENOENT, "it was deleted or moved: put it back"),
+        (errno.EMFILE, "Too many open files"),
+    ],
+)
+def test_errors_of_the_disk_say_what_to_do(number: int, words: str) -> None:
+    assert words in disk_error(OSError(number, os.strerror(number), "/a"))
 
 
 def test_logs_are_bounded(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from enmasse.engines.embedded import BROKER as EMBEDDED
 from enmasse.model.addresses import Address, Redelivery, Ttl
 from enmasse.model.flavors import Flavor, Parameters
 from enmasse.model.names import AddressName
-from services.storage_controller import fleet, naming, policies, unsupported
+from services.storage_controller import fleet, naming, policies, texts, unsupported
 from services.storage_controller.brokers.broker_contents import Holding, contents, root_of
 from services.storage_controller.drivers import Manifest, RunningBroker
 from services.storage_controller.drivers.local import LocalDriver, LocalSettings
@@ -33,6 +33,12 @@ ORDERS_EU = AddressName("Orders/EU")
 PERSISTED = Flavor(type="queue", template_name="queue-persisted")
 IN_MEMORY = Flavor(type="queue", template_name="queue-inmemory")
 TEXT = st.text(min_size=1, max_size=80)
+
+
+@pytest.mark.parametrize(("policy", "words"), [("DISK", "has no room"), ("STORE", "was deleted or replaced")])
+def test_an_address_that_stores_nothing_says_why(policy: str, words: str) -> None:
+    found = texts.full("f-0", policy, Address(type="queue", flavor="f"))
+    assert words in found and ("full" in found) == (policy == "DISK")
 
 
 def test_names_of_brokers_are_stable_and_readable() -> None:

@@ -133,9 +133,10 @@ def no_space() -> BrokerError:
 
 
 def store_unusable() -> BrokerError:
-    """Refusal: the data directory cannot be read, or was replaced, so nothing is stored."""
+    """Refusal: the data directory was deleted or replaced, or cannot be read, so nothing is stored."""
     return BrokerError(
-        "AMQ229119: the broker's data directory cannot be read or was replaced, so it stores nothing: see its health",
+        "AMQ229119: the broker stores nothing: its data directory was deleted or replaced, or cannot be read; "
+        "`enmasse status` has the reason",
         "amqp:resource-limit-exceeded",
     )
 

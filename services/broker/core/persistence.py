@@ -114,7 +114,7 @@ class MessageStore(Protocol):
     identity: str
     """Name of the store, with which its ids are unique among all stores."""
     on_space: Callable[[], None]
-    """`full` has changed."""
+    """`full` or `unusable` has changed."""
 
     @property
     def full(self) -> bool:

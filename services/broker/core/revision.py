@@ -42,8 +42,8 @@ class Revision:
         else:
             for each in list(ledger.touched):
                 self.seen(each)
-        full = ledger.disk_full, ledger.disk_behind, ledger.size > ledger.capacity, ledger.size >= ledger.size_limit
-        return f"{self._changes}:{''.join(str(int(each)) for each in full)}"
+        full = ledger.disk_behind, ledger.size > ledger.capacity, ledger.size >= ledger.size_limit
+        return f"{self._changes}:{ledger.disk_policy}{''.join(str(int(each)) for each in full)}"
 
 
 def _lasts(each: Queue | BrokerAddress) -> bool:

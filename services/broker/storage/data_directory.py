@@ -9,6 +9,7 @@ from pathlib import Path
 
 from enmasse.logs import log as logs
 from enmasse.storage.decoding import decode_any
+from enmasse.storage.disk_errors import disk_error
 from services.broker.storage import ids
 from services.broker.storage.format import StoreError, check_format
 from services.broker.storage.journal.definitions import StoredDefinitions
@@ -66,7 +67,7 @@ def open_directory(
 
 def unusable(directory: Path, error: OSError) -> StoreError:
     """Return the error for a data directory that cannot be used."""
-    return StoreError(f"{directory} cannot be used as data directory: {error.strerror or error}")
+    return StoreError(f"{directory} cannot be used as data directory: {disk_error(error)}")
 
 
 def _replay(

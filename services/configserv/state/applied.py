@@ -13,6 +13,7 @@ from enmasse.model.configuration import SPACES, Applied, AppliedState, apply
 from enmasse.model.jsonfile import Problem
 from enmasse.model.merged import Content
 from enmasse.model.users import Known
+from enmasse.storage.disk_errors import disk_error
 from services.configserv.state.store import Store
 
 _BY_CHART: Final = {
@@ -85,7 +86,7 @@ class AppliedConfiguration:
                 except OSError as error:
                     # The configuration stays in force. After a restart the files are read again, and only entries that
                     # are invalid by then miss their last good version.
-                    reason = f"cannot be saved in the data directory: {error.strerror}; free space or make it writable"
+                    reason = f"cannot be saved in the data directory: {disk_error(error)}"
                     problems.append(Problem(file="configuration.json", reason=reason))
                 else:
                     self._saved = state

@@ -17,6 +17,7 @@ from enmasse.model.jsonfile import Problem
 from enmasse.model.names import AddressName
 from enmasse.process.runner import Fatal, spawn
 from enmasse.storage.decoding import decode
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.durable import replace_file
 
 _CONFIGURATION, _FORCED = "configuration.json", "forced.json"
@@ -103,7 +104,7 @@ class ConfigStore:
         except OSError as error:
             raise Fatal(
                 "configserv.data.not-writable",
-                f"{directory}: {error.strerror}; give a directory that can be written in 'data_dir'",
+                f"{directory}: {disk_error(error)}, or give another directory in 'data_dir'",
             ) from None
 
     def configuration(self) -> AppliedState:
@@ -142,7 +143,7 @@ class ConfigStore:
                 try:
                     await asyncio.to_thread(self._save, _FORCED, data)
                 except OSError as error:
-                    log.get().error("configserv.force.not-saved", reason=str(error))
+                    log.get().error("configserv.force.not-saved", reason=disk_error(error))
                 for done in saved:
                     done()
         finally:
@@ -180,7 +181,7 @@ class ConfigStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._set_aside(name, f"it cannot be read: {error.strerror}")
+            self._set_aside(name, f"it cannot be read: {disk_error(error)}")
             return None
         except ValueError as error:
             self._set_aside(name, str(error))

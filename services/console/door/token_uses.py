@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from enmasse.logs import log
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.files import write_text
 from services.console.door.access import Caller
 
@@ -62,7 +63,7 @@ class TokenUses:
         try:
             await asyncio.to_thread(_written, self._file, msgspec.json.encode(self._at).decode())
         except OSError as error:
-            log.get().warning("console.token-uses.lost", file=str(self._file), error=error.strerror)
+            log.get().warning("console.token-uses.lost", file=str(self._file), error=disk_error(error))
 
 
 def _written(file: Path, text: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from enmasse.logs import log
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.files import write_text
 from services.console.following.address_history import COARSE, DAY, FINE, HOUR, WIDTH, AddressHistory, Ring, Series
 from services.console.following.followers import Live
@@ -97,7 +98,8 @@ class HistoryFile:
             self._lost(error)
 
     def _lost(self, error: Exception) -> None:
-        log.get().warning("console.history.lost", file=str(self._path), error=str(error)[:200] or type(error).__name__)
+        text = disk_error(error) if isinstance(error, OSError) else str(error)[:200] or type(error).__name__
+        log.get().warning("console.history.lost", file=str(self._path), error=text)
 
 
 def _kept(live: Live) -> tuple[AddressHistory, ...]:

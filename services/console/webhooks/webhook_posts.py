@@ -21,6 +21,7 @@ from enmasse.metrics import counter, gauge
 from enmasse.network.backoff import Backoff, Waits
 from enmasse.process import runner
 from enmasse.storage.decoding import decode_any
+from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.files import write_text
 from enmasse.text import whole_number
 from services.console.following.process_events import NewEvent, new_event
@@ -195,7 +196,7 @@ class Webhooks:
         except OSError as error:
             for each in self._waiting.values():
                 each.changed = True
-            log.get().warning("console.webhook.not-saved", file=str(self._file), error=error.strerror)
+            log.get().warning("console.webhook.not-saved", file=str(self._file), error=disk_error(error))
 
 
 def _reason(error: Exception) -> str:

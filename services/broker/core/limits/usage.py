@@ -199,8 +199,8 @@ class BrokerTotals:
         "capacity",
         "coming",
         "disk_behind",
-        "disk_full",
         "disk_limits",
+        "disk_policy",
         "global_max_size",
         "memory_limit",
         "resident",
@@ -223,7 +223,7 @@ class BrokerTotals:
         self.memory_limit = memory_limit
         self.coming = 0  # bytes of messages that wait for a commit
         self.disk_behind = False  # these are so many that producers have to wait
-        self.disk_full = False  # no more messages can be stored
+        self.disk_policy = ""  # DISK or STORE: why no more messages can be stored
         self.disk_limits = False  # one or the other
 
     def add(self, owner: AddressTotals, count: int, size: int) -> None:
@@ -274,10 +274,10 @@ class BrokerTotals:
         """A payload is no longer in memory."""
         self.resident -= size
 
-    def set_disk_full(self, full: bool) -> None:
-        """Record whether the disk has space for more messages."""
-        self.disk_full = full
-        self.disk_limits = full or self.disk_behind
+    def set_disk_policy(self, policy: str) -> None:
+        """Record why no more messages can be stored: DISK (no space) or STORE (unusable); empty: they can."""
+        self.disk_policy = policy
+        self.disk_limits = bool(policy) or self.disk_behind
 
     def expect(self, size: int) -> None:
         """Add `size` bytes that wait for a commit."""
@@ -291,7 +291,7 @@ class BrokerTotals:
         if not self.disk_behind or self.coming > UNCOMMITTED // 2:
             return False
         self.disk_behind = False
-        self.disk_limits = self.disk_full
+        self.disk_limits = bool(self.disk_policy)
         return True
 
     def has_room(self, owner: AddressTotals, count: int, size: int) -> bool:

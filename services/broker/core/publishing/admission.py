@@ -49,7 +49,9 @@ class Admission:
         if not policy:
             return None
         if policy == "DISK":
-            raise errors.store_unusable() if self._store is not None and self._store.unusable else errors.no_space()
+            raise errors.no_space()
+        if policy == "STORE":
+            raise errors.store_unusable()
         if policy == "DROP":
             return ACCEPT
         if policy == "FAIL":
@@ -94,13 +96,14 @@ class Admission:
 
     def full_policy(self, owner: BrokerAddress) -> str:
         """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
-        DISK if the disk is full, LATE if it is behind; empty: the message is taken."""
+        DISK if the disk is full, STORE if the data directory cannot be used, LATE if the disk is behind; empty: the
+        message is taken."""
         return self._policy(owner, True, 1)
 
     def _policy(self, owner: BrokerAddress, durable: bool, size: int) -> str:
         ledger = self._ledger
-        if ledger.disk_full and durable:
-            return "DISK"
+        if ledger.disk_policy and durable:
+            return ledger.disk_policy
         space = owner.space
         if space is not None and space.size + size > space.most:
             return "BLOCK" if owner.settings.full_policy == "BLOCK" else "FAIL"
@@ -197,8 +200,11 @@ class Admission:
         self._late.discard(address)
 
     def check_disk(self) -> None:
-        """Return whether the disk has room for more messages. Other programs may change that."""
-        full = self._store is not None and self._store.full
-        if full != self._ledger.disk_full:
-            self._ledger.set_disk_full(full)
-            _log.warning("broker.disk.filled" if full else "broker.disk.freed", broker=self._broker)
+        """Record whether the disk takes more messages. Other programs may change that."""
+        store, before = self._store, self._ledger.disk_policy
+        policy = "" if store is None or not store.full else "STORE" if store.unusable else "DISK"
+        if policy == "DISK" != before:  # the store reports by itself that it is unusable
+            _log.warning("broker.disk.filled", broker=self._broker)
+        elif before == "DISK" and not policy:
+            _log.warning("broker.disk.freed", broker=self._broker)
+        self._ledger.set_disk_policy(policy)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enmasse.logs import log as logs
+from enmasse.storage.disk_errors import disk_error
 from services.broker.storage.data_directory import Opened
 from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.records import REPEATED
@@ -32,7 +33,7 @@ class Housekeeping:
         on_space: Callable[[], None],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        """`on_space`: called when `full` has changed."""
+        """`on_space`: called when `full` or `unusable` has changed."""
         journal, live = opened.journal, opened.live
         self.full = False  # no further messages may be stored
         self.unusable = False  # `full` for another reason than lack of space
@@ -87,21 +88,20 @@ class Housekeeping:
             self._journal.prove()
 
     def check_space(self) -> None:
-        """Update `full` and `trouble`."""
-        was_full = self.full
+        """Update `full`, `unusable` and `trouble`."""
+        before = self.full, self.unusable
         try:
             trouble = self._find_trouble()
         except OSError as error:
             self.full = self.unusable = True
-            trouble = (
-                f"data directory {self._directory}: {error.strerror or error}; messages are refused until it is back"
-            )
-        if trouble and not self.trouble:
+            trouble = f"data directory {self._directory}: {disk_error(error)}; messages are refused until then"
+        changed = before != (self.full, self.unusable)
+        if trouble and (changed or not self.trouble):
             log.warning("broker.store.failed", reason=trouble)
         elif self.trouble and not trouble:
             log.warning("broker.store.recovered", directory=str(self._directory))
         self.trouble = trouble
-        if self.full != was_full:
+        if changed:
             self._on_space()
 
     def _find_trouble(self) -> str:
@@ -121,4 +121,6 @@ class Housekeeping:
             )
         self.full = False
         error = self._journal.error
-        return "" if error is None else f"data directory {self._directory}: the last write failed: {error}"
+        if error is None:
+            return ""
+        return f"data directory {self._directory}: the last write failed: {disk_error(error)}; messages are refused"
