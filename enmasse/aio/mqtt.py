@@ -324,8 +324,10 @@ class Client:
             if self._sent.received(packet):
                 wire.write(encode.ack(encode.PUBREL, packet.packet_id))
         elif isinstance(packet, PubRel):
+            unknown = self.version == V5 and packet.packet_id not in self._received
             self._received.discard(packet.packet_id)
-            wire.write(encode.ack(encode.PUBCOMP, packet.packet_id))
+            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if unknown else reasons.SUCCESS
+            wire.write(encode.encode(PubComp(packet.packet_id, reason), self.version, True))
         elif isinstance(packet, SubAck | UnsubAck):
             answer = self._answers.get(packet.packet_id)
             if answer is not None and not answer.done():

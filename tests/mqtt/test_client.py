@@ -157,6 +157,27 @@ def test_the_reason_of_a_disconnect_is_told() -> None:
     run(work())
 
 
+@pytest.mark.parametrize(("version", "answer"), [(V311, b"\x70\2\0\7"), (V5, b"\x70\3\0\7\x92")])
+def test_pubrel_of_an_unknown_id_is_answered(version: int, answer: bytes) -> None:
+    """MQTT 5, 3.7.2.1: packet identifier not found."""
+
+    async def work() -> None:
+        found = asyncio.get_running_loop().create_future()
+
+        async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(100)
+            writer.write(encode.encode(ConnAck(False, 0), version) + encode.ack(encode.PUBREL, 7))
+            found.set_result(await reader.readexactly(len(answer)))
+            writer.close()
+
+        async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+            c = await connect(port=listening.sockets[0].getsockname()[1], version=version).open()
+            assert await found == answer
+            await c.close()
+
+    run(work())
+
+
 def test_keep_alive_pings_and_notices_a_silent_server() -> None:
     async def work() -> None:
         asked = asyncio.Event()
