@@ -90,7 +90,7 @@ EVERYTHING: dict[str, Any] = {
     "httpGateway": {"replicas": 3, "allowedOrigins": ["https://example.org"]},
     "stompGateway": {"allowedOrigins": ["https://example.org"]},
     "users": {"enabled": True},
-    "console": {"enabled": True},
+    "console": {"enabled": True, "webhooks": "hooks"},
     "traces": {
         "enabled": True,
         "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},

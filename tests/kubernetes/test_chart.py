@@ -169,6 +169,24 @@ def test_coap_is_for_clients_inside_and_over_udp(cluster: Cluster) -> None:
     assert not [name for name in objects(rendered(cluster, {}), "Deployment") if "coap" in name]
 
 
+def test_webhooks_are_a_secret_that_only_the_console_reads(cluster: Cluster) -> None:
+    peers = [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    values = {"console": {"enabled": True, "webhooks": "hooks"}, "networkPolicy": {"webhooks": peers}}
+    found = rendered(cluster, values)
+    settings = json.loads(objects(found, "ConfigMap")["enmasse-console"]["data"]["settings.json"])
+    pods = {name: each["spec"]["template"]["spec"] for name, each in objects(found, "Deployment").items()}
+    (volume,) = [each for each in pods["enmasse-console"]["volumes"] if each["name"] == "webhooks"]
+    assert volume["secret"]["secretName"] == "hooks" and not volume["secret"]["defaultMode"] & 0o007
+    (mount,) = [each for each in pods["enmasse-console"]["containers"][0]["volumeMounts"] if each["name"] == "webhooks"]
+    assert settings["webhooks"] == f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+    assert settings["webhooks_state"].startswith("/var/lib/enmasse/")
+    assert [name for name, pod in pods.items() if "hooks" in json.dumps(pod["volumes"])] == ["enmasse-console"]
+    policies = objects(found, "NetworkPolicy")
+    assert {"to": peers} in policies["enmasse-console-out"]["spec"]["egress"]
+    without = objects(rendered(cluster, {"console": {"enabled": True}}), "ConfigMap")["enmasse-console"]
+    assert "webhooks" not in without["data"]["settings.json"]
+
+
 def test_several_routers_are_a_mesh_that_hands_its_clients_on(cluster: Cluster) -> None:
     found = rendered(cluster, {"router": {"replicas": 3}, "console": {"enabled": True}})
     router = objects(found, "StatefulSet")["enmasse-router"]

@@ -96,7 +96,7 @@ readinessProbe:
 
 {{/* The pod of a service. Arguments: root, component (with hyphens), values, settings (JSON text); optional: image (default:
 component), token (it may use the API), tls (it has the certificate), ports (name → port), secret (its settings are in a
-Secret), users (it has users.json), redis (it has the password of Redis), environmentSecret (Secret whose keys are
+Secret), users (it has users.json), redis (it has the password of Redis), webhooks (Secret with them), environmentSecret (Secret whose keys are
 variables of its environment), drain (seconds between its removal from Services and its end), leave
 (seconds that it may take to hand its clients on), files (name → text, beside the settings),
 initContainers, command, probes (default: those of a service). */}}
@@ -169,6 +169,9 @@ spec:
         {{- if .redis }}
         - {name: redis, mountPath: /etc/enmasse-redis, readOnly: true}
         {{- end }}
+        {{- if .webhooks }}
+        - {name: webhooks, mountPath: /etc/enmasse-webhooks, readOnly: true}
+        {{- end }}
         {{- if include "enmasse.isProcess" . }}
         - {name: identity, mountPath: /etc/enmasse-identity, readOnly: true}
         {{- end }}
@@ -202,6 +205,11 @@ spec:
     {{- if .redis }}
     - name: redis
       secret: {secretName: {{ .root.Release.Name }}-redis, items: [{key: password, path: password}]}
+    {{- end }}
+    {{- with .webhooks }}
+    - name: webhooks
+      # Not readable for all users: the console refuses a file that is.
+      secret: {secretName: {{ . }}, defaultMode: 0440, items: [{key: webhooks.json, path: webhooks.json}]}
     {{- end }}
     {{- if include "enmasse.isProcess" . }}
     - name: identity
