@@ -13,24 +13,21 @@ from typing import Any
 from enmasse.model.jsonfile import Document, Problem, Unparsable, parse
 from enmasse.spark import placeholders
 from enmasse.spark.errors import QueryError
-from enmasse.spark.options import LOGIN, OptionError, address_fault, folder_fault
-from enmasse.spark.server_options import FileError, login_of
+from enmasse.spark.options import DEFAULT_URL, LOGIN, OptionError, address_fault, folder_fault, url_of
+from enmasse.spark.server_options import ServerLogin, login_faults
 
 Check = Callable[[Any], str]
 """A value → what is wrong with it, or an empty text."""
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 REQUIRED = object()
-SHOWN = 20
-"""Problems that the text of an error has."""
 
 
 class PipelineFileError(QueryError):
-    """The file of a pipeline is wrong: the text has each problem: file, section, field and reason."""
+    """The file of a pipeline is wrong: the text has a line for each problem: file, line, section, field and reason."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
-        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        super().__init__("; ".join(map(str, problems[:SHOWN])) + more)
+        super().__init__("\n".join(map(str, problems)))
 
 
 def text(value: Any) -> str:
@@ -123,7 +120,7 @@ def fractions(value: Any) -> str:
 
 SECTIONS: dict[str, dict[str, tuple[Check, Any]]] = {
     "source": {
-        "url": (text, "amqp://127.0.0.1:5672"),
+        "url": (text, DEFAULT_URL),
         "address": (address, REQUIRED),
         "subscription": (any_text, ""),
         "work": (folder, REQUIRED),
@@ -188,22 +185,22 @@ def load(file: Path, source: Mapping[str, str] | None = None) -> dict[str, dict[
     document = _document(str(file), data)
     problems = [document.repeated(*path) for path in document.duplicates]
     sections: dict[str, dict[str, Any]] = {}
-    for name, given in document.entries.items():
-        if name not in SECTIONS:
-            problems.append(document.problem(_unknown("section", name, SECTIONS), name))
-        elif not isinstance(given, dict):
-            problems.append(document.problem("must be a section with fields", name))
-        else:
+    written = _meant(document, "section", SECTIONS, document.entries, problems)
+    for name, (key, given) in written.items():
+        if isinstance(given, dict):
             more = source or {} if name == "source" else {}
-            sections[name] = _fields(document, name, {**more, **given}, problems)
-    if "source" not in document.entries:
+            sections[name] = _fields(document, name, {**more, **given}, problems, key)
+        else:
+            problems.append(document.problem("must be a section with fields", key))
+    if "source" not in written:
         problems.append(document.problem('the section "source" is missing: it needs address and work'))
     if "source" in sections:
         problems += _server(document, sections["source"])
-    if not problems:
-        problems += _together(document, sections)
+    if not any(stage in written for stage in STAGES):
+        problems.append(document.problem(f"there is no stage: write a section {', '.join(STAGES)}"))
+    problems += _together(document, sections)
     if problems:
-        raise PipelineFileError(problems)
+        raise PipelineFileError(sorted(problems, key=lambda each: each.line or sys.maxsize))
     return {"readings": _fields(document, "readings", {}, []), **sections}
 
 
@@ -214,44 +211,79 @@ def _document(file: str, data: bytes) -> Document:
         except Unparsable as error:
             raise PipelineFileError([error.problem]) from None
     try:
-        return Document(file, "{}", tomllib.loads(data.decode()), [])  # without lines: these are found in JSON
+        text = data.decode()
+        return Document(file, text, tomllib.loads(text), [], find=toml_lines)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PipelineFileError([Problem(file=file, reason=f"is not TOML: {error}")]) from None
 
 
-def _fields(document: Document, section: str, given: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    known = SECTIONS[section]
+def toml_lines(text: str) -> dict[tuple[str, ...], list[int]]:
+    """Return the lines of the sections and fields of a TOML file, by their path, as they are usually written."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    section: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if head := re.match(r"\s*\[\s*([\w-]+)\s*\]", line):
+            section = (head[1],)
+            found.setdefault(section, []).append(number)
+        elif field := re.match(r"\s*([\w-]+)\s*=", line):
+            found.setdefault((*section, field[1]), []).append(number)
+    return found
+
+
+def _meant(
+    document: Document, kind: str, known: Mapping[str, Any], given: Mapping[str, Any], problems: list[Problem], *at: str
+) -> dict[str, tuple[str, Any]]:
+    """Return name → name as written, and value, of what there is in `given`. An unknown name is a problem; its value is
+    checked as that of the name that was probably meant."""
+    found = {name: (name, value) for name, value in given.items() if name in known}
     for name, value in given.items():
-        reason = known[name][0](value) if name in known else _unknown("field", name, known)
-        if reason:
-            problems.append(document.problem(reason, section, name))
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            problems.append(document.problem(f"there is no such {kind}; {hint}", *at, name))
+            found = dict.fromkeys(near, (name, value)) | found
+    return found
+
+
+def _fields(
+    document: Document, section: str, given: Mapping[str, Any], problems: list[Problem], key: str = ""
+) -> dict[str, Any]:
+    """Return the values of a section, defaults included; `key`: its name as written."""
+    known, key = SECTIONS[section], key or section
+    written = _meant(document, "field", known, given, problems, key)
+    for name, (field, value) in written.items():
+        if reason := known[name][0](value):
+            problems.append(document.problem(reason, key, field))
     for name, (_, default) in known.items():
-        if default is REQUIRED and name not in given:
-            problems.append(document.problem("is missing", section, name))
-    return {name: given.get(name, default) for name, (_, default) in known.items()}
+        if default is REQUIRED and name not in written:
+            problems.append(document.problem("is missing", key, name))
+    return {name: written[name][1] if name in written else default for name, (_, default) in known.items()}
 
 
 def _server(document: Document, source: Mapping[str, Any]) -> list[Problem]:
     """Return what is wrong with the server, the user and the files of a login: Spark would find it at its start."""
-    given = {name.lower(): source[name] for name in ("url", *LOGIN) if source[name] and isinstance(source[name], str)}
+    given = {name: source[name] if isinstance(source[name], str) else "" for name in LOGIN}
+    faults: list[str] = []
     try:
-        login_of(given, "source").check_files()
+        url = url_of({"url": source["url"]} if isinstance(source["url"], str) else {}, "source")
+        faults += login_faults(url, given)
     except OptionError as error:
-        wrong = str(error).removeprefix("amqp source: ")
-    except FileError as error:
-        wrong = error.wrong
-    else:
-        return []
-    option = re.match(r'(?:the )?option "(\w+)"(?:: )?', wrong)
+        url = DEFAULT_URL
+        faults.append(str(error).removeprefix("amqp source: "))
+    faults += ServerLogin.of("source", url, given).file_faults()
+    return [_fault(document, fault) for fault in faults]
+
+
+def _fault(document: Document, fault: str) -> Problem:
+    """Return the problem of a sentence about an option of the source, at the field of that name."""
+    option = re.match(r'(?:the )?option "(\w+)"(?:: )?', fault)
     if option is None:
-        return [document.problem(wrong, "source")]
-    return [document.problem(wrong[option.end() :].strip(), "source", option[1])]
+        return document.problem(fault, "source")
+    return document.problem(fault[option.end() :].strip(), "source", option[1])
 
 
 def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     problems = []
-    if not any(stage in sections for stage in STAGES):
-        problems.append(document.problem(f"there is no stage: write a section {', '.join(STAGES)}"))
     commands = sections.get("commands")
     if commands and commands["above"] is None and commands["below"] is None:
         problems.append(document.problem("needs above or below: when a command is sent", "commands"))
@@ -266,16 +298,12 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
     if windows and not windows["address"] and "table" not in sections:
         problems.append(document.problem("needs address, or the section table: where results go", "windows"))
     table = sections.get("table")
-    if table and table["format"] == "parquet" and (wrong := folder_fault(table["path"])):
+    path = table["path"] if table else None
+    if table and table["format"] == "parquet" and isinstance(path, str) and (wrong := folder_fault(path)):
         problems.append(document.problem(wrong, "table", "path"))
     if table and not windows:
         problems.append(document.problem("needs the section windows, whose results it holds", "table"))
     return problems
-
-
-def _unknown(kind: str, name: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"there is no such {kind}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}")
 
 
 def main() -> None:

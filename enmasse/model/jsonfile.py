@@ -74,7 +74,8 @@ class RefusedEntry(NamedTuple):
 
 class Document:
     """A parsed file. `entries`: name → value as written; `duplicates`: paths of keys that occur twice. `plain`: no key
-    occurs twice, and no string has a brace or bracket, so that `edited` can tell what a later edit changes."""
+    occurs twice, and no string has a brace or bracket, so that `edited` can tell what a later edit changes. `find`:
+    text → the lines of its keys, by their path; that of JSON by default."""
 
     def __init__(
         self,
@@ -84,18 +85,19 @@ class Document:
         duplicates: list[tuple[str, ...]],
         *,
         plain: bool = False,
+        find: Callable[[str], dict[tuple[str, ...], list[int]]] | None = None,
     ) -> None:
         self.file = file
         self.entries = entries
         self.duplicates = duplicates
         self.plain = plain
-        self._text = text
+        self._text, self._find = text, find or locate
         self._lines: dict[tuple[str, ...], list[int]] | None = None
 
     def line(self, *path: str) -> int | None:
         """Return the line of a key (of the second one if it occurs twice), or of the nearest known key above it."""
         if self._lines is None:
-            self._lines = locate(self._text)
+            self._lines = self._find(self._text)
         while path:
             found = self._lines.get(path)
             if found:

@@ -60,7 +60,7 @@ class OptionError(QueryError, ValueError):
 def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
     """Return the options of `end` (a key of KNOWN) by their names in lower case.
 
-    Raises OptionError for an option that this end does not have, naming the one that was probably meant.
+    Raises OptionError for options that this end does not have, naming the ones that were probably meant.
     """
     options = {str(name).lower(): str(value) for name, value in given.items()}
     if end == "table" and "provider" in options:
@@ -68,9 +68,13 @@ def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
             "amqp table: Spark does not give a Python source the OPTIONS of CREATE TABLE when the table is read or "
             "written. Write CREATE TEMPORARY VIEW … USING amqp OPTIONS (…), or call enmasse.spark.register_addresses"
         )
-    for name in options:
-        if name not in lower(KNOWN[end]) and name not in OF_SPARK.get(end, ()) and not name.startswith("__"):
-            raise OptionError(f'amqp {end}: there is no option "{name}"{meant(name, end)}')
+    known = {*lower(KNOWN[end]), *OF_SPARK.get(end, ())}
+    unknown = [name for name in options if name not in known and not name.startswith("__")]
+    if unknown:
+        faults = [f'there is no option "{name}"{meant(name, end)}' for name in unknown]
+        raise OptionError(
+            f"amqp {end}: " + " And ".join(fault if fault.endswith("?") else f"{fault}." for fault in faults)
+        )
     return options
 
 

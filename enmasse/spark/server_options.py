@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -55,6 +55,12 @@ class ServerLogin:
     space: str = ""
     """The address space; empty: that which the name of the user says."""
 
+    @classmethod
+    def of(cls, end: str, url: str, given: Mapping[str, str]) -> ServerLogin:
+        """Return the login of a URL and the options of LOGIN."""
+        user, password_file, space, ca_file, cert_file, key_file = (given[name] for name in LOGIN)
+        return cls(end, url, user, password_file, ca_file, cert_file, key_file, space)
+
     @property
     def server(self) -> str:
         """Return the URL as it may be shown: without a password."""
@@ -91,12 +97,18 @@ class ServerLogin:
         made.transport.abort()
         return f'option "url": {self.server} is a port of AMQPS: write amqps://'
 
-    def check_files(self) -> None:
-        """Check that the files can be used, before a connection needs them. Raises FileError."""
-        if self.password_file:
-            self._password()
-        if self.ca_file or self.cert_file:
-            self._tls()
+    def file_faults(self) -> Iterator[str]:
+        """Yield what is wrong with each file that cannot be used, before a connection needs it."""
+        for file, read, login in (
+            (self.password_file, ServerLogin._password, self),
+            (self.ca_file, ServerLogin._tls, replace(self, cert_file="")),
+            (self.cert_file, ServerLogin._tls, replace(self, ca_file="")),
+        ):
+            if file:
+                try:
+                    read(login)
+                except FileError as error:
+                    yield error.wrong
 
     def _password(self) -> str:
         try:
@@ -129,41 +141,33 @@ class ServerLogin:
 def login_of(options: Mapping[str, str], end: str) -> ServerLogin:
     """Return the login of the options of `end` ("source" or "sink"), by their names in lower case.
 
-    Raises OptionError for options that contradict each other.
+    Raises OptionError for options that contradict each other, with all that is wrong.
     """
     url = url_of(options, end)
     given = {name: options.get(name.lower(), "") for name in LOGIN}
+    if faults := [*login_faults(url, given)]:
+        raise OptionError(f"amqp {end}: " + "; ".join(faults))
+    return ServerLogin.of(end, url, given)
+
+
+def login_faults(url: str, given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with options of LOGIN for a URL that is one."""
     parts = urlsplit(url)
-
-    def refuse(text: str) -> OptionError:
-        return OptionError(f"amqp {end}: {text}")
-
     if given["user"] and parts.username is not None:
-        raise refuse(f'the option "user" and the user in {shown(url)} contradict each other: leave one of them out')
+        yield f'the option "user" and the user in {shown(url)} contradict each other: leave one of them out'
     if bool(given["user"]) != bool(given["passwordFile"]):
         there, missing = ("user", "passwordFile") if given["user"] else ("passwordFile", "user")
-        raise refuse(f'the option "{there}" needs the option "{missing}"')
+        yield f'the option "{there}" needs the option "{missing}"'
     if given["keyFile"] and not given["certFile"]:
-        raise refuse('the option "keyFile" needs the option "certFile"')
+        yield 'the option "keyFile" needs the option "certFile"'
     for name in ("caFile", "certFile"):
         if given[name] and parts.scheme != "amqps":
-            raise refuse(f'the option "{name}" needs TLS: write amqps://… instead of {shown(url)}')
+            yield f'the option "{name}" needs TLS: write amqps://… instead of {shown(url)}'
     if given["space"]:
         if fault := space_error(given["space"]):
-            raise refuse(f'option "space": {given["space"]!r}: {fault}')
-        if not given["user"] and parts.username is None and not given["certFile"]:
-            raise refuse('the option "space" needs a user of that address space: give the options "user" and '
-                         '"passwordFile"')  # fmt: skip
-    return ServerLogin(
-        end,
-        url,
-        given["user"],
-        given["passwordFile"],
-        given["caFile"],
-        given["certFile"],
-        given["keyFile"],
-        given["space"],
-    )
+            yield f'option "space": {given["space"]!r}: {fault}'
+        elif not given["user"] and parts.username is None and not given["certFile"]:
+            yield 'the option "space" needs a user of that address space: give the options "user" and "passwordFile"'
 
 
 def space_of(login: ServerLogin) -> str:

@@ -58,6 +58,13 @@ def test_the_source_refuses_an_option_it_does_not_know(wrong: str, said: str) ->
         source(**SOURCE, **{wrong: "x"})
 
 
+def test_all_unknown_options_are_named_at_once() -> None:
+    with pytest.raises(OptionError) as caught:
+        source(adress="a", spol="/tmp/spool")
+    said = 'there is no option "adress"; did you mean "address"? And there is no option "spol"; did you mean "spool"?'
+    assert str(caught.value) == f"amqp source: {said}"
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -104,7 +104,7 @@ def test_a_command_may_be_json(tmp_path: Path) -> None:
 
 def test_a_server_is_checked_with_all_other_faults(tmp_path: Path) -> None:
     found = problems(tmp_path, '[source]\naddress = "a"\nurl = "h"\n[windows]\nquantiles = 3')
-    assert len(found) == 3 and any("source.url: is no AMQP URL: 'h'" in each for each in found)
+    assert len(found) == 4 and any("p.toml:3: source.url: is no AMQP URL: 'h'" in each for each in found)
 
 
 def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
@@ -115,10 +115,44 @@ def test_a_file_that_is_no_pipeline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineFileError, match="cannot be read"):
         load(tmp_path / "nosuch.toml")
     assert len(problems(tmp_path, "[source]\n[windows]\nquantiles = 3\n[table]")) == 4
-    with pytest.raises(
-        PipelineFileError, match=r"source.address: .*; .*windows.quantiles: .*; .*table.path: is missing"
-    ):
+
+
+FAULTS = """
+[source]
+adress = "telemetry"
+url = "amqps://h"
+user = "u"
+keyFile = "k"
+caFile = "/nosuch"
+
+[windws]
+address = 5
+windw = "1 parsec"
+
+[commands]
+address = "commands/{devcie}"
+body = "cool"
+"""
+
+
+def test_all_faults_of_a_file_are_found_at_once_in_a_line_each(tmp_path: Path) -> None:
+    assert [each.removeprefix("p.toml:").partition(" (")[0] for each in problems(tmp_path, FAULTS)] == [
+        "2: source.work: is missing",
+        "3: source.adress: there is no such field; did you mean address?",
+        '5: source.user: needs the option "passwordFile"',
+        '6: source.keyFile: needs the option "certFile"',
+        "7: source.caFile: /nosuch cannot be used",
+        "9: windws: there is no such section; did you mean windows?",
+        "10: windws.address: must be a text",
+        "11: windws.windw: there is no such field; did you mean window?",
+        '11: windws.windw: must be a duration such as "10 minutes"; units are second, minute, hour, day, week',
+        "13: commands: needs above or below: when a command is sent",
+        "13: commands: needs readings.deadLetterAddress: commands for devices that have no address go there",
+        "14: commands.address: {devcie} is no placeholder, there is {device}. Did you mean 'device'?",
+    ]
+    with pytest.raises(PipelineFileError) as caught:
         load(tmp_path / "p.toml")
+    assert len(str(caught.value).splitlines()) == 12
 
 
 def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]) -> None:
