@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that a job may have: file names."""
 
 
+KILLED = "killed"
+"""How `ended` begins of a job that could not write why."""
+
+
 class JobInUseError(Exception):
     """A job of this name runs."""
 
@@ -34,8 +39,8 @@ class Query(msgspec.Struct, frozen=True):
 
     batch, at (RFC 3339, empty before the first): of the last batch that had rows. rows: of all batches since the job
     started. rows_per_second: what comes in now. behind: messages that are spooled and not processed, oldest_seconds:
-    since the oldest of them arrived; None if no amqp source has stated it. No field has a default: a report that lacks
-    one is not read.
+    since the oldest of them arrived; None if no amqp source has stated it. without_id: messages that have come without
+    a message-id since the job started. No field has a default: a report that lacks one is not read.
     """
 
     name: str
@@ -44,12 +49,15 @@ class Query(msgspec.Struct, frozen=True):
     rows_per_second: float
     behind: int | None
     oldest_seconds: float | None
+    without_id: int
     at: str
 
     @classmethod
     def begun(cls, name: str) -> Query:
         """Return a query that has not reported yet."""
-        return cls(name, batch=-1, rows=0, rows_per_second=0.0, behind=None, oldest_seconds=None, at="")
+        return cls(
+            name, batch=-1, rows=0, rows_per_second=0.0, behind=None, oldest_seconds=None, without_id=0, at=""
+        )  # fmt: skip
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -136,14 +144,27 @@ def _write(file: Path, content: msgspec.Struct) -> None:
         temporary.replace(file)
 
 
+def killed(file: Path) -> str:
+    """Return when the job of a file was killed, in words."""
+    with contextlib.suppress(OSError):
+        last = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+        return f"{KILLED} at {last:%Y-%m-%dT%H:%M:%SZ} (kill -9, lack of memory, or a restart of the machine)"
+    return KILLED
+
+
 def listed(folder: Path) -> list[tuple[Job, bool]]:
-    """Return the jobs of a folder, and whether each runs; those that have ended well are left out."""
+    """Return the jobs of a folder, and whether each runs; those that have ended well are left out.
+
+    A job whose process is gone and has not written why was killed, at most a second after it wrote its file last.
+    """
     found = []
     for file in sorted(folder.glob("*.json")):
         job = read(file)
         if job is None:
             continue
         runs = is_running(file)
-        if runs or job.ended != "":
+        if not runs and job.ended is None:
+            job = msgspec.structs.replace(job, ended=killed(file))
+        if runs or job.ended:
             found.append((job, runs))
     return found

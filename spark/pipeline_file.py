@@ -218,7 +218,7 @@ def _document(file: str, data: bytes) -> Document:
 
 
 def toml_lines(text: str) -> dict[tuple[str, ...], list[int]]:
-    """Return the lines of the sections and fields of a TOML file, by their path, as they are usually written."""
+    """Return the lines of the sections and fields of a TOML file, by their path, in the usual notation."""
     found: dict[tuple[str, ...], list[int]] = {}
     section: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,7 +1,7 @@
 """Progress of a pipeline's query in a file of its work folder, one line of JSON for each batch that had messages.
 
-`at` (RFC 3339), `batch`, `seconds` that it took, `behind`, `oldestSeconds`, `spoolBytes` and `available` (the source's
-lag), the numbers of rows of each kind of `outputs` (`reading`, `bad`, `windows`, …), and `late`.
+`at` (RFC 3339), `batch`, `seconds` that it took, `behind`, `oldestSeconds`, `spoolBytes`, `available` and `withoutId`
+(of the source), the numbers of rows of each kind of `outputs` (`reading`, `bad`, `windows`, …), and `late`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def line_of(progress: dict[str, Any], late: dict[int, int]) -> dict[str, Any]:
         "at": progress["timestamp"],
         "batch": progress["batchId"],
         "seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
-        **{name: lag.get(name) for name in ("behind", "oldestSeconds", "spoolBytes", "available")},
+        **{name: lag.get(name) for name in ("behind", "oldestSeconds", "spoolBytes", "available", "withoutId")},
         **progress.get("observedMetrics", {}).get("pipeline", {}),
         "late": late.get(progress["batchId"], 0),
     }

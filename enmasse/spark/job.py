@@ -72,9 +72,8 @@ class Report:
         while not self._over.wait(REPORT_SECONDS):
             try:
                 spark = SparkSession._instantiatedSession
-                if spark is not None:
-                    now = [self._query(query) for query in spark.streams.active]
-                    spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
+                now = [] if spark is None else [self._query(query) for query in spark.streams.active]
+                spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
             except Exception:  # the program may stop its session meanwhile
                 if not self._failed:
                     traceback.print_exc()
@@ -98,6 +97,7 @@ class Report:
             rows_per_second=round(rate * rows_of(last) / max(1, last["numInputRows"]), 1) if math.isfinite(rate) else 0,
             behind=sum(lag["behind"] for lag in lags) if lags else None,
             oldest_seconds=max(ages, default=None),
+            without_id=sum(lag["withoutId"] for lag in lags),
         )
         return self._queries[name]
 

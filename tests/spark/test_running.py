@@ -259,9 +259,34 @@ def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path,
     sentence = f"wrong failed: {tmp_path}/wrong.toml: there is no stage: write a section windows"
     assert found.stderr.startswith(sentence) and found.stderr.count("\n") == 1
     if command == "submit":
-        assert "failed: " in enmasse("status").stdout
+        assert f"wrong: {tmp_path}/wrong.toml: there is no stage" in enmasse("status").stdout
         assert not enmasse("stop", "wrong").returncode
     assert not enmasse("status").stdout
+
+
+def test_a_job_that_was_killed_is_listed_with_the_time(enmasse: Run, state: Path) -> None:
+    state.mkdir(parents=True)
+    query = replace(spark_jobs.Query.begun("counted"), batch=3, rows=9)
+    job = spark_jobs.Job("counting", 1 << 30, "local[*]", "count.py", "2026-01-02T03:04:05Z", [query])
+    spark_jobs.write(state / "counting.json", job)
+    os.utime(state / "counting.json", (1767323105, 1767323105))
+    shown = enmasse("status").stdout.splitlines()
+    assert shown[1].split() == ["counting", "local[*]", "killed"]
+    assert shown[3].startswith("counting: killed at 2026-01-02T03:05:05Z (kill -9, lack of memory")
+    (listed,) = json.loads(enmasse("status", "--json").stdout)["items"]
+    assert not listed["running"] and listed["ended"].startswith("killed at 2026-01-02T03:05:05Z")
+    assert not enmasse("stop", "counting").returncode
+    assert enmasse("status").stderr == "no job runs\n"
+
+
+def test_a_running_job_has_a_note_about_messages_without_ids(enmasse: Run, state: Path) -> None:
+    query = replace(spark_jobs.Query.begun("counted"), batch=3, rows=9, without_id=2)
+    job = spark_jobs.Job("counting", 1 << 30, "local[*]", "count.py", "2026-01-02T03:04:05Z", [query])
+    held = spark_jobs.lock(state / "counting.json")
+    spark_jobs.write(state / "counting.json", job)
+    shown = enmasse("status").stdout.splitlines()
+    os.close(held)
+    assert shown[-1] == "counted: 2 messages without a message-id: a redelivered copy is a second row"
 
 
 def test_without_java_or_a_known_master_nothing_starts(enmasse: Run, tmp_path: Path, state: Path) -> None:

@@ -111,12 +111,13 @@ def run(file: Path, words: tuple[str, ...], **options: Any) -> None:
             signal.signal(number, handler)
         _kill(process)
         failure = _failure(state)
-        state.unlink(missing_ok=True)
+        if status >= 0 or told:  # one that was killed is listed until it is run again, or `stop`
+            state.unlink(missing_ok=True)
     if signal.SIGINT in told:
         report(f"{state.stem} is stopped")
         sys.exit(INTERRUPTED)
     if status and not told:
-        end("spark.job.failed", f"{state.stem} failed: {failure or _how(status)}", FAILED)
+        end("spark.job.failed", _failed(state, failure or _how(status)), FAILED)
     sys.exit(OK)
 
 
@@ -142,21 +143,19 @@ def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
             time.sleep(LOOK)
     if process.returncode:
         log = state.with_suffix(".log")
-        end(
-            "spark.job.failed", f"{state.stem} failed: {_failure(state) or _how(process.returncode)}; see {log}", FAILED
-        )
+        end("spark.job.failed", f"{_failed(state, _failure(state) or _how(process.returncode))}; see {log}", FAILED)
     done(f"{state.stem} has ended", "ended", name=state.stem)
 
 
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help='One JSON object on stdout: {"items": [...], "total": N}.')
 def status(as_json: bool) -> None:
-    """List the jobs that run, with their queries, and those in the background that have failed.
+    """List the jobs that run, with their queries; those that were killed; and those in the background that have failed.
 
     Exit status 0.
     """
     from enmasse import spark_jobs
-    from enmasse.cli.output.tables import age, print_table
+    from enmasse.cli.output.tables import age, print_notes, print_table
 
     found = spark_jobs.listed(state_folder())
     if as_json:
@@ -167,8 +166,8 @@ def status(as_json: bool) -> None:
         return
     rows = []
     for job, runs in found:
-        state = "runs" if runs else f"failed: {job.ended or 'the process was killed'}"
-        first = (job.name, job.pid if runs else None, age(job.since), job.master, state)
+        state = "runs" if runs else spark_jobs.KILLED if (job.ended or "").startswith(spark_jobs.KILLED) else "failed"
+        first = (job.name, job.pid if runs else None, age(job.since) if runs else "", job.master, state)
         for query in job.queries if runs and job.queries else [None]:
             rows.append((*first, *_progress(query)))
             first = ("", None, "", "", "")
@@ -176,6 +175,8 @@ def status(as_json: bool) -> None:
         ("job", "pid", "for", "master", "state", "query", "batch", "rows", "rows/s", "behind", "last batch"), rows,
         none="no job runs",
     )  # fmt: skip
+    ends = [(job.name, "; ".join((job.ended or "").splitlines())) for job, runs in found if not runs]
+    print_notes(ends + [(query.name, _ids(query)) for job, runs in found if runs for query in job.queries])
 
 
 @command.command("stop")
@@ -276,6 +277,14 @@ def _progress(query: Any) -> tuple[Any, ...]:
     return query.name, batch, query.rows, f"{query.rows_per_second:,.0f}", query.behind, ago
 
 
+def _ids(query: Any) -> str:
+    """Return a note about messages without an id; empty without such."""
+    from enmasse.text import counted
+
+    number = query.without_id
+    return f"{counted(number, 'message')} without a message-id: a redelivered copy is a second row" if number else ""
+
+
 @contextlib.contextmanager
 def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, background: bool) -> Any:
     """Start the process of a job; the file of its state, and the process. Ends the command if it cannot start."""
@@ -357,6 +366,11 @@ def _failure(state: Path) -> str:
 
     job = spark_jobs.read(state)
     return (job.ended or "") if job is not None else ""
+
+
+def _failed(state: Path, reason: str) -> str:
+    """Return that a job failed, and why; several faults in a line each."""
+    return f"{state.stem} failed:" + ("\n" if "\n" in reason else " ") + reason
 
 
 def _how(status: int) -> str:

@@ -23,6 +23,10 @@ from enmasse.spark.spool.spool import MappedCount, head_of
 log = logging.getLogger("enmasse.spark.source.source")
 
 STOP_SECONDS = 20.0
+UNKNOWN_COPIES = (
+    "messages have no message-id: one that is redelivered after a kill or a lost connection is a second row. Have its "
+    "sender give each message an id"
+)
 ATTACH_SECONDS = 3.0
 """How long the first batch of a query waits for the address."""
 FIRST_SECONDS = 0.5
@@ -59,6 +63,7 @@ class ReceiverProcess:
         self.source = f"{settings['address']!r} at {shown(settings['url'])}"
         self.trouble = ""
         self.available: int | None = None  # messages at the address, if the server states it
+        self.without_id = 0  # messages that came without a message-id
         self.full = False  # the spool: nothing comes until segments are deleted
         self.opened = threading.Event()
         self.attached = threading.Event()
@@ -146,6 +151,10 @@ class ReceiverProcess:
                 log.warning("spark.source.interrupted source=%s reason=%s", self.source, self.trouble)
         elif event == "available":
             self.available = change["messages"]
+        elif event == "without-id":
+            if not self.without_id:
+                log.warning("spark.source.ids-missing source=%s reason=%s", self.source, UNKNOWN_COPIES)
+            self.without_id = change["messages"]
         elif event == "drained":
             self.drained.set()
         elif event == "full":
@@ -191,6 +200,11 @@ class Receivers:
     def available(self) -> int | None:
         """Return how many messages wait at the address, which the receivers share; None if that is unknown."""
         return max((one.available for one in self.processes if one.available is not None), default=None)
+
+    @property
+    def without_id(self) -> int:
+        """Return how many messages have come without a message-id since the query has started."""
+        return sum(one.without_id for one in self.processes)
 
     @property
     def full(self) -> bool:

@@ -8,7 +8,7 @@ its reader.
 
 Each line of its standard output is a change of state, as JSON: `attached`; `lost` and why, while it tries again; `full`
 and `room` of the spool; `drained`: what the address held is in the spool; `available`: how many messages wait at the
-address, as the peer has stated; `failed` and why it ends.
+address, as the peer has stated; `without-id`: how many have come without a message-id; `failed` and why it ends.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
 from enmasse.spark.errors import QueryError
 from enmasse.spark.receiver.account import Account, OwnAccount, SharedAccount, SocketFrames, serve_all
+from enmasse.spark.receiver.missing_ids import MissingIds
 from enmasse.spark.receiver.outage import Outage, Patience, Phase, words
 from enmasse.spark.receiver.unsettled import FRESH, LATER, RELEASED, UNREAD, Unsettled, key_of
 from enmasse.spark.server_options import FileError, ServerLogin, space_of
@@ -138,6 +139,7 @@ class SpoolIntake:
         self._awaited: set[int] = set()  # accepted, and not settled by the peer
         self._settled = asyncio.Event()
         self._failure: Exception | None = None
+        self._missing_ids, self._told = MissingIds(), 0
         account.decided = self._decided
 
     def attached(self, receiver: ClientReceiver) -> None:
@@ -213,7 +215,9 @@ class SpoolIntake:
     ) -> list[tuple[int, int]]:
         """Append those that are FRESH; return delivery-id and record of each that was claimed."""
         kept = [one for one, verdict in zip(deliveries, verdicts, strict=True) if verdict == FRESH]
-        self.spool.extend([one.payload for one in kept], time.time_ns() // 1_000_000)
+        payloads = [one.payload for one in kept]
+        self.spool.extend(payloads, time.time_ns() // 1_000_000)
+        self._missing_ids.add(payloads)
         return [(one.id, record) for record, one in enumerate(kept, self.spool.count) if one.id in claimed]
 
     def _accept(
@@ -259,6 +263,12 @@ class SpoolIntake:
         self._awaited.difference_update(ids)
         self.account.settled(ids)
         self._settled.set()
+
+    def report_missing_ids(self) -> None:
+        """Report how many messages have come without a message-id, if that is another number than before."""
+        if self._missing_ids.count != self._told:
+            self._told = self._missing_ids.count
+            report("without-id", messages=self._told)
 
     async def lost(self) -> None:
         """Note that the link is gone: what it left unsettled is in doubt. Raises OSError if that cannot be stored."""
@@ -346,7 +356,7 @@ class Reception:
                 await asyncio.to_thread(self._intake.spool.note_origin, self._settings.origin().encoded())
         self._intake.attached(receiver)
         report("attached", address=self._settings.address)
-        beside = [asyncio.create_task(one(receiver)) for one in (self._drain, ask_available)]
+        beside = [asyncio.create_task(one(receiver)) for one in (self._drain, self._report_counts)]
         try:
             await take_all(self._settings, self._intake, receiver)
         finally:
@@ -360,7 +370,20 @@ class Reception:
             await drained(receiver, self._settings.credit)
             while receiver.fetched or self._intake.busy:  # at the limit of the spool, or held
                 await asyncio.sleep(0.01)
+            self._intake.report_missing_ids()
             report("drained")
+
+    async def _report_counts(self, receiver: ClientReceiver) -> None:
+        """Report how many messages wait at the address, and how many have come without an id: once a second, if that
+        has changed."""
+        told = None
+        while True:
+            receiver.link.ask_queued()
+            await asyncio.sleep(ASK_SECONDS)
+            self._intake.report_missing_ids()
+            if receiver.link.queued != told:
+                told = receiver.link.queued
+                report("available", messages=told)
 
     async def failed(self, error: Exception) -> None:
         """Report `lost`. Raises ReceiverFailed if trying again does not help."""
@@ -372,17 +395,6 @@ class Reception:
             raise ReceiverFailed(verdict) from None
         report("lost", reason=words(error))
         await keep_doubt(self._intake)
-
-
-async def ask_available(receiver: ClientReceiver) -> None:
-    """Report how many messages wait at the address, each time when the peer states another number."""
-    told = None
-    while True:
-        receiver.link.ask_queued()
-        await asyncio.sleep(ASK_SECONDS)
-        if receiver.link.queued != told:
-            told = receiver.link.queued
-            report("available", messages=told)
 
 
 async def attached(settings: ReceiverSettings, client: Client, mode: int) -> ClientReceiver:

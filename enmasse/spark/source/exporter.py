@@ -73,6 +73,8 @@ class MetricsExporter:
         if (available := self._receivers.available) is not None:
             at_address = [({"spool": self._name}, float(available))]
             yield gauge("enmasse_spark_available", "Messages at the address and not spooled.", at_address)
+        without = [({"spool": self._name}, float(self._receivers.without_id))]
+        yield counter("enmasse_spark_without_id_total", "Messages received without a message-id.", without)
         yield gauge("enmasse_spark_receiver", "State of the receiver: 1 for the one it is in.", states)
         yield gauge(
             "enmasse_spark_spool_full",

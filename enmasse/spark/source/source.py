@@ -311,12 +311,13 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly()
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the spool and how far the batch is behind it (enmasse.spark.source.lag), and how many
-        messages wait at the address, for Spark's report of progress. Raises ReceiverError."""
+        """Return the end of the spool and how far the batch is behind it (enmasse.spark.source.lag), how many messages
+        wait at the address, and how many came without an id, for Spark's report of progress. Raises ReceiverError."""
         receivers = self.started()
         heads = receivers.heads()
         lag = self.lag.report(self.planned or heads, heads, time.time_ns() // 1_000_000)
-        return {**offset_of(heads, self.space), **lag, "available": receivers.available}
+        counts = {"available": receivers.available, "withoutId": receivers.without_id}
+        return {**offset_of(heads, self.space), **lag, **counts}
 
     @plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SpoolRange]:
