@@ -204,6 +204,7 @@ ERRORS = (
     Error("user.password.not-readable", "The file with the password cannot be read.", "Check its name and permissions."),
     Error("user.password.not-written", "The file of --output exists, or cannot be written.", "Choose another one; if the message comes after the change, set another password with `enmasse user password`."),
     Error("user.password.unsuitable", "The text cannot be a password.", "Choose another one."),
+    Error("user.permission.unknown", "`enmasse user revoke`: the entry has no such permission; nothing was changed.", "`enmasse user show NAME` shows the permissions; write the address as there."),
 )  # fmt: skip
 
 CATALOGUE = {error.id: error for error in ERRORS}

@@ -249,7 +249,7 @@ class Permission(Resource, frozen=True, kw_only=True):
 class User(Resource, frozen=True, kw_only=True):
     """A user, or a group (its name begins with `@`). Never a hash: `password` tells whether there is one. `entry`: as
     in users.json, without hashes, to be changed and sent back; `effective`: the permissions of the user and of its
-    groups."""
+    groups; `warnings`: sentences about permissions that may not do what they say, in the answer to a change alone."""
 
     name: str
     groups: list[str] = []
@@ -260,6 +260,7 @@ class User(Resource, frozen=True, kw_only=True):
     password: bool = False
     entry: Entry = {}
     etag: str | None = None
+    warnings: list[str] = []
 
 
 class Token(Resource, frozen=True, kw_only=True):

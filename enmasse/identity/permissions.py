@@ -8,21 +8,26 @@ with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from itertools import takewhile
+from shlex import quote
 from typing import Final, NamedTuple
 
 from enmasse.identity.principal import Principal
 from enmasse.model.names import DEFAULT_SPACE, SPACE, router_form
 from enmasse.model.operations import Operation
 from enmasse.model.topic_map import escape
-from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Granted, Permission, words
+from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Effect, Granted, Permission, words
+from enmasse.text import did_you_mean
 
 _RESERVED: Final = ("$", "_", SPACE)
 _MAX_ANSWERS, _LONGEST = 512, 1024
 """Answers that are kept for a principal, and characters of a name or filter of which one is kept."""
 _MAX_PRINCIPALS = 20_000
 """Principals whose permissions are kept compiled."""
+_OTHER_PLACEHOLDER: Final = re.compile(r"%[uc](?![A-Za-z0-9])|\$user\b")
+"""Placeholder for the user's name or the client identifier at other servers, and for nothing here."""
 
 
 class Rule(NamedTuple):
@@ -30,6 +35,10 @@ class Rule(NamedTuple):
 
     where: str
     permission: Permission
+
+    def __str__(self) -> str:
+        of = self.permission
+        return f"{self.where}: {of.effect} {','.join(of.operations)} on {', '.join(of.addresses)}"
 
 
 class Decision(NamedTuple):
@@ -273,6 +282,41 @@ def without_address(patterns: Iterable[str], addresses: Mapping[str, bool]) -> l
         if len(fixed) == len(split) or not any(name.startswith(f"{heads[-1]}/") for name in known):
             found.append(pattern)
     return found
+
+
+def pattern_warnings(patterns: Iterable[str], addresses: Mapping[str, bool]) -> list[str]:
+    """Return sentences about patterns of permissions that may not mean what they say. `addresses`: as in
+    `without_address`; empty: not known."""
+    patterns = list(patterns)
+    found = [
+        f"{pattern}: {other} stands for itself there. Only {USER_VARIABLE} is replaced, by the user's name."
+        for pattern in patterns
+        for other in _OTHER_PLACEHOLDER.findall(pattern)
+    ]
+    strays = without_address(patterns, addresses) if addresses else ()
+    return found + [f"no address is there that {each!r} matches.{did_you_mean(each, addresses)}" for each in strays]
+
+
+def deciding(
+    name: str,
+    permissions: Iterable[Permission],
+    effect: Effect,
+    operations: Iterable[Operation],
+    patterns: Iterable[str],
+) -> list[Rule]:
+    """Return the permissions of an entry that have this effect on one of the operations on one of the patterns."""
+    rules = [Rule(f"{name}.permissions.{number}", each) for number, each in enumerate(permissions)]
+    rights = Rights(name, tuple(rule for rule in rules if rule.permission.effect == effect))
+    names = [expanded(pattern, name) for pattern in patterns]
+    found = [rights.decide(operation, each).rule for operation in operations for each in names]
+    return list(dict.fromkeys(rule for rule in found if rule is not None))
+
+
+def denial_warning(name: str, rule: Rule) -> str:
+    """Return a sentence about a permission of an entry that denies what another one allows."""
+    of = rule.permission
+    denial = " ".join([quote(name), ",".join(of.operations), *map(quote, of.addresses)])
+    return f"{rule} still holds, whatever is allowed: `enmasse user revoke {denial} --denial` lifts it."
 
 
 def _least(own: int | None, groups: list[int | None]) -> int | None:

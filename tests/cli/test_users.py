@@ -329,5 +329,22 @@ def test_allow_warns_of_a_denial_that_still_holds(folder: Path) -> None:
         done = user(folder, "allow", "bob", "send,recv", pattern)
         rule = "bob.permissions.0: deny recv on orders, own/${user}/#"
         assert done.returncode == 0 and f"warning: {rule} still holds" in done.stderr, pattern
+        assert "`enmasse user revoke bob recv orders 'own/${user}/#' --denial" in done.stderr
     for operations, pattern in (("send", "orders"), ("recv", "news"), ("recv", "own/#")):
         assert "still holds" not in user(folder, "allow", "bob", operations, pattern).stderr
+
+
+def test_revoke_takes_back_what_was_allowed_or_denied(folder: Path) -> None:
+    others = [{"allow": ["recv"], "addresses": ["#"]}, {"deny": ["send"], "addresses": ["orders"]}]
+    first = {"allow": ["send", "recv"], "addresses": ["orders", "news/#"]}
+    (folder / "users.json").write_text(json.dumps({"bob": {"permissions": [first, *others]}}))
+    done = user(folder, "revoke", "bob", "recv", "orders")
+    assert done.stdout == f"revoked allow recv on orders of bob in {folder / 'users.json'}\n"
+    assert done.stderr == "warning: bob.permissions.2: allow recv on # still allows it.\n"
+    left = [{**first, "addresses": ["news/#"]}, {"allow": ["send"], "addresses": ["orders"]}]
+    assert written(folder)["bob"]["permissions"] == [*left, *others]
+    refused = user(folder, "revoke", "bob", "recv", "news/#", "orders")
+    assert refused.returncode == 1 and "no permission `allow recv on orders`" in refused.stderr
+    assert written(folder)["bob"]["permissions"] == [*left, *others], "nothing was changed"
+    done = user(folder, "revoke", "bob", "send", "orders", "--denial")
+    assert done.returncode == 0 and written(folder)["bob"]["permissions"] == [*left, others[0]]

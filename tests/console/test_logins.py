@@ -292,6 +292,13 @@ def test_users_are_shown_without_hashes_and_changed_with_passwords(suite: Suite,
         changed.status == 200
         and json.loads((suite.config / "users.json").read_text())["zoe"]["password"] == kept["password"]
     )
+    lacks = [allow("send", on="a/onee"), {"deny": ["send"], "addresses": ["a/onee"]}]
+    changed = root("PUT", "users/zoe", {"permissions": lacks}, If_Match="*")
+    assert changed.body["warnings"] == [
+        "no address is there that 'a/onee' matches. Did you mean 'a/one'?",
+        "zoe.permissions.1: deny send on a/onee still holds, whatever is allowed: `enmasse user revoke zoe send a/onee "
+        "--denial` lifts it.",
+    ]
     assert root("PUT", "users/zoe", {"scram": {}}, If_Match="*").status == 400
     assert root("PUT", "users/zoe", {"password": 7}, If_Match="*").status == 400
     assert root("DELETE", "users/zoe", If_Match=changed.etag).status == 204

@@ -11,12 +11,14 @@ import msgspec
 
 from enmasse.api.types import Change, Decision, Entry, MadeToken, NewToken, Page, Token, User
 from enmasse.identity.mqtt_permissions import decided
+from enmasse.identity.permissions import deciding, denial_warning, pattern_warnings
 from enmasse.identity.principal import Principal
 from enmasse.identity.proofs import api_tokens
 from enmasse.logs import log
+from enmasse.model.address_types import TYPES
 from enmasse.model.operations import Operation as Right
 from enmasse.model.topic_map import TopicMap
-from enmasse.model.users import GROUP, token_name_error
+from enmasse.model.users import GROUP, Permission, token_name_error
 from services.console.door.access import Caller
 from services.console.door.token_uses import key_of
 from services.console.errors import RequestError, unknown
@@ -25,6 +27,9 @@ from services.console.rest import writing
 from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
+
+MOST_WARNED = 20
+"""Patterns of a user that are looked for among the addresses."""
 
 
 def operations(parts: Components) -> list[Operation]:
@@ -71,7 +76,13 @@ def operations(parts: Components) -> list[Operation]:
         entry = await _hashed(await call.body(Entry))
         name, exists = call.name(), rows.get(call.name()) is not None
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
-        return etagged(rows.get(name), etag, 200 if exists else 201)
+        row, granted = rows.get(name), configuration.users.granted(name, parts.space)
+        if row is not None and granted is not None:
+            viewed = (each for _, each in parts.addresses if call.caller.views(each.name))
+            levels = {each.name: TYPES[each.type].levels for each in viewed if each.type is not None}
+            found = await asyncio.to_thread(_warnings, name, granted.permissions, levels)  # names are compared
+            row = msgspec.structs.replace(row, warnings=found)
+        return etagged(row, etag, 200 if exists else 201)
 
     tokens = parts.tokens
     of_tokens: Listing[Token] = Listing(
@@ -163,7 +174,8 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="PUT", path="/users/{name}", id="putUser", tag="users",
-            text="Make a user or group (201), or change it. `password`: the new one as text; null: none; absent: kept.",
+            text="Make a user or group (201), or change it. `password`: the new one as text; null: none; absent: kept. "
+                 "`warnings` of the answer are about permissions that may not do what they say.",
             handler=put, body=Entry, answer=User, parameters=(IF_MATCH,), errors=(409, 412, 422, 428, 502),
         ),
         Operation(
@@ -189,6 +201,19 @@ def operations(parts: Components) -> list[Operation]:
             ),
         ),
     ]  # fmt: skip
+
+
+def _warnings(name: str, permissions: tuple[Permission, ...], levels: dict[str, bool]) -> list[str]:
+    """Return sentences about permissions of an entry that may not do what they say. `levels`: address → whether it is a
+    topic."""
+    patterns = list(dict.fromkeys(pattern for each in permissions for pattern in each.addresses))
+    denials = dict.fromkeys(
+        rule
+        for each in permissions
+        if each.effect == "allow"
+        for rule in deciding(name, permissions, "deny", each.operations, each.addresses)
+    )
+    return pattern_warnings(patterns[:MOST_WARNED], levels) + [denial_warning(name, rule) for rule in denials]
 
 
 def _may_change_tokens(caller: Caller, user: str | None) -> None:

@@ -1,27 +1,23 @@
-"""`enmasse user add|list|show|remove|password|allow|deny|check`: users, groups and permissions in users.json."""
+"""`enmasse user add|list|show|remove|password`: users and groups in users.json."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from enmasse.cli.common import FAILED, done, end, port_offset, report, say
-from enmasse.cli.completion import addresses, users
-from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console, users_in
+from enmasse.cli.commands.configuration import user_permissions
+from enmasse.cli.commands.configuration.user_permissions import object_of, opened, options, permission_text
+from enmasse.cli.common import done, end, report, say
+from enmasse.cli.completion import users
+from enmasse.cli.configuration.configured import ContextEntries, FileEntries
 from enmasse.cli.configuration.kinds import USERS
-from enmasse.cli.contexts.folders import edited_folder
 from enmasse.cli.output import secret_file
 from enmasse.cli.output.lists import Column, WantedRows, list_options
-from enmasse.model.operations import OPERATIONS
-
-_OTHER_PLACEHOLDER = re.compile(r"%[uc](?![A-Za-z0-9])|\$user\b")
-"""Placeholder for the user's name or the client identifier at other servers, and for nothing here."""
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -35,10 +31,7 @@ def command() -> None:
     """
 
 
-def _options(function: Any) -> Any:
-    function = click.option("--config", "config", type=click.Path(path_type=Path), metavar="DIR",
-                            help="Folder of users.json.")(function)  # fmt: skip
-    return port_offset(function)
+user_permissions.add_to(command)
 
 
 def _password_options(function: Any) -> Any:
@@ -57,7 +50,7 @@ def _password_options(function: Any) -> Any:
 @_password_options
 @click.option("--no-password", is_flag=True, help="Add a user who proves the identity by other means.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Group of the user. May be repeated.")
-@_options
+@options
 def add(
     name: str,
     new_password_file: str | None,
@@ -81,7 +74,7 @@ def add(
         raise click.UsageError(f"{name}: {what}; leave out --generate, --output and --password-file.")
     entry: dict[str, Any] = {"groups": list(groups)} if groups else {}
     shown = None
-    there = _opened(config, offset)
+    there = opened(config, offset)
     is_first = isinstance(there, FileEntries) and there.is_missing
     is_alone = isinstance(there, FileEntries) and is_first and not there.has_issuers
     if not is_first and there.has(name):  # before a password is asked for
@@ -120,7 +113,7 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) ->
 @command.command("password")
 @click.argument("name", shell_complete=users)
 @_password_options
-@_options
+@options
 def password(
     name: str,
     new_password_file: str | None,
@@ -131,23 +124,23 @@ def password(
     offset: int,
 ) -> None:
     """Set the password of a user, which is asked for twice. The old one is invalid at once."""
-    there = _opened(config, offset)
+    there = opened(config, offset)
     if not there.has(name):
         USERS.unknown(there.where, name, ())
     fields, shown = _new_password(there, new_password_file, generate, output, sha1=sha1)
-    where = there.change(name, lambda entry, where: {**_object(name, entry, where), **fields})
+    where = there.change(name, lambda entry, where: {**object_of(name, entry, where), **fields})
     line = f"set the password of {name} in {where}"
     _done(line, _kept(name, shown, output), "changed", name, where)
 
 
 @command.command("remove")
 @click.argument("name", shell_complete=users)
-@_options
+@options
 def remove(name: str, config: Path | None, offset: int) -> None:
     """Remove a user or group."""
     from enmasse.model.users import ANONYMOUS
 
-    there = _opened(config, offset)
+    there = opened(config, offset)
     where = there.remove(name, force=False)
     if not there.all():
         report(
@@ -165,10 +158,10 @@ USERS_LISTED = (
 
 @command.command("list")
 @list_options(USERS_LISTED)
-@_options
+@options
 def list_(wanted: WantedRows, config: Path | None, offset: int) -> None:
     """List users and groups, without hashes."""
-    there = _opened(config, offset)
+    there = opened(config, offset)
     wanted.show("users", _rows(there, offset), USERS_LISTED, _without_users(there))
 
 
@@ -187,12 +180,12 @@ def _without_users(there: FileEntries | ContextEntries) -> str:
 @command.command("show")
 @click.argument("name", shell_complete=users)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@_options
+@options
 def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     """Show a user or group with its permissions, without hashes."""
     from enmasse.text import printable
 
-    there = _opened(config, offset)
+    there = opened(config, offset)
     rows = _rows(there, offset)
     row = next((each for each in rows if each["name"] == name), None)
     if row is None:
@@ -206,216 +199,7 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
         if row[key]:
             say(f"  {key}: {printable(', '.join(row[key]))}")
     for number, permission in enumerate(row["permissions"]):
-        say(f"  permissions.{number}: {printable(_permission_text(permission))}")
-
-
-@command.command(
-    "allow",
-    help=f"""Allow a user or group operations ({", ".join(OPERATIONS)}) on addresses.
-
-    ADDRESS is a name, or a pattern that ends with the word * (one word) or # (any words): 'orders/#'. ${{user}} stands
-    for the name of the user. Quote patterns.
-    """,
-)
-@click.argument("name", shell_complete=users)
-@click.argument("operations", metavar="OPERATION[,OPERATION]…")
-@click.argument("patterns", metavar="ADDRESS…", nargs=-1, required=True, shell_complete=addresses)
-@_options
-def allow(name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int) -> None:
-    _grant("allow", name, operations, patterns, config, offset)
-
-
-@command.command("deny")
-@click.argument("name", shell_complete=users)
-@click.argument("operations", metavar="OPERATION[,OPERATION]…")
-@click.argument("patterns", metavar="ADDRESS…", nargs=-1, required=True, shell_complete=addresses)
-@_options
-def deny(name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int) -> None:
-    """Deny a user or group operations on addresses, whatever allows them. Arguments as those of `allow`."""
-    _grant("deny", name, operations, patterns, config, offset)
-
-
-@command.command("check")
-@click.argument("name", shell_complete=users)
-@click.argument("operation", type=click.Choice(OPERATIONS))
-@click.argument("address", shell_complete=addresses)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@_options
-def check(name: str, operation: Any, address: str, as_json: bool, config: Path | None, offset: int) -> None:
-    """Show whether a user may do an operation on an address, and which rule decides.
-
-    ADDRESS is an address, an MQTT topic, or with the words + or # a filter of a subscription. A topic that no address
-    takes is one of the address with `mqttDefault`. Exit status 0: allowed. 1: not allowed.
-    """
-    from enmasse.cli.configuration import entries, validate
-    from enmasse.identity.mqtt_permissions import decided
-    from enmasse.identity.permissions import Permissions
-    from enmasse.identity.principal import Principal
-    from enmasse.model.jsonfile import Unparsable
-    from enmasse.model.topic_map import TopicMap
-
-    if at_console(USERS, offset) is not None:
-        _check_by_console(offset, name, operation, address, as_json=as_json)
-    folder = edited_folder(config, offset)
-    text, present = entries.read(folder, USERS)
-    if name not in present:
-        USERS.unknown(str(folder / USERS.file), name, present)
-    try:
-        good, problems = validate.users(text)
-    except Unparsable as error:
-        end("configuration.file.not-json", str(error))
-    wrong = [str(problem) for problem in problems if problem.entry == name]
-    if name not in good:
-        end("configuration.entry.invalid", "\n".join(wrong))
-    granted = {name: user.granted for name, user in good.items()}
-    topics = TopicMap(validate.addresses(folder))
-    decision, about = decided(Permissions(granted).rights(Principal(name)), topics, operation, address)
-    rule, where = decision.rule, None
-    if rule is None:
-        groups = "".join(f", nor of @{group}" for group in good[name].groups)
-        reason = f"no permission of {name}{groups} allows it"
-    else:
-        of = rule.permission
-        shown = {of.effect: list(of.operations), "addresses": list(of.addresses)}
-        where = rule.where
-        reason = f"{where}: {_permission_text(shown)}"
-    _answer(name, operation, address, about, reason, where, allowed=decision.allowed, as_json=as_json)
-
-
-def _answer(
-    name: str,
-    operation: str,
-    address: str,
-    about: str,
-    reason: str,
-    rule: str | None,
-    *,
-    allowed: bool,
-    as_json: bool,
-) -> NoReturn:
-    """Print the answer of `check`, and end. `about`: the name on AMQP that it is about."""
-    from enmasse.text import printable
-
-    if as_json:
-        click.echo(json.dumps({"allowed": allowed, "rule": rule, "address": about}))
-        sys.exit(0 if allowed else FAILED)
-    what = address if about == address else f"{address} (on AMQP {about})"
-    text = printable(f"{name} {'may' if allowed else 'may not'} {operation} {what}: {reason}")
-    if not allowed:
-        end("user.operation.denied", text)
-    say(text)
-    sys.exit(0)
-
-
-def _check_by_console(offset: int, name: str, operation: str, address: str, *, as_json: bool) -> NoReturn:
-    from urllib.parse import urlencode
-
-    from enmasse.cli.contexts.console import ask, path
-
-    query = urlencode({"operation": operation, "address": address})
-    decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
-    allowed, of = decision["allowed"], decision["permission"]
-    about = decision.get("address", address)  # an older console does not say it
-    rule, reason = None, f"no permission of {name} allows it"
-    if of is not None:
-        shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
-        rule = of["source"]
-        reason = f"{rule}: {_permission_text(shown)}"
-    _answer(name, operation, address, about, reason, rule, allowed=allowed, as_json=as_json)
-
-
-def _grant(
-    effect: str, name: str, operations: str, patterns: tuple[str, ...], config: Path | None, offset: int
-) -> None:
-    wanted = list(dict.fromkeys(operations.split(",")))
-    unknown = [each for each in wanted if each not in OPERATIONS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(OPERATIONS)}.", param_hint="OPERATION")
-    for pattern in patterns:
-        for other in _OTHER_PLACEHOLDER.findall(pattern):
-            report(
-                f"warning: {pattern}: {other} stands for itself there. Only ${{user}} is replaced, by the user's name."
-            )
-
-    def granted(entry: dict[str, Any]) -> dict[str, Any]:
-        """Extend the permission with the same operations, or add one."""
-        permissions = entry.get("permissions", [])
-        permissions = list(permissions) if isinstance(permissions, list) else []
-        for number, permission in enumerate(permissions):
-            if isinstance(permission, dict) and permission.get(effect) == wanted:
-                known = permission.get("addresses")
-                known = known if isinstance(known, list) else []
-                more = [pattern for pattern in dict.fromkeys(patterns) if pattern not in known]
-                permissions[number] = {**permission, "addresses": [*known, *more]}
-                break
-        else:
-            permissions.append({effect: wanted, "addresses": list(dict.fromkeys(patterns))})
-        return {**entry, "permissions": permissions}
-
-    there = _opened(config, offset)
-    denials: list[str] = []
-
-    def changed(entry: Any, where: str) -> dict[str, Any]:
-        after = granted(_object(name, entry, where))
-        denials[:] = _denials(name, after["permissions"], wanted, patterns) if effect == "allow" else ()
-        return after
-
-    where = there.change(name, changed)
-    _warn_of_strays(there, patterns, config, offset)
-    for denial in denials:
-        report(f"warning: {denial} still holds, whatever is allowed: take it out of {where} to lift it.")
-    past = "allowed" if effect == "allow" else "denied"
-    line = f"{past} {name} {','.join(wanted)} on {', '.join(patterns)} in {where}"
-    done(line, past, name=name, place=where, operations=wanted, addresses=list(patterns))
-
-
-def _denials(name: str, permissions: list[Any], operations: list[Any], patterns: tuple[str, ...]) -> list[str]:
-    """Return the permissions of an entry that deny one of these operations on what one of the patterns names."""
-    from enmasse.identity.permissions import Rights, Rule, expanded
-    from enmasse.model.users import Permission
-
-    denied = {}
-    for number, permission in enumerate(permissions):
-        if isinstance(permission, dict) and isinstance(permission.get("deny"), list):
-            text = f"{name}.permissions.{number}: {_permission_text(permission)}"
-            addresses = tuple(map(str, permission.get("addresses") or ()))
-            known = tuple(each for each in OPERATIONS if each in permission["deny"])
-            denied[text] = Permission(effect="deny", operations=known, addresses=addresses)
-    rights = Rights(name, tuple(Rule(text, permission) for text, permission in denied.items()))
-    decisions = [rights.decide(each, expanded(pattern, name)) for each in operations for pattern in patterns]
-    return list(dict.fromkeys(decision.rule.where for decision in decisions if decision.rule is not None))
-
-
-def _warn_of_strays(
-    there: FileEntries | ContextEntries, patterns: tuple[str, ...], config: Path | None, offset: int
-) -> None:
-    """Report the patterns that match none of the addresses that there are at present."""
-    from enmasse.cli.configuration import validate
-    from enmasse.cli.contexts.console import items
-    from enmasse.identity.permissions import without_address
-    from enmasse.model.address_types import TYPES
-    from enmasse.text import did_you_mean
-
-    if isinstance(there, ContextEntries):
-        known = {row["name"]: TYPES[row["type"]].levels for row in items(offset, "addresses") if row["type"] in TYPES}
-    else:
-        found = validate.addresses(edited_folder(config, offset))
-        known = {str(name): address.traits.levels for name, address in found.items()}
-    for pattern in without_address(patterns, known) if known else ():
-        report(f"warning: no address is there that {pattern!r} matches.{did_you_mean(pattern, known)}")
-
-
-def _opened(config: Path | None, offset: int) -> FileEntries | ContextEntries:
-    """Return the users of a folder that was named, of the context in force, or of the folder on this machine."""
-    if (there := at_console(USERS, offset)) is not None:  # also if a variable names a folder
-        return there
-    return users_in(edited_folder(config, offset), offset)
-
-
-def _object(name: str, entry: Any, where: str) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        end("configuration.entry.invalid", f"{where}: {name}: is not an object; correct it first")
-    return entry
+        say(f"  permissions.{number}: {printable(permission_text(permission))}")
 
 
 def _rows(there: FileEntries | ContextEntries, offset: int) -> list[dict[str, Any]]:
@@ -444,16 +228,6 @@ def _described(name: str, entry: Any) -> dict[str, Any]:
         "groups": items("groups", str),
         "permissions": items("permissions", dict),
     }
-
-
-def _permission_text(permission: dict[str, Any]) -> str:
-    effect = "allow" if "allow" in permission else "deny"
-
-    def joined(key: str, separator: str) -> str:
-        found = permission.get(key)
-        return separator.join(map(str, found)) if isinstance(found, list) else "?"
-
-    return f"{effect} {joined(effect, ',')} on {joined('addresses', ', ')}"
 
 
 def _new_password(

@@ -151,8 +151,8 @@ function Editor({ user, operations, onClose }) {
       ...(password ? { password } : {}),
     };
     try {
-      await call("PUT", path("users", name), { body, etag: user.etag });
-      notice(`${name} is saved.`);
+      const saved = (await call("PUT", path("users", name), { body, etag: user.etag })).body;
+      notice([`${name} is saved.`, ...(saved?.warnings ?? [])].join(" "));
       onClose();
     } catch (problem) {
       setError(problem);
