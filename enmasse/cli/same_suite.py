@@ -14,7 +14,7 @@ WITHOUT = frozenset({"init", "up", "restore", "deploy", "spark", "help", "contex
 WITH_SPACE = frozenset(
     {
         "address", "user", "connection", "subscription", "retained", "mqtt", "send", "receive", "request", "reply",
-        "publish", "subscribe", "bench", "top", "events", "token",
+        "publish", "subscribe", "bench", "top", "events", "token", "plan",
     }
 )  # fmt: skip
 """Commands that work on what one address space has."""

@@ -16,8 +16,8 @@ GROUPS = (of_configuration, of_frame, of_messaging, of_operators, of_programs, o
 """Groups of commands: each module adds its cases to CASES."""
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 ELSEWHERE = [
-    ("connection", 0), ("connection", 1), ("space", 0), ("space", 1), ("token", 0), ("top", 0), ("events", 0),
-    ("events", 1),
+    ("connection", 0), ("connection", 1), ("space", 0), ("space", 1), ("plan", 0), ("plan", 1), ("token", 0),
+    ("top", 0), ("events", 0), ("events", 1),
     *(("context", n) for n in range(3)),
 ]  # fmt: skip
 """Cells that tests/console has, with a console that answers: test_commands, test_spaces, test_top, test_contexts."""

@@ -25,6 +25,7 @@ DONE: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("user", "allow", "u", "send", "a/#", "{config}"),
      {"done": "allowed", "name": "u", "operations": ["send"], "addresses": ["a/#"]}),
     (("user", "deny", "u", "send", "a/b", "{config}"), {"done": "denied", "name": "u"}),
+    (("user", "revoke", "u", "send", "a/b", "--denial", "{config}"), {"done": "revoked", "name": "u"}),
     (("user", "password", "u", "--generate", "{config}"), {"done": "changed", "name": "u"}),
     (("user", "remove", "u", "{config}"), {"done": "removed", "name": "u"}),
     (("context", "add", "c", "https://messaging.example"), {"done": "added", "name": "c"}),

@@ -61,6 +61,11 @@ def test_subscribers_and_publishers_of_a_topic(suite_with_mqtt: Suite, version: 
         (sent,) = client.items("links?address=news&direction=in")
         assert (sent["connection"].endswith("/seen/sender"), sent["totals"]["in"], sent["qos"]) == (True, 3, None)
 
+        wills_shown = suite.command("mqtt", "wills", "--json", "--port-offset", str(suite.offset)).stdout
+        assert [(row["client"], row["topic"]) for row in json.loads(wills_shown)["items"]] == [
+            ("seen/0 out 1", "news/gone")
+        ]
+
         receiving[0].send(Unsubscribe(77, ("news/+",)))
         wait_for(lambda: stats(client, "news")["consumers"] == 4)
         wait_for(lambda: len(client.items(f"connections/{of(shown['id'])}/links")) == 1)

@@ -334,6 +334,11 @@ def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_
         refusal = run(suite, kind, "add", "x", *words, "--space", "nosuch", status=1)
         assert "address space 'nosuch'" in refusal and "already" not in refusal
     at = ("--space", "shop")
+    assert "limits.addresses: 2" in run(suite, "plan", "show", "small")
+    of_all, of_space = (json.loads(run(suite, "plan", "list", "--json", *where))["items"] for where in ((), at))
+    assert {row["name"]: row["spaces"] for row in of_all}["small"] == ["shop"]
+    assert [(row["name"], row["spaces"]) for row in of_space] == [("queue", []), ("small", [])]
+    assert "there is no plan 'none'" in run(suite, "plan", "show", "none", status=1)
     (tmp_path / "password").write_text(PASSWORD)
     run(suite, "user", "add", "clerk", "--password-file", str(tmp_path / "password"), *at)
     run(suite, "user", "allow", "clerk", "send,recv", "#", *at)

@@ -45,6 +45,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse space add shop --plan small --host shop.example.com", ""),
         ("enmasse space show shop", "what it uses of its plan"),
     ],
+    "plan": [("enmasse plan list", ""), ("enmasse plan show small", "its limits")],
     "scale": [("enmasse scale mqtt_gateway=2", "")],
     "address": [
         ("enmasse address list --match 'orders*' --sort -messages --limit 10", ""),
@@ -87,7 +88,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse subscription remove mqtt.thermo --force", "with its messages"),
     ],
     "retained": [("enmasse retained list 'home/#'", ""), ("enmasse retained remove home/kitchen", "")],
-    "mqtt": [("enmasse mqtt clients --all", ""), ("enmasse mqtt disconnect thermo", "")],
+    "mqtt": [
+        ("enmasse mqtt clients --all", ""),
+        ("enmasse mqtt disconnect thermo", ""),
+        ("enmasse mqtt wills --match 'home/*'", "what is published when a client is lost"),
+    ],
     "send": [
         ("enmasse send orders '{\"id\": 7}' --content-type application/json", ""),
         ("enmasse send orders --file picture.png", ""),

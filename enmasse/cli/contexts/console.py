@@ -77,7 +77,7 @@ def console(offset: int) -> Console:
 def api(where: str) -> str:
     """Return the path of a resource of the API, in the address space that the command works on."""
     name = space()
-    of_all = where.partition("?")[0].partition("/")[0] in ("me", "spaces", "plans", "login")
+    of_all = where.partition("?")[0].partition("/")[0] in ("me", "spaces", "login")
     return API + (where if name is None or of_all else f"{path('spaces', name)}/{where}")
 
 

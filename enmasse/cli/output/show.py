@@ -1,4 +1,4 @@
-"""Messages as lines of text and of JSON, and arguments as application properties."""
+"""Messages as lines of text and of JSON, objects as KEY=VALUE, and arguments as application properties."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def as_text(message: Message) -> str:
     """Return the body: text unchanged, other types as JSON."""
     body = plain(message.body)
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+
+
+def pairs(given: dict[str, Any]) -> str:
+    """Return an object of JSON as KEY=VALUE …: text unchanged, other values as JSON."""
+    found = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in given.items())
+    return " ".join(f"{key}={value}" for key, value in found)
 
 
 def properties_from(texts: tuple[str, ...]) -> dict[str, Any]:

@@ -177,5 +177,5 @@ for name in _EACH:
             if name not in SOME:
                 OF_THE_FRAME.add(made)
 case("deploy", 2)(wrong_usage("deploy"))
-for name in ("connection", "space", "top", "events", "token"):
+for name in ("connection", "space", "plan", "top", "events", "token"):
     case(name, 2)(wrong_usage(name))

@@ -51,6 +51,7 @@ for name in ASKS:
     case(name, 4)(nobody_to_ask(name))
 case("connection", 4)(lambda folder: of("connection", "list", "--port-offset", free_offset()))
 case("space", 4)(lambda folder: of("space", "list", "--port-offset", free_offset()))
+case("plan", 4)(lambda folder: of("plan", "list", "--port-offset", free_offset()))
 case("token", 4)(lambda folder: of("token", "list", "--port-offset", free_offset()))
 case("token", 1)(lambda folder: of("token", "add", "ci", "--port-offset", free_offset()))
 case("top", 4)(lambda folder: of("top", "--once", "--port-offset", free_offset()))

@@ -14,6 +14,7 @@ from enmasse.cli.configuration import cluster, entries
 from enmasse.cli.configuration.configured import ContextEntries, opened
 from enmasse.cli.configuration.kinds import ADDRESSES, FLAVORS
 from enmasse.cli.output.lists import Column, WantedRows, list_options
+from enmasse.cli.output.show import pairs
 from enmasse.model.flavors import TEMPLATES
 from enmasse.text import counted
 
@@ -38,10 +39,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 
 
 def _parameters(given: Any) -> str:
-    if not isinstance(given, dict):
-        return json.dumps(given)
-    pairs = ((key, value if isinstance(value, str) else json.dumps(value)) for key, value in given.items())
-    return " ".join(f"{key}={value}" for key, value in pairs)
+    return pairs(given) if isinstance(given, dict) else json.dumps(given)
 
 
 FLAVORS_LISTED = (

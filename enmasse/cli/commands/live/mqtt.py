@@ -1,4 +1,4 @@
-"""`enmasse mqtt clients|disconnect`: the MQTT clients of the suite."""
+"""`enmasse mqtt clients|disconnect|wills`: the MQTT clients of the suite, and their wills."""
 
 from __future__ import annotations
 
@@ -26,9 +26,16 @@ CLIENTS = (
 )  # fmt: skip
 
 
-@click.group(name="mqtt", short_help="List and disconnect MQTT clients.")
+WILLS = (
+    Column("client", "client", matched=True), Column("user", "user", matched=True),
+    Column("topic", "topic", matched=True), Column("qos", "qos"), Column("retain", "retain"), Column("delay", "delay"),
+    Column("size", "size"), Column("state", "state"), Column("due", "due"),
+)  # fmt: skip
+
+
+@click.group(name="mqtt", short_help="List and disconnect MQTT clients, list wills.")
 def command() -> None:
-    """List and disconnect MQTT clients.
+    """List and disconnect MQTT clients, and list their wills.
 
     Exit status 0: done. 1: refused, with the reason on stderr. 4: no suite is running, or its subscription service
     does not answer.
@@ -66,3 +73,13 @@ def disconnect(client: str, user: str | None, offset: int) -> None:
     if not subscribers.disconnect(offset, client):
         end("mqtt.client.unknown", f"{client}: there is no such client: `enmasse mqtt clients --all` lists them")
     done(f"disconnected {client}", "disconnected", client=client)
+
+
+@command.command("wills")
+@list_options(WILLS)
+@port_offset
+def wills(wanted: WantedRows, offset: int) -> None:
+    """List the wills: what is published when a client is lost, after a delay in seconds. Never their bodies."""
+    from enmasse.cli.contexts.console import items
+
+    wanted.show("items", items(offset, "wills"), WILLS, "there are no wills")
