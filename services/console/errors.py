@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 import msgspec
 from aiohttp import web
 
-from enmasse.api.types import Address, Fault, Problem
+from enmasse.api.types import Fault, Problem
 from enmasse.errors import CATALOGUE
 from enmasse.logs import log
 from enmasse.text import did_you_mean
@@ -75,11 +75,16 @@ def unknown(what: str, hint: str = "") -> RequestError:
     return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it{end}")
 
 
-def unknown_address(name: str, rows: Iterable[tuple[str, Address]], views: Callable[[str], bool]) -> RequestError:
-    """Return the error for an address that there is not, with the one that may be meant of those that the caller
-    `views`."""
-    viewed = [row.name for _, row in islice(rows, MOST_COMPARED) if views(row.name)]
-    return unknown(f"address {name[:200]!r}", did_you_mean(name[:200], viewed))
+def unknown_address(name: str, viewed: Iterable[str] = ()) -> RequestError:
+    """Return the error for an address that there is not, with the one that may be meant of those that the caller may
+    view."""
+    meant = did_you_mean(name[:200], islice(viewed, MOST_COMPARED))
+    return unknown(f"address {name[:200]!r}", f" `enmasse address list` shows them.{meant}")
+
+
+def unknown_space(name: str) -> RequestError:
+    """Return the error for an address space that there is not."""
+    return unknown(f"address space {name[:100]!r}", " `enmasse space list` shows them.")
 
 
 def of_suite() -> RequestError:

@@ -36,7 +36,8 @@ def test_what_cannot_be_done_is_refused_with_the_reason(suite: Suite) -> None:
     assert without_terminal.returncode == 2 and "--force" in without_terminal.stderr
     unknown = run(suite, "address", "browse", "not/there")
     assert unknown.returncode == 1 and "console.resource.unknown" in unknown.stderr
-    assert "Did you mean 'orders'?" in run(suite, "address", "purge", "ordrs", "--force").stderr
+    refused = run(suite, "address", "purge", "ordrs", "--force").stderr
+    assert f"`enmasse address list --port-offset {suite.offset}` shows them. Did you mean 'orders'?" in refused
 
 
 @pytest.mark.parametrize(

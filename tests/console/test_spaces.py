@@ -333,6 +333,7 @@ def test_commands_make_a_space_and_work_in_it(client: Client, suite: Suite, tmp_
     for kind, *words in (("address", "--type", "anycast"), ("user", "--generate")):
         refusal = run(suite, kind, "add", "x", *words, "--space", "nosuch", status=1)
         assert "address space 'nosuch'" in refusal and "already" not in refusal
+        assert f"`enmasse space list --port-offset {suite.offset}` shows them" in refusal
     at = ("--space", "shop")
     assert "limits.addresses: 2" in run(suite, "plan", "show", "small")
     of_all, of_space = (json.loads(run(suite, "plan", "list", "--json", *where))["items"] for where in ((), at))

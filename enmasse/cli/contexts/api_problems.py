@@ -23,10 +23,6 @@ class LoginNeeded(Lost):
 def refused(status: int, found: Any) -> NoReturn:
     """End the command with the problem that an answer has."""
     id, detail = problem(status, found)
-    for what in ("address space", "address"):
-        if detail.startswith(f"there is no {what} "):
-            detail += f"; `enmasse {what.split()[-1]} list` shows them"
-            break
     end(id, detail, UNREACHABLE if status == 503 else FAILED)
 
 

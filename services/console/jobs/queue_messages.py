@@ -215,14 +215,16 @@ def plain(value: Any) -> Any:
 def body_of(payload: bytes, most: int, begin: int | None = None) -> tuple[Encoding, str, bool]:
     """Return encoding and text of the body of a message, and whether it is cut. `most`: bytes of it that are shown;
     `begin`: where the body begins of a message of which the rest is missing, None: it is whole."""
-    cut = begin is not None
-    if begin is None:
-        try:
-            value = AmqpMessage.decode(payload).body
-        except AmqpError:
-            value = payload
-    else:
-        value = _begun(payload[begin:])
+    if begin is not None:
+        return text_of(_begun(payload[begin:]), most, cut=True)
+    try:
+        return text_of(AmqpMessage.decode(payload).body, most)
+    except AmqpError:
+        return text_of(payload, most)
+
+
+def text_of(value: Any, most: int, *, cut: bool = False) -> tuple[Encoding, str, bool]:
+    """Return encoding and text of a decoded body, and whether it is cut. `most`: bytes of it that are shown."""
     if isinstance(value, AmqpValue):
         value = value.value
     if isinstance(value, str):

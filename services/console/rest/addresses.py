@@ -5,7 +5,7 @@ from __future__ import annotations
 from enmasse.api.types import Address, Entry, Page
 from enmasse.model.address_types import AddressType
 from services.console.door.access import Caller
-from services.console.errors import RequestError, unknown, unknown_address
+from services.console.errors import RequestError, unknown_address
 from services.console.following.redaction import shown_address
 from services.console.rest import writing
 from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
@@ -42,7 +42,7 @@ def operations(parts: Components) -> list[Operation]:
         row = rows.get(name)
         found = None if row is None else shown_address(rows, caller, row)
         if found is None:
-            raise unknown_address(name, rows, caller.views)
+            raise unknown_address(name, (row.name for _, row in rows if caller.views(row.name)))
         return found
 
     async def listed(call: Call) -> Answered:
@@ -59,10 +59,10 @@ def operations(parts: Components) -> list[Operation]:
         row = rows.get(name) if caller.views(name) else None
         if not caller.may("manage", name):
             if row is None:
-                raise unknown(f"address {name[:200]!r}")
+                raise unknown_address(name)
             raise RequestError("console.permission.denied", f"this needs the permission `manage` on {name!r}")
         if row is None and rows.get(name) is not None:
-            raise unknown(f"address {name[:200]!r}")
+            raise unknown_address(name)
         return row
 
     async def write(call: Call, name: str, row: Address | None, entry: Entry) -> Answer:
@@ -85,14 +85,14 @@ def operations(parts: Components) -> list[Operation]:
         change = await call.body(Entry)
         row = managed(call.caller, call.name())
         if row is None or row.entry is None:
-            raise unknown(f"address {call.name()[:200]!r}")
+            raise unknown_address(call.name())
         return await write(call, row.name, row, writing.merged(row.entry, change))
 
     async def delete(call: Call) -> Answer:
         force = call.parameters().get("force", False)
         row = managed(call.caller, call.name())
         if row is None:
-            raise unknown(f"address {call.name()[:200]!r}")
+            raise unknown_address(call.name())
         if row.phase != "Terminating" or not force:
             await writing.remove(parts, call, "addresses", row.name)
         if force:

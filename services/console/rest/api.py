@@ -13,7 +13,7 @@ from enmasse.errors import CATALOGUE
 from enmasse.model.names import DEFAULT_SPACE, in_space
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
-from services.console.errors import STATUSES, RequestError, failed, unknown
+from services.console.errors import STATUSES, RequestError, failed, unknown, unknown_space
 from services.console.rest import (
     addresses,
     connections,
@@ -118,7 +118,7 @@ class RestApi:
         acting = caller.within(space)
         known = space != DEFAULT_SPACE and self._parts.configuration.space_rows.get(space) is not None
         if acting is None or not known:
-            raise unknown(f"address space {space[:100]!r}")
+            raise unknown_space(space)
         there = self._operations_of(space).get(operation.id.removesuffix(SUFFIX))
         if there is None and operation.method != "GET":
             raise RequestError("console.permission.denied", OPERATORS)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from enmasse.api.types import History, ProcessHistory, ProcessSample, Sample, SampledRates, Totals
-from services.console.errors import unknown
+from services.console.errors import unknown, unknown_address
 from services.console.following.address_history import COARSE, DAY, FINE, HOUR, AddressHistory, Point, ProcessPoint
 from services.console.following.followers import past_name
 from services.console.following.traffic import moment
@@ -33,7 +33,7 @@ def operations(parts: Components) -> list[Operation]:
         await parts.addresses.fresh()
         row = parts.addresses.get(call.name())
         if row is None or not call.caller.views(row.name):
-            raise unknown(f"address {call.name()[:200]!r}")
+            raise unknown_address(call.name())
         return Answer(History(stats=row.stats, **_past(live.history, parts.inside(row.name), minutes)))
 
     async def of_all(call: Call) -> Answer:

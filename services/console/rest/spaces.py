@@ -11,7 +11,7 @@ import msgspec
 from enmasse.api.types import Entry, Kind, Page, Plan, Space
 from enmasse.model.names import DEFAULT_SPACE, space_prefix
 from services.console.door.access import Caller
-from services.console.errors import unknown
+from services.console.errors import unknown, unknown_space
 from services.console.following.space_rows import AnyRows, between
 from services.console.rest import writing
 from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
@@ -90,7 +90,7 @@ def operations(parts: Components) -> list[Operation]:
         writing.administers(call.caller)
         row = configuration.space_rows.get(call.name())
         if row is None:
-            raise unknown(f"address space {call.name()[:200]!r}")
+            raise unknown_space(call.name())
         addresses = list(between(configuration.addresses.keys(), space_prefix(row.name)))
         if row.entry is not None or not force:
             await writing.remove(parts, call, "spaces", row.name)

@@ -15,7 +15,7 @@ from enmasse.model.names import space_of
 from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown
 from services.console.following.kept import MOST, by_topic, space_of_row, subscription
-from services.console.jobs.queue_messages import body_of
+from services.console.jobs.queue_messages import text_of
 from services.console.rest import writing
 from services.console.rest.api_operations import Answer, Answered, Call, Operation
 from services.console.rest.components import Components
@@ -84,11 +84,14 @@ def operations(parts: Components) -> list[Operation]:
             return Answer(found)
         name = wire.ByName(name=parts.inside(row.names[0]))
         there = await service.ask("retained_message", name, wire.RetainedMessage, what)
-        encoding, payload, cut = body_of(there.message, MOST_SHOWN)
+        try:
+            message = Message.decode(there.message)
+        except AmqpError:
+            message = Message(there.message)
+        encoding, payload, cut = text_of(message.body, MOST_SHOWN)
+        kind = None if message.content_type is None else str(message.content_type)
         return Answer(
-            msgspec.structs.replace(
-                found, content_type=_content_type(there.message), encoding=encoding, payload=payload, truncated=cut
-            )
+            msgspec.structs.replace(found, content_type=kind, encoding=encoding, payload=payload, truncated=cut)
         )
 
     async def delete_session(call: Call) -> Answer:
@@ -192,14 +195,6 @@ def operations(parts: Components) -> list[Operation]:
 def shown_subscription(caller: Caller, row: Subscription) -> Subscription | None:
     """Return the row if it is the caller's own, or if the caller may view everything that its filters match."""
     return row if caller.owns(row.user) or caller.covers("view", row.names) else None
-
-
-def _content_type(message: bytes) -> str | None:
-    try:
-        found = Message.decode(message).content_type
-    except AmqpError:
-        return None
-    return None if found is None else str(found)
 
 
 def _audit(call: Call, what: str) -> None:

@@ -15,7 +15,7 @@ from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.tenants.spaces import FOLDER, split_file
 from enmasse.process.service_table import CONTROL
 from services.console.door.access import Caller
-from services.console.errors import RequestError, unknown
+from services.console.errors import RequestError, unknown, unknown_address
 from services.console.following.configuration import OF_ALL_SPACES
 from services.console.following.polled import Polled
 from services.console.following.redaction import shown_address, shown_faults
@@ -137,7 +137,7 @@ def operations(parts: Components) -> list[Operation]:
                 if number % ENTRIES_A_TURN == 0:
                     await asyncio.sleep(0)
                 if not (call.caller.views(name) and call.caller.may("manage", name)):
-                    raise unknown(f"address {name[:200]!r}")
+                    raise unknown_address(name)
                 if name in change.set:
                     writing.may_have(call.caller, name, change.set[name])
         else:

@@ -91,26 +91,24 @@ def sessions(offset: int) -> list[SessionRow]:
     if in_force() is None and space() is None:
         found = _here(offset, "sessions", None, SessionsReply).sessions
         return [row for row in found if owner(row.client).space == DEFAULT_SPACE]
-    return [
-        SessionRow(
-            client=row["id"], connected=row["connected"], gateway=row["gateway"], peer=row["peer"],
-            protocol=row["protocol"], since=row["since"], expiry=row["expiry"], subscriptions=row["subscriptions"],
-            in_flight=row["inFlight"],
-        )
-        for row in items(offset, "sessions")
-    ]  # fmt: skip
+    return [_session(row) for row in items(offset, "sessions")]
 
 
 def clients(offset: int) -> list[dict[str, Any]]:
     """Return the MQTT sessions of the address space, each with the number of messages that wait for it (`waiting`)."""
-    waiting = {row.client: row.depth for row in subscriptions(offset) if row.kind == "mqtt"}
-    return [{**to_builtins(row), "waiting": waiting.get(row.client, 0)} for row in _with_all_in_flight(offset)]
+    if in_force() is None and space() is None:
+        found = sessions(offset)
+        waiting: dict[str, int | None] = dict.fromkeys((row.client for row in found), 0)
+        waiting |= {row.client: row.depth for row in subscriptions(offset) if row.kind == "mqtt"}
+    else:
+        rows = items(offset, "sessions")
+        found, waiting = [_session(row) for row in rows], {row["id"]: row.get("waiting") for row in rows}
+    return [{**to_builtins(row), "waiting": waiting[row.client]} for row in _with_all_in_flight(offset, found)]
 
 
-def _with_all_in_flight(offset: int) -> list[SessionRow]:
+def _with_all_in_flight(offset: int, found: list[SessionRow]) -> list[SessionRow]:
     """Return the MQTT sessions. `in_flight` of those that are connected counts messages of QoS 1 too, which the gateway
     knows and the subscription service does not, if the console answers."""
-    found = sessions(offset)
     if not any(row.connected for row in found) or not _console_answers(offset):
         return found
     under_way = {
@@ -223,6 +221,14 @@ def _matching(offset: int, filter: str) -> list[RetainedRow]:
         for row in items(offset, "retained")
         if matches(filter, row["topic"])
     ]  # fmt: skip
+
+
+def _session(row: dict[str, Any]) -> SessionRow:
+    return SessionRow(
+        client=row["id"], connected=row["connected"], gateway=row["gateway"], peer=row["peer"],
+        protocol=row["protocol"], since=row["since"], expiry=row["expiry"], subscriptions=row["subscriptions"],
+        in_flight=row["inFlight"],
+    )  # fmt: skip
 
 
 def _subscription(row: dict[str, Any], within: str) -> SubscriptionRow:
