@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 
 from enmasse.model.address_types import AddressType, FlavorType
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
 from enmasse.model.values import FormField
 
@@ -580,7 +581,8 @@ class Router(Resource, frozen=True, kw_only=True):
 class Event(Resource, frozen=True, kw_only=True):
     """Something that a client met: a refusal, or a connection closed for a limit. `kind`: id of the log event
     (docs/events.md), whose other fields are in `more`; `count`: how often since the one before. `address`: as the
-    client stated it; `names`: its names on AMQP, of which permissions are needed."""
+    client stated it; `names`: its names on AMQP, of which permissions are needed; `space`: the address space that these
+    are of."""
 
     id: str
     time: str
@@ -594,6 +596,7 @@ class Event(Resource, frozen=True, kw_only=True):
     client: str = ""
     peer: str = ""
     count: int = 1
+    space: str = DEFAULT_SPACE
     more: dict[str, Any] = {}
 
 

@@ -301,6 +301,17 @@ def test_totals_count_the_own_space_alone(suite: Suite, clients: None, log_in: A
     wait_for(lambda: client("GET", "events?condition=amqp:unauthorized-access").body["total"] == 1, "the refusal")
 
 
+def test_events_of_all_spaces_are_the_operator_s(suite: Suite, clients: None, log_in: Any) -> None:
+    of_all, refused = "events?allSpaces=true", "amqp:unauthorized-access"
+    for name in ("operator", *CALLERS):
+        assert log_in(name)("GET", of_all).status == (200 if name in ("operator", "zzdefault-admin") else 403), name
+    operator = log_in("operator")
+    refusals = f"{of_all}&condition={refused}"
+    wait_for(lambda: {row["space"] for row in operator.items(refusals)} == {*MARKS}, "those of all spaces")
+    shown = suite.command("events", "--all-spaces", "--condition", refused, "--port-offset", str(suite.offset)).stdout
+    assert all(f"space={space} " in shown for space in MARKS)
+
+
 @pytest.mark.parametrize("name", [name for name in CALLERS if "@" in name])
 def test_what_a_space_uses_is_shown_to_those_who_may_view_it(suite: Suite, log_in: Any, name: str) -> None:
     (row,) = log_in(name)("GET", "spaces").body["items"]

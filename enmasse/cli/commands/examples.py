@@ -35,6 +35,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "events": [
         ("enmasse events --address 'orders/*'", ""),
         ("enmasse events -f --kind 'client.*'", "new ones too"),
+        ("enmasse events --all-spaces", "those of all address spaces"),
     ],
     "context": [
         ("enmasse context add prod https://messaging.example.com --user alice", ""),

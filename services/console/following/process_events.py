@@ -36,13 +36,12 @@ _KNOWN = (
 
 
 class NewEvent(NamedTuple):
-    """An event: the process and its run, its row, and the event as the API shows it in its `space`."""
+    """An event: the process and its run, its row, and the event as the API shows it."""
 
     component: str
     run: str
     row: Row
     event: Event
-    space: str
 
 
 class _Latest(NamedTuple):
@@ -60,8 +59,6 @@ class Events:
         self._events: KeptEvents[str, Event] = KeptEvents(EVENTS)
         self.seen: Callable[[NewEvent], None] = lambda _: None
         """Called with each event that is new here. After a start of the console these are all that processes keep."""
-        self._spaces: dict[str, str] = {}
-        """Event → its address space, unless that is the default one."""
         self.rows: Rows[Event] = Rows(lambda: self._events, self._events.get)
         self._brokers: set[str] = set()
         self._latest: dict[str, _Latest] = {}
@@ -95,15 +92,13 @@ class Events:
 
     def space_of(self, id: str) -> str:
         """Return the address space of an event: of its client, or of what it names."""
-        return self._spaces.get(id, DEFAULT_SPACE)
+        found = self._events.get(id)
+        return DEFAULT_SPACE if found is None else found.space
 
     def _add(self, component: str, row: Row, run: str = "") -> None:
         new = new_event(component, run, row)
-        event, space = new.event, new.space
-        if space != DEFAULT_SPACE:
-            self._spaces[event.id] = space
-        if (gone := self._events.put(event.id, event, space)) is not None:
-            self._spaces.pop(gone, None)
+        event = new.event
+        if (gone := self._events.put(event.id, event, event.space)) is not None:
             self.rows.changed({gone})
         self.rows.changed({event.id})
         self.seen(new)
@@ -123,6 +118,7 @@ def new_event(component: str, run: str, row: Row) -> NewEvent:
         time=moment(row.get("at")) or "",
         component=component,
         kind=str(row.get("id", "")),
+        space=space,
         condition=str(row.get("condition") or ""),
         description=in_space(space, str(row.get("description") or row.get("reason") or "")),
         address=None if row.get("address") is None else in_space(space, str(row["address"])),
@@ -133,7 +129,7 @@ def new_event(component: str, run: str, row: Row) -> NewEvent:
         count=int(row.get("count") or 1),
         more={key: value for key, value in row.items() if key not in _KNOWN},
     )
-    return NewEvent(component, run, row, event, space)
+    return NewEvent(component, run, row, event)
 
 
 def _is_known(known: _Latest | None, run: str, event: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ import msgspec
 from enmasse.api.types import Connection, Event, Link, Page
 from enmasse.logs import log
 from services.console.door.access import Caller
+from services.console.errors import RequestError
 from services.console.following.closing import close_connection
 from services.console.rest import writing
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Answer, Answered, Call, Operation, Parameter
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -92,6 +94,9 @@ def operations(parts: Components) -> list[Operation]:
         sorts={"time": lambda row: row.time},
         kinds={},
     )
+    events_of_all = replace(
+        events, rows=live.events.rows, shown=lambda caller, row: row if caller.is_operator else None
+    )
 
     async def seen(call: Call) -> Connection:
         return await connections.one(call.caller, call.name("id"), "connection")
@@ -129,7 +134,12 @@ def operations(parts: Components) -> list[Operation]:
         return Answer(status=204)
 
     async def list_events(call: Call) -> Answered:
-        return await parts.lists.answer(events, call)
+        if not call.parameters().get("allSpaces"):
+            return await parts.lists.answer(events, call)
+        if not call.caller.is_operator:
+            text = "events of all address spaces are the operator's: leave `allSpaces` out"
+            raise RequestError("console.permission.denied", text)
+        return await parts.lists.answer(events_of_all, call)
 
     async def get_link(call: Call) -> Answer:
         call.parameters()
@@ -139,10 +149,12 @@ def operations(parts: Components) -> list[Operation]:
         call.parameters()
         return Answer(await events.one(call.caller, call.name("id"), "event"))
 
-    def listed(path: str, id: str, text: str, handler: Any, listing: Listing[Any], kind: Any) -> Operation:
+    def listed(
+        path: str, id: str, text: str, handler: Any, listing: Listing[Any], kind: Any, *more: Parameter
+    ) -> Operation:
         return Operation(
             method="GET", path=path, id=id, tag="connections", text=text, handler=handler, answer=Page[kind],
-            parameters=listing.parameters, watched=True,
+            parameters=(*listing.parameters, *more), watched=True,
         )  # fmt: skip
 
     return [
@@ -151,7 +163,10 @@ def operations(parts: Components) -> list[Operation]:
             list_connections, connections, Connection,
         ),
         listed("/links", "listLinks", "Links of clients.", list_links, links, Link),
-        listed("/events", "listEvents", "Refusals and closed connections.", list_events, events, Event),
+        listed(
+            "/events", "listEvents", "Refusals and closed connections.", list_events, events, Event,
+            Parameter("allSpaces", "those of all address spaces, for the operator", bool),
+        ),
         Operation(
             method="GET", path="/links/{id}", id="getLink", tag="connections", text="A link.", handler=get_link,
             answer=Link,

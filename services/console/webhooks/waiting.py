@@ -93,9 +93,9 @@ class WaitingMessages:
         mark = hashlib.sha256(msgspec.json.encode(event.row)).hexdigest()[:24]
         if not (alert or self._is_new(event, mark)):
             return False
-        if not self.webhook.wants(event.event.kind, event.space):
+        if not self.webhook.wants(event.event.kind, event.event.space):
             return False
-        facts = msgspec.to_builtins(event.event) | {"space": event.space}
+        facts = msgspec.to_builtins(event.event)
         facts.pop("id")  # random, and another one after a restart
         body = {"type": event.event.kind, "timestamp": event.event.time, "data": facts}
         id = hashlib.sha256(f"{event.component} {event.run} {mark}".encode()).hexdigest()[:32]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +23,10 @@ FILTERS = {
     "component": "Router, broker or gateway that has refused it.",
 }
 """Filters of the API beside the kind, by their names there."""
+FACTS = ("address", "user", "client", "peer")
+"""Fields of an event that its line names."""
+Text = Callable[[dict[str, Any]], str]
+"""Function that makes the line of an event."""
 
 
 def _filters(function: Any) -> Any:
@@ -36,29 +41,38 @@ def _filters(function: Any) -> Any:
               help="Begin with the last N events.")  # fmt: skip
 @click.option("--kind", "--type", "kind", metavar="PATTERN", help="Kind of event, such as 'client.refused'.")
 @_filters
+@click.option("--all-spaces", is_flag=True, help="Events of all address spaces, for the operator.")
 @click.option("--json", "as_json", is_flag=True, help="An event a line, as the API has it.")
 @port_offset
-def command(follow: bool, count: int, kind: str | None, as_json: bool, offset: int, **filters: str | None) -> None:
+def command(
+    follow: bool, count: int, kind: str | None, all_spaces: bool, as_json: bool, offset: int, **filters: str | None
+) -> None:
     """Show refusals of clients, and connections that were closed for a limit, in the order of time; the suite keeps
     the last 1,000 of each router, broker and gateway. A PATTERN is the text itself, or has * and ?.
 
     Exit status 0: shown. 1: refused. 4: no suite is running, or its console does not answer.
     """
     from enmasse.cli.contexts.console import items
+    from enmasse.cli.contexts.contexts import space
 
+    if all_spaces and (name := space()) is not None:
+        raise click.UsageError(f"--all-spaces: the command works in the address space {name} alone; leave that out")
     given = {"kind": kind, **{name: filters[f"of_{name}"] for name in FILTERS}}
-    query = urlencode({name: value for name, value in given.items() if value is not None})
+    filter = {name: value for name, value in given.items() if value is not None}
+    place = {"allSpaces": "true"} if all_spaces else {}
+    text = json.dumps if as_json else partial(_line, ("space", *FACTS) if all_spaces else FACTS)
     if follow:
-        _follow(offset, query, count, as_json)
-    newest = items(offset, f"events?sort=-time{'&' if query else ''}{query}", most=count)
-    _show(reversed(newest), as_json)
+        _follow(offset, urlencode({"watch": "1", **place, **filter}), count, text)
+    newest = items(offset, f"events?{urlencode({'sort': '-time', **place, **filter})}", most=count)
+    _show(reversed(newest), text)
     if not newest and not as_json:
-        kinds = sorted({row["kind"] for row in items(offset, "events", most=MOST_LOOKED_AT)}) if kind else []
+        known = items(offset, f"events?{urlencode(place)}", most=MOST_LOOKED_AT) if kind else []
+        kinds = sorted({row["kind"] for row in known})
         hint = f"; those have the kinds {', '.join(kinds)}" if kinds and kind not in kinds else ""
-        report(f"no such event among those that are kept{hint}" if query else "no client was refused")
+        report(f"no such event among those that are kept{hint}" if filter else "no client was refused")
 
 
-def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
+def _follow(offset: int, query: str, count: int, text: Text) -> None:
     from enmasse.cli.contexts.api_problems import Lost, lost
     from enmasse.cli.contexts.console import API, console
     from enmasse.cli.contexts.streams import follow
@@ -68,7 +82,7 @@ def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
     waiting: list[dict[str, Any]] | None = []
     shown: dict[str, int] = {}
     try:
-        for kind, data in follow(there, f"events?watch=1{'&' if query else ''}{query}"):
+        for kind, data in follow(there, f"events?{query}"):
             if kind == "snapshot" and waiting is not None:
                 waiting = []
             rows = [row for row in data["items"] if shown.get(row["id"]) != row["count"]]
@@ -76,11 +90,11 @@ def _follow(offset: int, query: str, count: int, as_json: bool) -> None:
             for id in data["removed"]:
                 shown.pop(id, None)
             if waiting is None:
-                _show(sorted(rows, key=_moment), as_json)
+                _show(sorted(rows, key=_moment), text)
                 continue
             waiting += rows
             if not data["more"]:
-                _show(sorted(waiting, key=_moment)[-count:], as_json)
+                _show(sorted(waiting, key=_moment)[-count:], text)
                 waiting = None
     except Lost as error:
         lost(error)
@@ -90,17 +104,17 @@ def _moment(row: dict[str, Any]) -> str:
     return str(row["time"])
 
 
-def _show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
+def _show(rows: Iterable[dict[str, Any]], text: Text) -> None:
     for row in rows:
-        say(json.dumps(row) if as_json else _line(row))
+        say(text(row))
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(names: tuple[str, ...], row: dict[str, Any]) -> str:
+    """Return an event as a line, with its facts of these names."""
     from enmasse.text import printable
 
     reason = ": ".join(part for part in (row["condition"], row["description"]) if part)
-    user = row["user"] or ("(unknown user)" if row["more"].get("proved") is False else "")
-    shown = {"address": row["address"], "user": user, "client": row["client"], "peer": row["peer"]}
-    facts = " ".join(f"{name}={fact}" for name, fact in shown.items() if fact)
+    shown = {**row, "user": row["user"] or ("(unknown user)" if row["more"].get("proved") is False else "")}
+    facts = " ".join(f"{name}={shown[name]}" for name in names if shown[name])
     times = f"({row['count']} times)" if row["count"] > 1 else ""
     return printable("  ".join(part for part in (row["time"], row["kind"], reason, facts, times) if part))
