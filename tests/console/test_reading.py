@@ -36,6 +36,25 @@ def test_what_does_not_exist_is_a_problem(path: str, client: Client) -> None:
     assert "console.resource.unknown" in client.at("GET", reply.body["type"]).body
 
 
+def test_a_misspelt_path_names_the_word_that_may_be_meant(client: Client) -> None:
+    for path, wrong, meant in (
+        ("adresses", "adresses", "addresses"),
+        ("addresses/a%2Fb/mesages", "addresses/a%2Fb/mesages", "messages"),
+        ("spaces/one/sesions/x", "spaces/one/sesions", "sessions"),
+    ):
+        reply = client("GET", path)
+        assert (reply.status, reply.headers.get_content_type()) == (404, "application/problem+json")
+        assert f"there is no path '/api/v1/{wrong}'" in reply.body["detail"]
+        assert reply.body["detail"].endswith(f"Did you mean '{meant}'?")
+
+
+def test_a_method_that_a_path_lacks_is_refused_with_those_that_it_has(client: Client) -> None:
+    reply = client("POST", "addresses/orders")
+    assert (reply.status, reply.body["type"]) == (405, "/api/v1/problems/console.method.unknown")
+    assert reply.headers["Allow"] == "DELETE,GET,HEAD,PATCH,PUT"
+    assert reply.body["detail"] == "POST is not possible there; possible are DELETE, GET, HEAD, PATCH, PUT"
+
+
 def test_each_list_has_a_get_of_one(client: Client) -> None:
     paths = client("GET", "openapi.json").body["paths"]
     lists = [path for path, each in paths.items() if "watch" in str(each.get("get", {}).get("parameters"))]

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from enmasse.errors import CATALOGUE
 from enmasse.model.names import DEFAULT_SPACE, in_space
+from enmasse.text import did_you_mean
 from services.console.door.access import Caller
 from services.console.door.peer_limits import CONNECTIONS_KEY
 from services.console.errors import STATUSES, RequestError, failed, unknown, unknown_space
@@ -169,6 +170,27 @@ def _of_space(parts: Components) -> list[Operation]:
     ]
 
 
+def _reason(request: web.Request, error: web.HTTPException) -> str:
+    """Return what is wrong with a request that aiohttp has refused."""
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return f"{error.method[:20]} is not possible there; possible are {', '.join(sorted(error.allowed_methods))}"
+    return _unknown_path(request) if isinstance(error, web.HTTPNotFound) else error.reason
+
+
+def _unknown_path(request: web.Request) -> str:
+    """Return the first part of a path that no resource has, with the word that may be meant."""
+    parts = request.rel_url.raw_path.split("/")
+    known = [resource.canonical.split("/") for resource in request.app.router.resources()]
+    hint = ""
+    for at, part in enumerate(parts):
+        words = {each[at] for each in known if len(each) > at}
+        known = [each for each in known if len(each) > at and (each[at] == part or each[at].startswith("{"))]
+        if not known:
+            hint = did_you_mean(part[:100], (word for word in words if not word.startswith("{")))
+            break
+    return f"there is no path {'/'.join(parts[: at + 1])[:200]!r}; {PREFIX}/openapi.json has the paths.{hint}"
+
+
 @web.middleware
 async def problems(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -182,7 +204,7 @@ async def problems(
         problem = _HTTP.get(error.status)
         if problem is None:
             raise
-        found = problem(error.reason).answer()
+        found = problem(_reason(request, error)).answer()
         if "Allow" in error.headers:
             found.headers["Allow"] = error.headers["Allow"]
         return found
