@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.messages.jsonform import plain
 from enmasse.amqp.messages.message import Message
 from enmasse.cli.commands.configuration.address import PROPERTIES
 from enmasse.cli.commands.messaging.send import TOLD_SECONDS, Tally, _Sending, encoded
@@ -59,6 +60,16 @@ def test_each_message_has_an_id_of_its_own() -> None:
     assert len(set(found)) == 6 and None not in found
     assert asyncio.run(ids({"message_id": "mine"})) == ["mine"] * 3
     assert asyncio.run(ids({}, lines=True)) == [None] * 3
+
+
+def test_numbered_bodies_are_text_where_the_content_type_is_of_json() -> None:
+    async def sent(**fields: Any) -> list[Any]:
+        found = encoded(bodies(None, 2), fields, lines=False)
+        return [plain(Message.decode(each).body) async for each in found]
+
+    numbered = [{"sequence": 1}, {"sequence": 2}]
+    assert asyncio.run(sent()) == numbered
+    assert asyncio.run(sent(content_type="application/json")) == ['{"sequence": 1}', '{"sequence": 2}']
 
 
 def test_help_has_examples_and_the_properties_of_an_address() -> None:

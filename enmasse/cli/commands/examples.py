@@ -97,6 +97,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "send": [
         ("enmasse send orders '{\"id\": 7}' --content-type application/json", ""),
         ("enmasse send orders --file picture.png", ""),
+        ("enmasse send orders --count 10 --content-type application/json", '{"sequence": 1} and so on'),
         ("tail -f file | enmasse send orders", "a message a line"),
         ("enmasse receive one --json --timeout 1 | enmasse send other --json", "the same messages"),
     ],

@@ -55,7 +55,8 @@ def command(
 ) -> None:  # fmt: skip
     """Send messages to an ADDRESS: BODY (--count times), or the content of --file. Without BODY, each line of stdin is
     a message; with --json one in the form that `receive --json` prints, of which options replace fields. With --count
-    and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples.
+    and without BODY, the bodies are {"sequence": 1} and so on, as in Proton's examples: a map of AMQP, with
+    --content-type application/json the text of JSON.
 
     Each message gets a message-id of its own without --id. If the connection is lost, it connects again within
     --timeout, and sends what has no outcome once more, with the same id: that may arrive twice.
@@ -133,15 +134,18 @@ class UnreadableLine(Exception):
 
 
 async def encoded(bodies: AsyncIterator[Any], fields: dict[str, Any], *, lines: bool) -> AsyncIterator[bytes]:
-    """Yield a message for each body, with a message-id of its own unless the fields have one. `lines`: the bodies are
-    messages as JSON, whose ids are unchanged. Raises UnreadableLine."""
+    """Yield a message for each body, with a message-id of its own unless the fields have one. A map is text where the
+    content type is of JSON. `lines`: the bodies are messages as JSON, whose ids are unchanged. Raises
+    UnreadableLine."""
     from enmasse.amqp.messages.message import Message
 
     if not lines:
         template, run, number = {"durable": True} | fields, os.urandom(12).hex(), 0
+        is_json = str(fields.get("content_type", "")).partition(";")[0].strip().endswith("json")
         async for body in bodies:
             number += 1
-            yield Message(body, **{"message_id": f"{run}-{number}", **template}).encode()
+            text = json.dumps(body) if is_json and isinstance(body, dict) else body
+            yield Message(text, **{"message_id": f"{run}-{number}", **template}).encode()
         return
     from enmasse.amqp.messages.jsonform import NoMessage, from_json
 
