@@ -146,6 +146,9 @@ def test_devices_may_publish_to_any_topic_without_any_configuration(up: Up) -> N
     here = {"ENMASSE_PORT_OFFSET": str(up.offset)}
     told = enmasse("publish", "sensors/temp", "21", "--retain", env=here)
     assert told.returncode == 0, told.stderr
+    assert "Did you mean" not in told.stderr
+    wrong = enmasse("publish", "mytopc/x", "21", env=here)
+    assert "the topic 'mytopc/x' has no address of its own. Did you mean 'mytopic'?" in wrong.stderr
     assert enmasse("subscribe", "sensors/#", "--count", "1", "-v", env=here).stdout == "sensors/temp 21\n"
     assert enmasse("publish", "sensors/temp", "", "--retain", env=here).returncode == 0
 

@@ -1,13 +1,17 @@
-"""Remedies for failed connections."""
+"""Remedies for failed connections, and for names of addresses that there are not."""
 
 from __future__ import annotations
 
 import os
 import re
 import ssl
+from typing import Any
 
 from enmasse.cli.contexts.first_connection import RESTART_SECONDS, NotListening
-from enmasse.text import offset_option
+from enmasse.cli.contexts.http import NotRunning, get_status
+from enmasse.cli.contexts.target_server import TargetServer
+from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
+from enmasse.text import did_you_mean, offset_option
 
 _NUMBERED = re.compile(r"\[Errno (\d+)\]")
 
@@ -38,3 +42,28 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
         shown = f"`enmasse status{offset_option(offset)}` shows why"
         return f"EnMasse runs, but this port stayed closed for {RESTART_SECONDS:g} s: {shown}."
     return f"Is `enmasse up{offset_option(offset)}` running? --port-offset selects another suite."
+
+
+def addresses_of(server: TargetServer) -> dict[str, dict[str, Any]]:
+    """Return the rows of the addresses of the suite on this machine, by their names in the address space that the
+    command works in; none of other servers."""
+    if server.offset is None:
+        return {}
+    try:
+        rows = {split_name(AddressName(row["name"])): row for row in get_status(server.offset)["addresses"]}
+    except NotRunning:
+        return {}
+    space = server.space or DEFAULT_SPACE
+    return {name.local: row for name, row in rows.items() if name.space == space}
+
+
+def topic_meant(topic: str, server: TargetServer) -> str:
+    """Return a sentence about a topic without an address of its own, whose first levels are like the name of an
+    address; empty for other topics."""
+    names = list(addresses_of(server))
+    if any(topic == name or topic.startswith(f"{name}/") for name in names):
+        return ""
+    levels = topic.split("/")
+    heads = dict.fromkeys("/".join(levels[: name.count("/") + 1]) for name in names)
+    meant = next(filter(None, (did_you_mean(head, names) for head in heads)), "")
+    return f"the topic {topic!r} has no address of its own.{meant}" if meant else ""

@@ -12,13 +12,13 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
-from enmasse.cli.contexts.hints import cause, remedy
+from enmasse.cli.contexts.hints import addresses_of, cause, remedy
 from enmasse.cli.contexts.http import SecretUnreadable, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN
 from enmasse.errors import marked
 from enmasse.identity.processes.credentials import Credential
-from enmasse.model.names import DEFAULT_SPACE, AddressName, WireName, address_name, split_name
+from enmasse.model.names import WireName, address_name
 from enmasse.text import did_you_mean, offset_option
 
 CONNECT_SECONDS = 15.0
@@ -122,21 +122,6 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
 def _meant(remote: RemoteAddress) -> str:
     """Return a sentence with the address of the suite that may be meant; empty if none is like it."""
     return did_you_mean(remote.address, addresses_of(remote))
-
-
-def addresses_of(remote: RemoteAddress) -> dict[str, dict[str, Any]]:
-    """Return the rows of the addresses of the suite on this machine, by their names in the address space that the
-    command works in; none of other servers."""
-    from enmasse.cli.contexts.http import NotRunning, get_status
-
-    if remote.offset is None:
-        return {}
-    try:
-        rows = {split_name(AddressName(row["name"])): row for row in get_status(remote.offset)["addresses"]}
-    except NotRunning:
-        return {}
-    space = remote.space or DEFAULT_SPACE
-    return {name.local: row for name, row in rows.items() if name.space == space}
 
 
 def why_no_credit(remote: RemoteAddress) -> str:

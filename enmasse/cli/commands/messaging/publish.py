@@ -65,6 +65,7 @@ def command(
     Exit status 0: every message was acknowledged (with --qos 0: was sent). 1: some were refused. 3: no acknowledgement
     within --timeout. 4: no connection, or it was refused.
     """
+    from enmasse.cli.contexts.hints import topic_meant
     from enmasse.cli.contexts.remote import refuse_url
     from enmasse.cli.messages import mqttclient
     from enmasse.cli.messages.bodies import bodies, paced
@@ -96,6 +97,8 @@ def command(
         click.echo(json.dumps(tally.as_json()))
     elif tally.sent:
         say(f"published {tally.sent} to {remote}, topic {topic}: {tally.words(qos)}")
+    if tally.sent and (meant := topic_meant(topic, remote)):
+        report(meant)
     sys.exit(status)
 
 
