@@ -292,6 +292,10 @@ def test_the_data_folder_leads_to_the_suite(suite: Up, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), "the command line wins over the file"
     done = enmasse("reload", "--data", tmp_path, env={"ENMASSE_PORT_OFFSET": str(suite.offset)})
     assert done.returncode == 4 and f"no suite has run with the data folder {tmp_path}" in done.stderr
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "suite.json").write_text(json.dumps({"port-offset": suite.offset}))
+    done = enmasse("reload", "--data", tmp_path)  # another suite has its ports now
+    assert done.returncode == 4 and f"no suite runs with the data folder {tmp_path}" in done.stderr
     done = enmasse("reload", "--port-offset", suite.offset, env={"ENMASSE_DATA": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, ""), "the command line wins over the variable"
 

@@ -42,6 +42,7 @@ def command(context: click.Context, /, data: Path | None, offset: int) -> None:
             text = f"no suite has run with the data folder {data}: name that of `enmasse up`, or leave --data out"
             end("suite.http.unreachable", text, UNREACHABLE)
         offset = found
+        _check_suite_of(data, offset)
     try:
         _, answer = request(offset, "POST", "/api/reload", {}, timeout=SECONDS)
     except NotRunning as error:
@@ -58,3 +59,18 @@ def command(context: click.Context, /, data: Path | None, offset: int) -> None:
         sys.exit(FAILED)
     if answer["later"]:
         sys.exit(NEEDS_RESTART)
+
+
+def _check_suite_of(data: Path, offset: int) -> None:
+    """End the command unless the suite at the port offset runs with this data folder."""
+    from enmasse.cli.contexts.http import NotRunning, suite_info
+    from enmasse.text import offset_option
+
+    try:
+        used = Path(suite_info(offset)["data_dir"])
+    except NotRunning as error:
+        end("suite.http.unreachable", f"no suite runs with the data folder {data}: {error}", UNREACHABLE)
+    if used.resolve() != data.resolve():
+        other = f"At its former ports runs that of {used}, which `enmasse reload{offset_option(offset)}` means."
+        text = f"no suite runs with the data folder {data}; nothing was changed. {other}"
+        end("suite.http.unreachable", text, UNREACHABLE)
