@@ -297,6 +297,11 @@ def test_an_address_that_is_not_there_names_the_one_that_may_be_meant(tool: Tool
     assert "Did you mean 'one'?" in tool.stderr
 
 
+def test_a_measurement_by_gateways_that_do_not_run_says_which_option_starts_them(tool: Tool) -> None:
+    tool("bench", "one", "--protocol", "http", status=4)
+    assert "the suite runs without gateways of http: `enmasse up --with http` starts them" in tool.stderr
+
+
 def test_flavors_of_the_running_suite(tool: Tool) -> None:
     tool("flavor", "add", "more", "--template", "queue-inmemory", "MEMORY=64Mi")
     tool("flavor", "set", "more", "MEMORY=128Mi", "BROKERS=2")

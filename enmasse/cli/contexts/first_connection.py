@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
-from enmasse.cli.contexts.http import NotRunning, suite_info
+from enmasse.cli.contexts.http import public_ports
 from enmasse.network.backoff import LOOK, Backoff
 
 T = TypeVar("T")
@@ -58,7 +58,4 @@ def _died(error: OSError | AmqpError) -> bool:
 
 def _has_port(port: int, offset: int) -> bool:
     """Return True if the suite runs and `port` is one of its public ports."""
-    try:
-        return port in suite_info(offset).get("ports", {}).values()
-    except NotRunning:
-        return False
+    return port in (public_ports(offset) or ())

@@ -124,3 +124,11 @@ def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
         raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
     return info
+
+
+def public_ports(offset: int) -> list[int] | None:
+    """Return the ports of the running suite that clients may use; None if none runs."""
+    try:
+        return list(suite_info(offset).get("ports", {}).values())
+    except NotRunning:
+        return None

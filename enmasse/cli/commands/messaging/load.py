@@ -15,6 +15,7 @@ from enmasse.amqp.sasl.layer import AnonymousClient, ExternalClient, SaslClient
 from enmasse.cli.common import AMQP_PORT, TlsFiles
 from enmasse.cli.contexts.entering import entered
 from enmasse.cli.contexts.first_connection import opened
+from enmasse.cli.contexts.http import public_ports
 from enmasse.cli.contexts.remote import PORTS, RemoteAddress
 from enmasse.cli.messages.amqp import explain, operator, refusal
 from enmasse.identity.processes.scram import of_process
@@ -64,6 +65,10 @@ def at_door(remote: RemoteAddress, protocol: str) -> RemoteAddress:
     port = ports[scheme] + remote.port - PORTS[remote.scheme]
     if not 0 < port < 1 << 16:
         raise LoadError(f"{remote}: not port {AMQP_PORT} plus an offset, which would say where {protocol} is")
+    open_ports = None if remote.offset is None else public_ports(remote.offset)
+    if open_ports is not None and port not in open_ports:
+        start = "`enmasse up` without `--without mqtt`" if protocol == "mqtt" else f"`enmasse up --with {protocol}`"
+        raise LoadError(f"{remote}: the suite runs without gateways of {protocol}: {start} starts them")
     return replace(remote, scheme=scheme, port=port)
 
 
