@@ -260,6 +260,12 @@ def test_status_shows_how_routers_reach_each_other(capsys: pytest.CaptureFixture
     assert "a reaches b (cost 1), c (cost 3, over b)\n" in capsys.readouterr().out
 
 
+def test_status_says_that_consumers_of_topics_are_without_mqtt(capsys: pytest.CaptureFixture[str]) -> None:
+    for parts in ([], [component("mqtt_gateway-0", "mqtt_gateway")]):
+        tables.print_status(status.merge(parts, {"addresses": [address("news", type="topic", consumers=1)]}), None)
+        assert (f"\n{tables.OF_BROKERS}\n" in capsys.readouterr().out) is bool(parts)
+
+
 def test_names_of_others_do_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["a\x1b[2Jb", "c\nd", "e\0", "\u202ef", "g" * 5000]
     wrong = [address(name, ready=False, phase="Failed", message="no\x1b[31m") for name in names]

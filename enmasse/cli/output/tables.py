@@ -20,6 +20,8 @@ from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
 MAX_ADDRESSES = 200
+OF_BROKERS = "consumers of topics: without MQTT subscriptions, which the console counts"
+"""Line of a list whose numbers are those of the brokers."""
 MAX_NAMED = 5
 """Names printed with one message; the others are counted."""
 COLORS = {"yes": "green", "no": "red"}
@@ -54,6 +56,9 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     if addresses:
         click.echo()
         print_addresses(addresses[:MAX_ADDRESSES])
+        kinds = {c["kind"] for c in status["components"]}
+        if "mqtt_gateway" in kinds and any(a["type"] == "topic" for a in addresses):
+            click.echo("\n" + wrapped(OF_BROKERS))
     if len(addresses) > MAX_ADDRESSES:
         click.echo(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")
     lines = error_lines(status["errors"])
