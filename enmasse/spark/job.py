@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 
 from enmasse import spark_jobs
 from enmasse.process import startup
+from enmasse.spark import failed_queries
 from enmasse.spark.archive import archive
 from enmasse.spark.errors import QueryError, sentence
 
@@ -226,6 +227,7 @@ def outcome(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]
         if error.code not in (None, 0):
             return reason(error)
     except Exception as error:
+        failed_queries.ends.set()
         return reason(error)
     return ""
 

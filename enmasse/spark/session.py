@@ -7,14 +7,13 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from types import TracebackType
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from enmasse.spark import worker_start
 from enmasse.spark.datasource import SelectingDataSource
-from enmasse.spark.errors import sentence
+from enmasse.spark.failed_queries import FailedQueries, show
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Variable of programs that spark-submit has started."""
@@ -25,9 +24,10 @@ WORKER_START = str(Path(worker_start.__file__).parent)
 def session(app: str = "enmasse") -> SparkSession:
     """Return a session with the amqp source and sink registered; local[*] unless SPARK_MASTER names another master.
 
-    An error of an amqp source or sink that ends the program is shown as one sentence. Spark logs warnings of the amqp
-    source and errors only, each in one line, unless SPARK_CONF_DIR names a folder with another configuration. Settings
-    that spark-submit was given are kept, its master too, and those of --conf in PYSPARK_SUBMIT_ARGS.
+    An error of an amqp source or sink that ends the program is shown as one sentence; one of a query that the program
+    does not wait for too, after some seconds. Spark logs warnings of the amqp source and errors only, each in one line,
+    unless SPARK_CONF_DIR names a folder with another configuration. Settings that spark-submit was given are kept, its
+    master too, and those of --conf in PYSPARK_SUBMIT_ARGS.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -44,14 +44,18 @@ def session(app: str = "enmasse") -> SparkSession:
         "spark.python.authenticate.socketTimeout": "5m",  # a worker waits for the JVM, by default 15 s
         "spark.sql.python.filterPushdown.enabled": "true",  # off by default in Spark 4.2
     }
-    if "SPARK_CONF_DIR" not in os.environ:
+    logs = "SPARK_CONF_DIR" not in os.environ and SUBMITTED not in os.environ
+    if logs:
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+    new = SparkSession.getActiveSession() is None
     builder = SparkSession.builder.appName(app)
     for name in settings.keys() - given():
         builder = builder.config(name, settings[name])
     spark = builder.getOrCreate()
     start_quickly(spark.sparkContext.environment)
     spark.dataSource.register(SelectingDataSource)
+    if logs and new:
+        spark.streams.addListener(FailedQueries())
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
     return spark
@@ -72,11 +76,3 @@ def given() -> set[str]:
         return {name for name, _ in SparkConf().getAll()}
     words = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return {word.partition("=")[0] for option, word in itertools.pairwise(words) if option in ("--conf", "-c")}
-
-
-def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show an uncaught exception, as sys.excepthook: the sentence of a QueryError alone, everything else as usual."""
-    if text := sentence(error):
-        print(text, file=sys.stderr)  # noqa: T201 - in place of the interpreter's traceback
-    else:
-        sys.__excepthook__(kind, error, trace)

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from enmasse.spark.datasource import AmqpDataSource, RefusedReader
+from enmasse.spark.failed_queries import show
 from enmasse.spark.options import OptionError, shown
-from enmasse.spark.session import show
 from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import free_port
 from tests.spark.conftest import LIMIT

@@ -1,0 +1,66 @@
+"""Sentences of queries that fail, each shown once: Spark's own line about them is left out (log4j2.properties)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
+
+from enmasse.spark.errors import sentence
+
+GRACE_SECONDS = 5.0
+"""Time for a program to end by the error of its query."""
+ends = threading.Event()
+"""Set when the program ends by an error, which is shown then."""
+
+
+class FailedQueries(StreamingQueryListener):
+    """Shows why a query has failed if the program continues: if it ends by the error, that is shown then."""
+
+    @property
+    def _jlistener(self) -> Any:
+        assert SparkContext._jvm is not None
+        return SparkContext._jvm.PythonStreamingQueryListenerWrapper(EndsOfQueries(self))
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Do nothing: it has not failed."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Do nothing: it has not failed."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Show the sentence after a while, if there is one."""
+        if text := sentence(Exception(event.exception or "")):
+            threading.Thread(target=show_later, args=(text,), daemon=True).start()
+
+
+class EndsOfQueries(JStreamingQueryListener):
+    """Leaves out all other events: to make PySpark's form of a query's progress takes 10 ms and more."""
+
+    def onQueryStarted(self, jevent: Any) -> None:
+        """Do nothing."""
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        """Do nothing."""
+
+    def onQueryIdle(self, jevent: Any) -> None:
+        """Do nothing."""
+
+
+def show_later(text: str) -> None:
+    """Show a sentence unless the program ends by an error before."""
+    if not ends.wait(GRACE_SECONDS):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - in place of Spark's line
+
+
+def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an uncaught exception, as sys.excepthook: the sentence of a QueryError alone, everything else as usual."""
+    ends.set()
+    if text := sentence(error):
+        print(text, file=sys.stderr)  # noqa: T201 - in place of the interpreter's traceback
+    else:
+        sys.__excepthook__(kind, error, trace)
