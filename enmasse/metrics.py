@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OTHERS: Final = "(others)"
 """Label of what has no series of its own."""
+MAX_USERS: Final = 200
+"""Users with series of their own."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[dict[str, str], float]]
@@ -81,6 +83,13 @@ def largest(values: Mapping[str, T], most: int, size: Callable[[T], float]) -> l
     names = sorted(values, key=lambda name: (-size(values[name]), name))
     found = [(name, [values[name]]) for name in names[:most]]
     return [*found, (OTHERS, [values[name] for name in names[most:]])]
+
+
+def connections(protocol: str, users: Mapping[str, int]) -> Metric:
+    """Return the connections of clients of a protocol. `users`: full name → number."""
+    shown = largest(users, MAX_USERS, float)
+    series = [({"protocol": protocol, **labelled("user", user)}, sum(numbers)) for user, numbers in shown]
+    return gauge("enmasse_connections", "Connections of clients, by protocol and user.", series)
 
 
 def labelled(label: str, full: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from enmasse.aio.feeds import FeedsClient
@@ -18,10 +18,10 @@ from enmasse.aio.transport import Hub
 from enmasse.amqp.connection import Connection
 from enmasse.bridge.authentication import Authentication
 from enmasse.bridge.client_access import ClientAccess
-from enmasse.bridge.client_logins import ClientLogins
+from enmasse.bridge.client_logins import ClientLogins, LoginAttempt
 from enmasse.bridge.client_rates import ClientRates
 from enmasse.bridge.client_refused import ClientRefused, Refusal
-from enmasse.bridge.lanes import TICK
+from enmasse.bridge.lanes import TICK, Counters
 from enmasse.bridge.offering import Offering
 from enmasse.bridge.password_link import PasswordLink
 from enmasse.bridge.publishing import Publishing
@@ -32,6 +32,7 @@ from enmasse.identity.login_audit import LoginAudit
 from enmasse.identity.processes.credentials import AnyCredential, relay_key_of
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log as logs
+from enmasse.metrics import counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.operations import Operation
@@ -40,10 +41,14 @@ from enmasse.process import runner
 from enmasse.process.places import Places
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from enmasse.tracing.spans import Tracing
 
 PATIENCE: Final = 8.0
 """Seconds that a client waits until addresses and users are known, and the router is reached."""
+SKEW: Final = 1.0
+"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 SLICE: Final = 200
 """Clients that are looked at in a turn of the loop when permissions have changed."""
 
@@ -236,6 +241,24 @@ class Bridge(Generic[S]):
             return "the router is not reached"
         return ""
 
+    def families(self, protocol: str, counters: Counters) -> Iterator[Metric]:
+        """Yield the metrics that gateways have in common, but those of logins."""
+        waiting = [(of_space(space), each.publishing.waiting) for space, each in self.spaces.items()]
+        yield gauge(f"{protocol}_waiting_messages", "From clients, waiting for credit.", waiting)
+        repeated = single(counters.repeated)
+        yield counter(f"{protocol}_repeated_total", "Messages that were sent once more.", repeated)
+        refused = [({"operation": operation}, n) for operation, n in sorted(self.access.refused.items())]
+        yield counter(f"{protocol}_not_allowed_total", "What clients had no permission for.", refused)
+        yield from self.refusals.families()
+
+    def login_families(self, protocol: str) -> Iterator[Metric]:
+        """Yield the metrics of logins, if clients log in."""
+        if self.logins is not None:
+            waiting = single(self.logins.waiting)
+            yield gauge(f"{protocol}_logins_waiting", "Logins that have no answer yet.", waiting)
+            outcomes = [({"outcome": outcome}, n) for outcome, n in sorted(self.logins.outcomes.items())]
+            yield counter(f"{protocol}_logins_total", "Logins of clients.", outcomes)
+
     def hints(self) -> str:
         """Return what a person should know of the logins of a gateway that is ready."""
         return (
@@ -286,6 +309,35 @@ class Bridge(Generic[S]):
                 await asyncio.sleep(0)
         self._leave_spaces()
 
+    # clients
+
+    async def enter(
+        self, attempt: LoginAttempt, name: str, wanted: Callable[[], bool], take: Callable[[Login, S], bool]
+    ) -> tuple[Login, S]:
+        """Log a client in without an exchange, and follow its login by its `name`. `wanted`: whether the client is
+        still there; `take`: has it from now on, or returns False. Raises ClientRefused, which is noted."""
+        access = self.access
+        login: Login | None = None
+        try:
+            login, _ = await self.admission.admit(attempt, wanted, _no_exchange)
+            await self.configured()
+            await access.room(login)
+            access.hold(login, name)
+            taken = False
+            try:
+                state = await self.in_space(login.principal.space)
+                taken = take(login, state)
+                if taken:
+                    access.enforcer.enter(name, login, SKEW)
+            finally:
+                if not taken:
+                    access.enforcer.leave(name, login)
+        except ClientRefused as refused:
+            space = access.space_of(attempt.space, attempt.host)
+            self.note_not_served(refused, peer=attempt.peer, space=space, login=login, stated=attempt.username or "")
+            raise
+        return login, state
+
     # address spaces
 
     async def in_space(self, space: str) -> S:
@@ -309,3 +361,7 @@ class Bridge(Generic[S]):
         for space in [each for each in self._uplinks if each not in used and not self.access.users.has_space(each)]:
             self._uplinks.pop(space).cancel()
             del self.spaces[space]
+
+
+async def _no_exchange(challenge: bytes) -> bytes:
+    raise AssertionError("no exchange was asked for")

@@ -18,6 +18,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.user_directory import UserDirectory
+from enmasse.model.names import DEFAULT_SPACE
 
 NOBODY: Final = Login(Principal(ANONYMOUS))
 """A client that states no user name."""
@@ -39,6 +40,10 @@ class ClientAccess:
     def rights(self, login: Login) -> Rights | None:
         """Return what a client may do; None: everything. The same object as before if nothing has changed for it."""
         return self.users.rights(login.principal)
+
+    def space_of(self, space: str | None, host: str) -> str:
+        """Return the address space that a client means. `space`: of its listener; None: of all."""
+        return space or self.users.hosts.get(host) or DEFAULT_SPACE
 
     async def room(self, login: Login, patience: float = MOVING) -> None:
         """Wait until it is known whether there is room for a connection of this user, and then call `hold` at once.

@@ -12,13 +12,11 @@ from enmasse.bridge.client_refused import ClientRefused
 from enmasse.bridge.space_lanes import SpaceLanes
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
-from enmasse.model.names import DEFAULT_SPACE, is_temporary
+from enmasse.model.names import is_temporary
 from enmasse.model.operations import Operation
 from services.coap_gateway.coap_answers import CoapAnswer, of_refusal
 from services.coap_gateway.coap_memory import CoapEndpoint
 
-SKEW: Final = 1.0
-"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 WAITING: Final = 1000
 """Requests that wait for the login; further ones are refused."""
 
@@ -56,7 +54,7 @@ class CoapVisitors:
         """Return who a client of a listener is. `space`: of the listener; `host`: that its request names. None: `enter`
         finds out."""
         access = self.bridge.access
-        key = space or access.users.hosts.get(host) or DEFAULT_SPACE
+        key = access.space_of(space, host)
         found = self._visitors.get(key)
         if found is None:
             return None
@@ -76,7 +74,7 @@ class CoapVisitors:
             found = self.known(endpoint.space, host)
             if found is not None:
                 return found
-            key = endpoint.space or self.bridge.access.users.hosts.get(host) or DEFAULT_SPACE
+            key = self.bridge.access.space_of(endpoint.space, host)
             coming = self._coming.get(key)
             if coming is None:
                 coming = self._coming[key] = asyncio.ensure_future(self._enter(key, endpoint, host))
@@ -92,27 +90,19 @@ class CoapVisitors:
             raise of_refusal(refused) from None
 
     async def _enter(self, key: str, endpoint: CoapEndpoint, host: str) -> CoapVisitor:
-        bridge = self.bridge
+        self._number += 1
+        name = f"coap#{self._number}"
+
+        def take(login: Login, lanes: SpaceLanes) -> bool:
+            self._visitors[key] = CoapVisitor(name, login, lanes, self.bridge.access.rights(login))
+            return True
+
+        attempt = LoginAttempt(peer=endpoint.name, space=endpoint.space, host=host)
         try:
-            attempt = LoginAttempt(peer=endpoint.name, space=endpoint.space, host=host)
-            login, _ = await bridge.admission.admit(attempt, lambda: True, _never)
-            await bridge.access.room(login)
-            self._number += 1
-            name = f"coap#{self._number}"
-            bridge.access.hold(login, name)
-            entered = False
-            try:
-                lanes = await bridge.in_space(login.principal.space)
-                found = self._visitors[key] = CoapVisitor(name, login, lanes, bridge.access.rights(login))
-                bridge.access.enforcer.enter(name, login, SKEW)
-                entered = True
-            finally:
-                if not entered:
-                    bridge.access.enforcer.leave(name, login)
+            await self.bridge.enter(attempt, name, lambda: True, take)
         except ClientRefused as refused:
-            bridge.note_not_served(refused, peer=endpoint.name, space=key)
             raise of_refusal(refused) from None
-        return found
+        return self._visitors[key]
 
     def _leave(self, key: str) -> None:
         found = self._visitors.pop(key)
@@ -139,7 +129,3 @@ class CoapVisitors:
         self.bridge.note_denied(operation, name, user=visitor.user, client=endpoint.name, lanes=visitor.lanes)
         what = "send to" if operation == "send" else "receive from"
         raise CoapAnswer("4.03", f"the anonymous user has no permission to {what} {name[:100]!r}")
-
-
-async def _never(challenge: bytes) -> bytes:
-    raise AssertionError("no exchange was asked for")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.lanes import Counters
 from enmasse.bridge.space_lanes import SpaceLanes
-from enmasse.metrics import counter, gauge, labelled, of_space, single
+from enmasse.metrics import connections, counter, gauge, single
 from services.coap_gateway.coap_requests import CoapRequests
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ def families(requests: CoapRequests, bridge: Bridge[SpaceLanes], counters: Count
     memory, uploads, observations = requests.memory, requests.uploads, requests.observations
     yield gauge("coap_endpoints", "Endpoints of which something is remembered.", single(len(memory.endpoints)))
     users = Counter(each.user for each in memory.endpoints.values() if each.user)
-    yield gauge(
-        "enmasse_connections",
-        "Connections of clients, by protocol and user.",
-        [({"protocol": "coap", **labelled("user", user)}, n) for user, n in sorted(users.items())],
-    )
+    yield connections("coap", users)
     answers = [({"code": number}, n) for number, n in memory.counts().items()]
     yield counter("coap_answers_total", "Answers to requests, by their code.", answers)
     events = [({"what": what}, n) for what, n in sorted(memory.events.items())]
@@ -43,12 +39,4 @@ def families(requests: CoapRequests, bridge: Bridge[SpaceLanes], counters: Count
     yield gauge(
         "coap_kept_bytes", "Bytes that are kept, by what for.", [({"for": what}, n) for what, n in kept.items()]
     )
-    yield gauge(
-        "coap_waiting_messages",
-        "From clients, waiting for credit.",
-        [(of_space(space), each.publishing.waiting) for space, each in bridge.spaces.items()],
-    )
-    yield counter("coap_repeated_total", "Messages that were sent once more.", single(counters.repeated))
-    refused = [({"operation": operation}, n) for operation, n in sorted(bridge.access.refused.items())]
-    yield counter("coap_not_allowed_total", "What clients had no permission for.", refused)
-    yield from bridge.refusals.families()
+    yield from bridge.families("coap", counters)

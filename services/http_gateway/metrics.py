@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from enmasse.bridge.bridge import Bridge
 from enmasse.bridge.lanes import Counters
-from enmasse.metrics import counter, gauge, labelled, largest, of_space, single
+from enmasse.metrics import connections, counter, gauge, single
 from services.http_gateway.api.http_space import HttpSpace
 from services.http_gateway.http_door import HttpDoor
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-MAX_USERS: Final = 200
-"""Users with series of their own."""
 
 
 def families(door: HttpDoor, bridge: Bridge[HttpSpace], counters: Counters) -> Iterator[Metric]:
@@ -24,11 +21,7 @@ def families(door: HttpDoor, bridge: Bridge[HttpSpace], counters: Counters) -> I
     requests = door.requests
     yield gauge("http_connections", "HTTP connections that are open now.", single(len(door.connections)))
     users = Counter(client.login.principal.full_name for client in requests.clients.clients.values())
-    yield gauge(
-        "enmasse_connections",
-        "Connections of clients, by protocol and user.",
-        [({"protocol": "http", **labelled("user", user)}, sum(n)) for user, n in largest(users, MAX_USERS, float)],
-    )
+    yield connections("http", users)
     yield counter(
         "http_requests_total",
         "Requests, by the status of their answers; 0: the client left before.",
@@ -59,17 +52,6 @@ def families(door: HttpDoor, bridge: Bridge[HttpSpace], counters: Counters) -> I
     late = sum(each.replies.late for each in bridge.spaces.values())
     yield counter("http_replies_not_expected_total", "Replies that no request waited for.", single(late))
     yield gauge("http_kept_bytes", "Bytes of bodies without an outcome.", single(requests.posting.kept))
-    yield gauge(
-        "http_waiting_messages",
-        "From clients, waiting for credit.",
-        [(of_space(space), each.publishing.waiting) for space, each in bridge.spaces.items()],
-    )
-    yield counter("http_repeated_total", "Messages that were sent once more.", single(counters.repeated))
     yield counter("http_not_taken_total", "Settled messages that no receiver took.", single(counters.dropped))
-    refused = [({"operation": operation}, count) for operation, count in sorted(bridge.access.refused.items())]
-    yield counter("http_not_allowed_total", "What clients had no permission for.", refused)
-    yield from bridge.refusals.families()
-    if bridge.logins is not None:
-        yield gauge("http_logins_waiting", "Logins that have no answer yet.", single(bridge.logins.waiting))
-        outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(bridge.logins.outcomes.items())]
-        yield counter("http_logins_total", "Logins of clients.", outcomes)
+    yield from bridge.families("http", counters)
+    yield from bridge.login_families("http")

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from enmasse.metrics import counter, gauge, labelled, largest, single
+from enmasse.metrics import connections, counter, gauge, single
 from enmasse.mqtt import reasons
 from services.mqtt_gateway.protocol.server_state import ServerState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-MAX_USERS: Final = 200
-"""Users with series of their own."""
 PACKETS: Final = (
     "",
     "CONNECT",
@@ -42,11 +40,7 @@ def families(server_state: ServerState, relayed: int) -> Iterator[Metric]:
     yield gauge("mqtt_amqp_clients", "AMQP clients over WebSocket that are connected now.", single(relayed))
     yield gauge("mqtt_clients_opening", "Clients whose session is being opened.", single(len(server_state.opening)))
     users = Counter(client.owner.principal.full_name for client in clients)
-    yield gauge(
-        "enmasse_connections",
-        "Connections of clients, by protocol and user.",
-        [({"protocol": "mqtt", **labelled("user", user)}, sum(n)) for user, n in largest(users, MAX_USERS, float)],
-    )
+    yield connections("mqtt", users)
     both = [client.in_flight for client in clients]
     yield gauge(
         "mqtt_in_flight",

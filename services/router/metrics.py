@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from enmasse.identity.principal import ANONYMOUS
-from enmasse.metrics import counter, gauge, labelled, largest, single
+from enmasse.metrics import connections, counter, gauge, labelled, largest, single
 from enmasse.process.settings import METRICS_ADDRESSES
 from services.router.routing.addresses.traffic import FIELDS
 from services.router.routing.router import Router
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 OUTCOMES = ("accepted", "rejected", "released", "modified")
-MAX_USERS = 200
-"""Users with series of their own."""
 
 
 def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
@@ -32,11 +30,7 @@ def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
         role = "" if connection.rights is None or not connection.rights.of_process else "process"
         users[role or connection.role, "" if role else connection.amqp.user or ANONYMOUS] += 1
     clients = {user: n for (role, user), n in users.items() if role == "normal"}
-    yield gauge(
-        "enmasse_connections",
-        "Connections of clients, by protocol and user.",
-        [({"protocol": "amqp", **labelled("user", user)}, sum(n)) for user, n in largest(clients, MAX_USERS, float)],
-    )
+    yield connections("amqp", clients)
 
 
 def by_address(router: Router, most: int) -> Iterator[Metric]:

@@ -14,8 +14,6 @@ from services.stomp_gateway.stomp_peers import StompPeer, StompWire
 from services.stomp_gateway.stomp_shared import StompShared
 from services.stomp_gateway.stomp_transactions import StompSpace
 
-SKEW: Final = 1.0
-"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 LOGIN_SECONDS: Final = 10.0
 """Seconds from the connection to CONNECTED."""
 
@@ -57,28 +55,19 @@ class StompClients(StompShared):
 
     async def enter(self, client: StompClient, headers: dict[str, str]) -> tuple[Login, StompSpace]:
         """Log a client in. Raises StompError."""
-        bridge, peer = self.bridge, client.peer
-        login: Login | None = None
+
+        def take(login: Login, lanes: StompSpace) -> bool:
+            client.rights = self.bridge.access.rights(login)
+            if not client.ended:
+                client.login = login
+                self.clients[client.name] = client
+            return not client.ended
+
         try:
-            login, _ = await bridge.admission.admit(self._attempt(client, headers), lambda: not client.ended, _never)
-            await bridge.configured()
-            await bridge.access.room(login)
-            bridge.access.hold(login, client.name)
-            try:
-                lanes = await bridge.in_space(login.principal.space)
-                client.rights = bridge.access.rights(login)
-                if not client.ended:
-                    client.login = login
-                    self.clients[client.name] = client
-                    bridge.access.enforcer.enter(client.name, login, SKEW)
-            finally:
-                if client.name not in self.clients:
-                    bridge.access.enforcer.leave(client.name, login)
+            attempt = self._attempt(client, headers)
+            return await self.bridge.enter(attempt, client.name, lambda: not client.ended, take)
         except ClientRefused as refused:
-            stated = headers.get("login", "")
-            bridge.note_not_served(refused, peer=peer.name, space=peer.space, login=login, stated=stated)
             raise of_refusal(refused) from None
-        return login, lanes
 
     def leave(self, client: StompClient) -> None:
         """Forget a client whose connection has ended."""
@@ -105,7 +94,3 @@ class StompClients(StompShared):
             certificate=peer.certificate,
             any_site=peer.any_site,
         )
-
-
-async def _never(challenge: bytes) -> bytes:
-    raise AssertionError("no exchange was asked for")

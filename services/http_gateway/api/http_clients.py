@@ -29,8 +29,6 @@ log = logs.get(part="http")
 
 MOST: Final = 16
 """Users of a connection; the one that came first gives way."""
-SKEW: Final = 1.0
-"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 _BROWSER: Final = ("origin", "referer", "sec-fetch-mode", "sec-fetch-site")
 
 
@@ -217,31 +215,21 @@ class HttpClients:
     async def enter(self, exchange: HttpExchange) -> HttpClient:
         """Log a client in. Raises Answered."""
         bridge, facts = self.bridge, exchange.peer
-        attempt = self._attempt(exchange)
-        login: Login | None = None
+        self._number += 1
+        name = f"{facts.name}#{self._number}"
+
+        def take(login: Login, lanes: HttpSpace) -> bool:
+            self.clients[name] = HttpClient(name, login, lanes, bridge.access.rights(login), facts, bridge)
+            return True
+
         try:
-            login, _ = await bridge.admission.admit(attempt, lambda: not exchange.gone, _never)
-            await bridge.configured()
-            await bridge.access.room(login)
-            self._number += 1
-            name = f"{facts.name}#{self._number}"
-            bridge.access.hold(login, name)
-            try:
-                lanes = await bridge.in_space(login.principal.space)
-                client = HttpClient(name, login, lanes, bridge.access.rights(login), facts, bridge)
-                self.clients[name] = client
-                bridge.access.enforcer.enter(name, login, SKEW)
-            finally:
-                if name not in self.clients:
-                    bridge.access.enforcer.leave(name, login)
+            await bridge.enter(self._attempt(exchange), name, lambda: not exchange.gone, take)
         except ClientRefused as refused:
             answer = of_refusal(refused)
             self.refused[answer.status] += 1
-            stated = attempt.username or ""
-            bridge.note_not_served(refused, peer=facts.name, space=facts.space, login=login, stated=stated)
             raise answer from None
         exchange.trust()
-        return client
+        return self.clients[name]
 
     def leave(self, client: HttpClient) -> None:
         """Forget a client whose connection has ended."""
@@ -283,10 +271,6 @@ class HttpClients:
             certificate=facts.certificate,
             any_site=any_site,
         )
-
-
-async def _never(challenge: bytes) -> bytes:
-    raise AssertionError("no exchange was asked for")
 
 
 def _credentials(authorization: str | None) -> tuple[str | None, bytes | None]:

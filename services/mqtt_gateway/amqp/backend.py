@@ -223,11 +223,6 @@ class AmqpBackend:
         ]
         yield gauge("mqtt_amqp_links", "Links to and from addresses, as messages of MQTT go.", links)
         yield gauge(
-            "mqtt_waiting_messages",
-            "From clients, waiting for credit.",
-            [(of_space(space), each.publishing.waiting) for space, each in spaces],
-        )
-        yield gauge(
             "mqtt_unanswered_requests",
             "Requests and packet ids on their way to the subscription service.",
             single(self.control.unanswered),
@@ -240,7 +235,6 @@ class AmqpBackend:
         yield counter(
             "mqtt_not_taken_total", "Messages of QoS 0 that no receiver took in time.", single(counters.dropped)
         )
-        yield counter("mqtt_repeated_total", "Messages that were sent once more.", single(counters.repeated))
         yield counter(
             "mqtt_delivered_total",
             "Messages for clients.",
@@ -259,18 +253,13 @@ class AmqpBackend:
                 )
             ],
         )
-        refused = [({"operation": operation}, count) for operation, count in sorted(self.access.refused.items())]
-        yield counter("mqtt_not_allowed_total", "What clients had no permission for.", refused)
         yield counter(
             "mqtt_not_allowed_dropped_total",
             "Messages of clients of 3.1.1 that were acknowledged and dropped, without permission.",
             single(self.access.dropped),
         )
-        yield from self.shared.refusals.families()
-        if self.bridge.logins is not None:
-            yield gauge("mqtt_logins_waiting", "Logins that have no answer yet.", single(self.bridge.logins.waiting))
-            outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(self.bridge.logins.outcomes.items())]
-            yield counter("mqtt_logins_total", "Logins of clients.", outcomes)
+        yield from self.bridge.families("mqtt", counters)
+        yield from self.bridge.login_families("mqtt")
 
     def _on_addresses(self) -> None:
         topics = self.bridge.topics
