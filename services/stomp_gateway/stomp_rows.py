@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.clock import Clock
 from enmasse.identity.refused import Refusals
-from enmasse.live_state import LivePublisher, Row, Rows
+from enmasse.live_state import MarkedRows, Row
 from services.stomp_gateway.stomp_client import StompClient
 from services.stomp_gateway.stomp_clients import StompClients
+from services.stomp_gateway.stomp_subscriptions import StompSubscription
 
 
-class StompRows:
+class StompRows(MarkedRows):
     """Offers the source `$live/<name>` to `followers`, whose links come through the router."""
 
     def __init__(
         self, name: str, clients: StompClients, refusals: Refusals, followers: set[LiveLink], clock: Clock
     ) -> None:
-        self._clients = clients
-        self.rows = Rows(name, "stomp_gateway", time.time)
+        super().__init__(name, "stomp_gateway", lambda: followers, clock)
         refusals.seen = self.rows.event
-        self.publisher = LivePublisher(self.rows, self.look, lambda: followers, clock)
-        self._marks: dict[str, tuple[Any, ...]] = {}
-        self._links: dict[str, set[str]] = {}
+        self._clients = clients
 
-    def look(self) -> Iterator[None]:
-        """Bring the rows up to date."""
-        if not len(self.rows):
-            self._marks.clear()
-            self._links.clear()
-        seen: set[str] = set()
-        for n, client in enumerate(list(self._clients.clients.values())):
-            seen.add(client.name)
+    def _all(self) -> Iterator[tuple[str, str, Any, Any]]:
+        for client in list(self._clients.clients.values()):
             mark = client.bytes_in, client.bytes_out, client.in_flight, len(client.subscriptions)
-            if self._marks.get(client.name) != mark:
-                self._marks[client.name] = mark
-                self.rows.put("connections", client.name, self._row(client))
-                self._look_at_links(client)
-            if n % 10 == 9:
-                yield
-        for gone in self._marks.keys() - seen:
-            del self._marks[gone]
-            self.rows.drop("connections", gone)
-            for link in self._links.pop(gone, ()):
-                self.rows.drop("links", link)
+            yield "connections", client.name, mark, client
+            for each in list(client.subscriptions.values()):
+                yield "links", f"{client.name}/{each.id}", (each, each.messages), (client, each)
 
-    def _row(self, client: StompClient) -> Row:
+    def _row(self, of: StompClient | tuple[StompClient, StompSubscription]) -> Row:
+        return self._connection(of) if isinstance(of, StompClient) else _link(*of)
+
+    def _connection(self, client: StompClient) -> Row:
         return {
             "protocol": "stomp",
             "version": client.version,
@@ -68,20 +54,10 @@ class StompRows:
             "bytesOut": client.bytes_out,
         }
 
-    def _look_at_links(self, client: StompClient) -> None:
-        links = set()
-        for each in client.subscriptions.values():
-            link = f"{client.name}/{each.id}"
-            links.add(link)
-            name = client.lanes.topics.full(each.local)
-            self.rows.put(
-                "links",
-                link,
-                {
-                    "connection": client.name, "name": each.id, "address": name, "stated": each.stated,
-                    "names": [name], "dir": "out", "qos": None, "count": each.messages, "bytes": each.bytes,
-                },
-            )  # fmt: skip
-        for gone in self._links.get(client.name, links) - links:
-            self.rows.drop("links", gone)
-        self._links[client.name] = links
+
+def _link(client: StompClient, subscription: StompSubscription) -> Row:
+    name = client.lanes.topics.full(subscription.local)
+    return {
+        "connection": client.name, "name": subscription.id, "address": name, "stated": subscription.stated,
+        "names": [name], "dir": "out", "qos": None, "count": subscription.messages, "bytes": subscription.bytes,
+    }  # fmt: skip
