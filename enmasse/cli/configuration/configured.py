@@ -104,25 +104,27 @@ def at_console(kind: Kind, offset: int) -> ContextEntries | None:
     return ContextEntries(kind, offset, " of ".join(filter(None, (within, "" if context is None else str(context)))))
 
 
-def users_in(folder: Path, offset: int) -> FileEntries:
-    """Return the users of a folder, with the console of the suite if it runs on this folder."""
+def _runs_on(folder: Path, offset: int) -> bool:
+    """Return whether the suite of this machine runs on a folder."""
     from enmasse.cli.contexts.http import NotRunning, suite_info
 
     try:
-        console = LocalConsole(offset) if Path(suite_info(offset)["config_dir"]).samefile(folder) else None
+        return Path(suite_info(offset)["config_dir"]).samefile(folder)
     except (NotRunning, OSError):
-        console = None
-    return FileEntries(USERS, folder, offset, console)
+        return False
+
+
+def users_in(folder: Path, offset: int) -> FileEntries:
+    """Return the users of a folder, with the console of the suite if it runs on this folder."""
+    return FileEntries(USERS, folder, offset, LocalConsole(offset) if _runs_on(folder, offset) else None)
 
 
 def running_on(folder: Path, offset: int) -> dict[str, dict[str, Any]]:
     """Return the addresses in the status of the suite that runs on a folder, by name; empty if none does."""
-    from enmasse.cli.contexts.http import NotRunning, get_status, suite_info
+    from enmasse.cli.contexts.http import NotRunning, get_status
 
     try:
-        if not Path(suite_info(offset)["config_dir"]).samefile(folder):
-            return {}
-        return {entry["name"]: entry for entry in get_status(offset)["addresses"]}
+        return {entry["name"]: entry for entry in get_status(offset)["addresses"]} if _runs_on(folder, offset) else {}
     except (NotRunning, OSError):
         return {}
 
