@@ -67,7 +67,7 @@ async def _serve(
     stop: asyncio.Event,
 ) -> None:
     health.metrics = service.metrics
-    service.configuring.change = lambda change, space: _change(driver, service, change, space)
+    service.configuring.change = lambda change, space: changed(driver, service, change, space)
     service.on_left = lambda: loading.configure(driver.contents)
     driver.start(loading.configure)
     await loading.settled()  # before any connection is served: the first snapshot is of the present files
@@ -91,7 +91,7 @@ async def _serve(
     await listener.close()
 
 
-async def _change(driver: Driver, service: ConfigService, change: Change, space: str) -> dict[str, str]:
+async def changed(driver: Driver, service: ConfigService, change: Change, space: str) -> dict[str, str]:
     """Change entries of an address space, or only check that. Return name → etag of those that are set. Raises
     editing.Refused, drivers.NotWritable, OSError."""
     found: dict[str, str] = {}

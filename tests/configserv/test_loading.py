@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from enmasse.api.types import Change
 from enmasse.control import connect, listen
 from enmasse.control.feeds import encode_message
 from enmasse.http.health import Health
-from enmasse.model.names import AddressName
+from enmasse.model.configuration import Applied, apply
+from enmasse.model.names import DEFAULT_SPACE, AddressName
 from enmasse.storage.durable import replace_file
+from services.configserv import app, editing
+from services.configserv.drivers import FilesDriver
 from services.configserv.loading import Loading
 from services.configserv.service import ConfigService
+from services.configserv.state import applied
 from services.configserv.state import store as stores
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
@@ -81,4 +88,36 @@ def test_a_disk_that_hangs_stops_neither_the_service_nor_is_anything_published_b
         service.close()
 
     monkeypatch.setattr(stores, "replace_file", replace)
+    run()
+
+
+def test_the_model_is_applied_twice_for_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to judge it before a byte is written, and once to have in force what the file says then."""
+    applications = list[str]()
+
+    def counted(*given: Any, **named: Any) -> Applied:
+        applications.append(sys._getframe(1).f_globals["__name__"])
+        return apply(*given, **named)
+
+    monkeypatch.setattr(editing, "apply", counted)
+    monkeypatch.setattr(applied, "apply", counted)
+
+    @asyncio_test
+    async def run() -> None:
+        for file, entries in (("addresses", {"a": {"type": "anycast"}}), ("flavors", {})):
+            (tmp_path / f"{file}.json").write_text(json.dumps(entries))
+        service = ConfigService(stores.ConfigStore(str(tmp_path / "data")), (), Health("127.0.0.1:0"))
+        loading = Loading(service.compute, service.save, service.take)
+        driver = FilesDriver(str(tmp_path))
+        driver.start(loading.configure)
+        await loading.settled()
+        change = Change(kind="addresses", set={"b": {"type": "anycast"}}, if_={"b": None})
+        applications.clear()
+        await app.changed(driver, service, change, DEFAULT_SPACE)
+        await until(lambda: "b" in service.applied.state.addresses)
+        assert applications == ["services.configserv.editing", "services.configserv.state.applied"]
+        driver.close()
+        loading.close()
+        service.close()
+
     run()
