@@ -123,8 +123,8 @@ class LiveBroker:
             self._busy.pop(queue, None)
             return
         delivering = queue.dispatcher.delivering
-        if delivering or queue.dispatcher.stalled or queue.schedule:
-            self._busy[queue] = None  # what is being delivered changes without a touch
+        if queue.arriving or delivering or queue.dispatcher.stalled or queue.schedule:
+            self._busy[queue] = None  # what is on its way in or out changes without a touch
         else:
             self._busy.pop(queue, None)
         self._names["queues"].add(queue.name)

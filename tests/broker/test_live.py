@@ -177,6 +177,18 @@ def test_the_age_of_the_oldest_message_is_known_to_a_second_and_survives_its_del
     assert world.row("queues", "q")["oldest"] > came
 
 
+def test_a_message_that_was_being_stored_has_an_age_once_it_has_arrived(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    queue = world.queue()
+    world.send("x", durable=True)
+    world.second()
+    row = world.row("queues", "q")
+    assert (row["messages"], row["oldest"]) == (1, None), "it is on its way to the disk"
+    world.commit()
+    world.second()
+    assert_rows(world, queue)
+
+
 def test_messages_from_before_a_restart_are_as_old_as_the_process_at_least(tmp_path: Path) -> None:
     core = Core(tmp_path)
     core.queue()
