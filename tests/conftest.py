@@ -24,6 +24,11 @@ from tests.kit.collected import Collected
 from tests.kit.containers import share_tls
 from tests.kit.processes import ForkedCommands
 
+OF_TESTS = ("ENMASSE_FUZZ_", "ENMASSE_NODE_", "ENMASSE_PICTURES", "ENMASSE_TEST_")
+"""What tests read themselves. Others are options of commands, ENMASSE_PORT_OFFSET for example, which each test
+chooses."""
+for name in [name for name in os.environ if name.startswith("ENMASSE_") and not name.startswith(OF_TESTS)]:
+    del os.environ[name]
 share_tls()
 testing.commands = ForkedCommands()
 gc.disable()  # until all tests are collected: that makes a lot, and no garbage
