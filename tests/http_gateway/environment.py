@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from enmasse.testing import free_port
 from tests.configserv.running import FLAVORS, Configserv
-from tests.kit.processes import start_service
+from tests.kit.processes import Program, service, start_service
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.mqtt_gateway.environment import ADDRESSES, Router
 
@@ -47,8 +47,13 @@ class Running(NamedTuple):
             connection.close()
 
 
+HTTP_GATEWAY = service("http_gateway")
+
+
 @contextmanager
-def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> Iterator[Running]:
+def running(
+    folder: Path, tls: tuple[str, str] | None = None, program: Program = HTTP_GATEWAY, **more: Any
+) -> Iterator[Running]:
     configserv = Configserv(folder)
     configserv.write("flavors.json", FLAVORS)
     configserv.write("addresses.json", ADDRESSES)
@@ -56,7 +61,7 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
     router = Router(folder)
     router.start()
     try:
-        with beside(folder, configserv, router, tls, **more) as found:
+        with beside(folder, configserv, router, tls, program, **more) as found:
             yield found
     finally:
         router.kill()
@@ -65,7 +70,12 @@ def running(folder: Path, tls: tuple[str, str] | None = None, **more: Any) -> It
 
 @contextmanager
 def beside(
-    folder: Path, configserv: Configserv, router: Router, tls: tuple[str, str] | None = None, **more: Any
+    folder: Path,
+    configserv: Configserv,
+    router: Router,
+    tls: tuple[str, str] | None = None,
+    program: Program = HTTP_GATEWAY,
+    **more: Any,
 ) -> Iterator[Running]:
     """Run a gateway beside a configuration service and a router that run."""
     port, secure, health = free_port(), free_port() if tls else 0, free_port()
@@ -83,7 +93,7 @@ def beside(
     file = folder / "gateway.json"
     file.write_text(json.dumps(settings))
     with (folder / "gateway.log").open("wb") as log:
-        process = start_service("http_gateway", file, log=log)
+        process = start_service(program, file, log=log)
 
     def ready() -> bool:
         assert process.poll() is None, (folder / "gateway.log").read_text()

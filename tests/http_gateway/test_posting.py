@@ -7,6 +7,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,11 @@ import pytest
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.performatives import RELEASED, Error, Modified, Rejected
 from enmasse.amqp.codec.types import Symbol
-from services.http_gateway.api import posting
 from services.http_gateway.api.requests_of_clients import METHODS
-from tests.http_gateway.environment import Running, running
+from tests.http_gateway.environment import HTTP_GATEWAY, Running, running
+from tests.kit.processes import Program
 from tests.kit.running import asyncio_test
-from tests.kit.waiting import DEADLINE
+from tests.kit.waiting import DEADLINE, until
 
 
 @pytest.fixture(scope="module")
@@ -98,24 +99,31 @@ def test_an_outcome_is_a_status(found: Running, state: Any, status: int, outcome
     test()
 
 
-def test_a_receiver_that_keeps_a_message_leaves_its_outcome_unknown(
-    found: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(posting, "OUTCOME_WITHIN", 0.1)
+HASTY = Program(("-m", "tests.http_gateway.hasty"), HTTP_GATEWAY.imports)
 
+
+def test_a_receiver_that_keeps_a_message_leaves_its_outcome_unknown(tmp_path: Path) -> None:
     @asyncio_test
-    async def test() -> None:
+    async def test(found: Running) -> None:
         async with connect(host="127.0.0.1", port=found.clients) as client:
             receiver = await client.receiver("ask")
             answer = await asyncio.to_thread(found.ask, "POST", "/v1/ask/messages", b"x")
             assert (answer.status, answer.json["outcome"]) == (504, "unknown")
-            await (await receiver.receive()).accept()
-            monkeypatch.undo()
-            post = asyncio.create_task(asyncio.to_thread(found.ask, "POST", "/v1/ask/messages", b"y"))
-            await (await receiver.receive()).accept()
-            assert (await post).status == 201
 
-    test()
+            async def accept() -> None:
+                while True:
+                    await (await receiver.receive(DEADLINE)).accept()
+
+            async def accepted() -> bool:
+                answer = await asyncio.to_thread(found.ask, "POST", "/v1/ask/messages", b"y")
+                return answer.status == 201
+
+            accepting = asyncio.create_task(accept())
+            await until(accepted, "what is accepted in time has its outcome")
+            accepting.cancel()
+
+    with running(tmp_path, program=HASTY) as hasty:
+        test(hasty)
 
 
 def test_what_has_no_receiver_or_no_address(found: Running) -> None:
