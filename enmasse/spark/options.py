@@ -50,6 +50,20 @@ KNOWN["table"] = (*KNOWN["reader"], *KNOWN["sink"][len(LOGIN) + 2 :])
 """A table is read and written with the same options."""
 PARSE = "parse the column text with from_json"
 """Advice for a read, which has no option for bodies."""
+OF_KAFKA = {
+    "kafka.bootstrap.servers": "url",
+    "subscribe": "address",
+    "subscribepattern": "address",
+    "topic": "address",
+    "kafka.group.id": "subscription",
+    "groupidprefix": "subscription",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "minoffsetspertrigger": "minRowsPerTrigger",
+    "kafka.sasl.jaas.config": "passwordFile",
+    "kafka.ssl.truststore.location": "caFile",
+    "kafka.ssl.keystore.location": "certFile",
+}
+"""Option of Spark's source and sink for Kafka → the one that stands in its place. docs/spark.md has them all."""
 OF_SPARK = {"sink": frozenset({"checkpointlocation", "queryname"})}
 
 
@@ -71,7 +85,10 @@ def checked(given: Mapping[str, Any], end: str) -> dict[str, str]:
     known = {*lower(KNOWN[end]), *OF_SPARK.get(end, ())}
     unknown = [name for name in options if name not in known and not name.startswith("__")]
     if unknown:
-        faults = [f'there is no option "{name}"{meant(name, end)}' for name in unknown]
+        hints: dict[str, list[str]] = {}
+        for name in unknown:
+            hints.setdefault(meant(name, end), []).append(f'"{name}"')
+        faults = [f"there is no option {', '.join(names)}{hint}" for hint, names in hints.items()]
         raise OptionError(
             f"amqp {end}: " + " And ".join(fault if fault.endswith("?") else f"{fault}." for fault in faults)
         )
@@ -90,6 +107,8 @@ def meant(name: str, end: str) -> str:
         return f'; write .option("address", …) and .{call}() without a path'
     if end in ("reader", "table") and name in ("bodyformat", "schema"):
         return f": browsing has no {lower(KNOWN['source'])[name]}; {PARSE}"
+    if OF_KAFKA.get(name) in KNOWN[end]:
+        return f'; did you mean "{OF_KAFKA[name]}"?'
     near = difflib.get_close_matches(name, lower(KNOWN[end]), 1)
     if near:
         return f'; did you mean "{lower(KNOWN[end])[near[0]]}"?'

@@ -63,6 +63,16 @@ def test_all_unknown_options_are_named_at_once() -> None:
         source(adress="a", spol="/tmp/spool")
     said = 'there is no option "adress"; did you mean "address"? And there is no option "spol"; did you mean "spool"?'
     assert str(caught.value) == f"amqp source: {said}"
+    with pytest.raises(OptionError) as caught:
+        sink(qqqq="1", zzzz="2")
+    assert str(caught.value).startswith('amqp sink: there is no option "qqqq", "zzzz"; it knows address, ')
+
+
+def test_options_of_kafka_lead_to_those_in_their_place() -> None:
+    with pytest.raises(OptionError, match=r'"kafka.bootstrap.servers"; did you mean "url"\? And .* "address"\?'):
+        source(spool="/s", **{"kafka.bootstrap.servers": "h:9092", "subscribe": "t"})
+    with pytest.raises(OptionError, match=r'no option "topic"; did you mean "address"\?'):
+        sink(topic="t")
 
 
 @pytest.mark.parametrize(

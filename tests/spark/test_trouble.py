@@ -66,6 +66,11 @@ def outage() -> Outage:
         (Phase.ATTACH, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), 'option "address".*Let the user .* use it'),
         (Phase.ATTACH, AmqpError(errors.NOT_ALLOWED, "no"), 'option "address".*Let the user .* use it'),
         (Phase.CONNECT, AmqpError(errors.UNAUTHORIZED_ACCESS, "no"), "option \"url\": .* refuses the user 'me'"),
+        (
+            Phase.CONNECT,
+            AmqpError(errors.UNAUTHORIZED_ACCESS, "the server offers ANONYMOUS, the client has PLAIN"),
+            'option "url": .* has no users .*Leave the user out',
+        ),
         (Phase.CONNECT, ssl.SSLCertVerificationError("self-signed"), 'option "url": the certificate .* SSL_CERT_FILE'),
         (Phase.CONNECT, socket.gaierror(-2, "not known"), "option \"url\": the host name 'host' .* does not resolve"),
     ],

@@ -98,6 +98,18 @@ def test_pyspark_is_imported_from_the_folder_in_which_the_zip_file_is(jvm: socke
         assert (out.decode().strip(), error) == (f"{origin}/pyspark/__init__.py", b"")
 
 
+def test_the_worker_that_prepares_a_state_prints_no_steps(jvm: socket.socket) -> None:
+    worker = start(jvm.getsockname()[1], "-m", "pyspark.sql.streaming.transform_with_state_driver_worker")
+    connection, _ = jvm.accept()
+    with connection:
+        connection.settimeout(DEADLINE)
+        read(connection, 4 + len(SECRET))
+        version = "{}.{}".format(*sys.version_info[:2]).encode()
+        connection.sendall(struct.pack("!i", 2) + b"ok" + struct.pack("!i", len(version)) + version)
+        assert read(connection, 4) == struct.pack("!i", worker.pid)
+    assert worker.communicate()[0] == b""
+
+
 def test_the_folder_is_first_on_the_path_of_workers_once() -> None:
     environment: dict[str, str] = {}
     for _ in range(2):

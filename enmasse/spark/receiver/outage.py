@@ -71,6 +71,8 @@ def remedy(url: str, address: str, phase: Phase, error: BaseException, user: str
             if error.condition == errors.NOT_FOUND
             else f'Let the user of the option "{"user" if user else "url"}" use it, or give another user there'
         )
+    if "offers ANONYMOUS," in reason:
+        return f'option "{"user" if user else "url"}": {server} has no users ({reason}). Leave the user out'
     if user:
         return (
             f'options "user" and "passwordFile": {server} refuses the user {user!r} ({reason}). Give a user and the '

@@ -27,6 +27,8 @@ PORT, SECRET = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET"
 ZIPS = "/pyspark/python/lib/"
 """Place of the zip files below the folder in which pip has installed PySpark."""
 LENGTH = struct.Struct("!i")
+STATES = "pyspark.sql.streaming.transform_with_state_driver_worker"
+"""Module of the worker that prepares a state (`transformWithState`), which prints each step on standard output."""
 
 
 def unzip() -> None:
@@ -77,6 +79,8 @@ def run_hidden() -> None:
 
 
 unzip()
+if STATES in sys.orig_argv:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 if is_worker():
     with contextlib.suppress(OSError):  # PySpark connects then, and states why it cannot
         connect()
