@@ -59,6 +59,9 @@ class Callbacks(Generic[C]):
         detached with `error`, which is the exception if that was an AmqpError, else amqp:internal-error."""
         link.detach(error)
 
+    def on_fault(self, s: LinkSession, link: Link | None, error: AmqpError) -> None:
+        """The peer has broken a rule of a link, or of the session (`link` None), which is ended with `error` next."""
+
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         """The link has ended (once per link): detached by the peer (and answered), or its session or connection
         has ended (then `closed` is False: durable subscriptions live on)."""
@@ -232,6 +235,13 @@ class Guard(Generic[C]):
             self.reason(failure)
 
     # --- of sessions and connections ----------------------------------------------------------------------------------
+
+    def on_fault(self, s: LinkSession, link: Link | None, error: AmqpError) -> None:
+        """Call `Callbacks.on_fault`; what it raises is only reported."""
+        try:
+            self.handler.on_fault(s, link, error)
+        except Exception as failure:
+            self.reason(failure)
 
     def on_begin(self, s: Session) -> None:
         """Call `Callbacks.on_begin`; the session is ended if that raises."""

@@ -450,12 +450,16 @@ class Connection:
         try:
             plain = action(self, channel, performative, data[body:end], end - start)
         except LinkFault as fault:
-            fault.link.detach(AmqpError(fault.condition, fault.description))
+            error = AmqpError(fault.condition, fault.description)
+            self.handler.on_fault(fault.link.session, fault.link, error)
+            fault.link.detach(error)
             return False
         except SessionFault as fault:
             session = self._by_channel.get(channel)
             if session is not None:
-                session.end(AmqpError(fault.condition, fault.description))
+                error = AmqpError(fault.condition, fault.description)
+                self.handler.on_fault(session, None, error)
+                session.end(error)
             return False
         if plain:
             self._reader.learn(performative, data, start, body)

@@ -217,6 +217,9 @@ class BrokerConnection(Handler):
         self._refused("close", error, link)
         link.detach(error)
 
+    def on_fault(self, s: LinkSession, link: Link | None, error: AmqpError) -> None:
+        self._refused("close", error, link)
+
     def _refuse(self, link: Link, error: AmqpError) -> None:
         self._refused("receive" if isinstance(link, Sender) else "send", error, link)
         link.refuse(error)

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec.performatives import Rejected, Source, Target
+from enmasse.amqp.codec.performatives import Flow, Rejected, Source, Target
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
@@ -291,6 +291,19 @@ def test_refused_links_and_messages_are_events() -> None:
         ("message", "full", "amqp:resource-limit-exceeded", "c1"),
     }
     assert world.broker.refusals.counts["message", "amqp:resource-limit-exceeded"] == 3
+
+
+def test_a_broken_rule_of_a_session_is_an_event() -> None:
+    world = World()
+    client = world.client("c1")
+    client.begin()
+    world.pump()
+    client.output.send(0, Flow(next_incoming_id=7, incoming_window=9, next_outgoing_id=0, outgoing_window=9))
+    world.pump()
+    world.second()
+    assert [(each["what"], each["condition"], each["client"]) for each in world.merged.events] == [
+        ("close", "amqp:invalid-field", "c1")
+    ]
 
 
 def test_a_refusal_names_the_client_that_a_router_states_and_nobody_else() -> None:

@@ -10,7 +10,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enmasse.amqp.codec.performatives import ACCEPTED, RELEASED, Modified, Rejected, Source, Target, TransactionalState
+from enmasse.amqp.codec.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Flow,
+    Modified,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+    Transfer,
+)
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
@@ -28,6 +38,7 @@ from services.router.routing.configuration import MULTICAST, AddressConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
+from tests.amqp.engine_kit import frame
 from tests.kit.waiting import until
 from tests.router.harness import DEADLINE, RouterProcess
 from tests.router.world import Clock
@@ -364,6 +375,21 @@ def test_refusals_of_links_messages_and_connections_are_events() -> None:
     assert all(each["id"] == "client.refused" and each["count"] == 1 for each in load.merged.events)
 
 
+def test_broken_rules_of_links_and_sessions_are_events() -> None:
+    load = Load()
+    load.router.add_address_config(AddressConfig(3, "lonely", pattern="lonely"))
+    client = Client(load)
+    client.session.attach_sender("s", Source(), Target(address="lonely"))
+    load.pump()
+    client.server.receive(frame(0, Transfer(handle=0, delivery_id=0, delivery_tag=b"t"), MESSAGE))
+    client.server.receive(frame(0, Flow(next_incoming_id=7, incoming_window=9, next_outgoing_id=1, outgoing_window=9)))
+    load.second()
+    assert [(each["what"], each["address"], each["condition"], each["client"]) for each in load.merged.events] == [
+        ("close", "lonely", "amqp:link:transfer-limit-exceeded", "c3"),
+        ("close", "", "amqp:invalid-field", "c3"),
+    ]
+
+
 def test_work_of_transactions_by_an_anonymous_link_is_an_event() -> None:
     load = Load()
     relay = load.clients[2].session.attach_sender("x", Source(), Target())
@@ -372,7 +398,7 @@ def test_work_of_transactions_by_an_anonymous_link_is_an_event() -> None:
     load.pump()
     load.second()
     assert [(each["what"], each["condition"], each["client"]) for each in load.merged.events] == [
-        ("message", "amqp:not-implemented", "c2")
+        ("close", "amqp:not-implemented", "c2")
     ]
 
 

@@ -554,3 +554,9 @@ class RouterConnection:
         """Settle the deliveries of an ended link and remove it."""
         if self.links.pop(record.identity, None) is not None:
             self.owner.link_over(record)
+
+
+def stated_address(link: Link) -> str:
+    """Return the address that the peer has stated in its attach."""
+    terminus = link.remote_source if link.is_sender else link.remote_target
+    return str(getattr(terminus, "address", None) or "")

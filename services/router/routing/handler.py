@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import LinkSession
@@ -16,7 +16,7 @@ from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.identity.processes.relayed_client import asks_to_relay
 from services.router.routing.attaches import Attaches
-from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection, stated_address
 from services.router.routing.links.size_limit import refuse_size
 from services.router.routing.links.streaming import Stream
 from services.router.routing.router import Router
@@ -141,8 +141,6 @@ class RouterHandler(Handler):
         connection: RouterConnection | None = session.connection.context
         if connection is not None:
             connection.fail_transaction(txn_id, error)
-            if error.condition == NOT_IMPLEMENTED:  # others have events of their own, or the client has given up
-                connection.refused("message", error)
 
     def on_settled(self, link: Receiver, delivery_ids: Sequence[int]) -> None:
         record: LinkRecord | None = link.context
@@ -153,11 +151,16 @@ class RouterHandler(Handler):
         record: LinkRecord | None = link.context
         connection: RouterConnection | None = link.session.connection.context
         if connection is not None:
-            connection.refused("close", error, _address(link))
+            connection.refused("close", error, stated_address(link))
         if record is not None and record.link is link and link.attached:
             record.detach(error)
         else:
             link.detach(error)
+
+    def on_fault(self, s: LinkSession, link: Link | None, error: AmqpError) -> None:
+        connection: RouterConnection | None = s.connection.context
+        if connection is not None and connection.dir == "in":
+            connection.refused("close", error, "" if link is None else stated_address(link))
 
     def on_detach(self, link: Link, error: AmqpError | None, closed: bool) -> None:
         self.router.changes += 1
@@ -168,12 +171,6 @@ class RouterHandler(Handler):
             record.detached(error, closed, lost)
 
 
-def _address(link: Link) -> str:
-    """Return the address that the peer has stated in its attach."""
-    terminus = link.remote_source if link.is_sender else link.remote_target
-    return str(getattr(terminus, "address", None) or "")
-
-
 def _note_refused(link: Link, error: AmqpError) -> None:
     connection: RouterConnection = link.session.connection.context
-    connection.refused("receive" if link.is_sender else "send", error, _address(link))
+    connection.refused("receive" if link.is_sender else "send", error, stated_address(link))

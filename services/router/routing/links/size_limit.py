@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enmasse.amqp.codec.errors import MESSAGE_SIZE_EXCEEDED, AmqpError
 from enmasse.amqp.codec.performatives import Error, Rejected, TransactionalState
 from enmasse.amqp.link import Receiver
-from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection, stated_address
 
 OnDelivery = Callable[[Receiver, int, bool, bytes, bytes, int], None]
 
@@ -37,6 +37,7 @@ def refuse_size(link: Receiver, delivery_id: int, settled: bool, transaction: Tr
     error = AmqpError(MESSAGE_SIZE_EXCEEDED, f"a message of more than {link.max_message_size} bytes")
     if transaction is not None:
         connection.fail_transaction(bytes(transaction.txn_id), error)
+    connection.refused("close", error, stated_address(link))
     record: LinkRecord = link.context
     record.refuse_large(delivery_id, settled, Rejected(error=Error.of(error)))
     link.detach(error)
