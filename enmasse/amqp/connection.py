@@ -282,27 +282,28 @@ class Connection:
 
     def tick(self, now_ms: int) -> int | None:
         """Time has come to `now_ms` (monotonic, milliseconds). Returns when to call again at the latest; None: no need.
-        Silence is measured in ticks, so it is noticed late: by a quarter of the idle time-out at most."""
+        Silence is measured in ticks, so it is noticed late: by a quarter of the idle time-out at most, and later if we
+        were stopped ourselves."""
         if self._over:
             return None
         silence = self._silence
         if self.state == "start":
-            due = silence.handshake_due(now_ms, self.limits.handshake_timeout_ms)
-            if now_ms >= due:
+            due = silence.judged(silence.handshake_due(now_ms, self.limits.handshake_timeout_ms), now_ms)
+            if due is None:
                 self._give_up(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "the peer did not open in time"))
-                return None
             return due
         if self.state == "closing":
-            due = silence.close_due(now_ms, self.limits.close_timeout_ms)
-            if now_ms >= due:
+            due = silence.judged(silence.close_due(now_ms, self.limits.close_timeout_ms), now_ms)
+            if due is None:
                 self._end_of_connection(self._close_error)
-                return None
             return due
         look_again = silence.peer_due(now_ms, self.idle_timeout_ms, self.reading_paused)
-        if look_again is not None and now_ms >= look_again:
-            self.broken = True
-            self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
-            return silence.close_due(now_ms, min(1000, self.limits.close_timeout_ms))
+        if look_again is not None:
+            look_again = silence.judged(look_again, now_ms)
+            if look_again is None:
+                self.broken = True
+                self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
+                return silence.close_due(now_ms, min(1000, self.limits.close_timeout_ms))
         wanted = self.remote_open.idle_time_out if self.remote_open is not None else None
         if not wanted:
             return look_again
@@ -331,6 +332,7 @@ class Connection:
 
     def hold(self, data: bytes) -> None:
         """Keep what has been read for `proceed`."""
+        self._silence.received = True
         self._pending.append(data)
         self._pending_size += len(data)
         self._needed = 0

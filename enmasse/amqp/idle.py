@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+LATE_MS: Final = 250
+"""Milliseconds by which a tick is late if we were stopped, or busy: what the peer has sent meanwhile may be unread."""
+READING_MS: Final = 2000
+"""Milliseconds in which it is read, and a peer that was stopped too sends something."""
+
 
 class IdleTimes:
     """Deadlines, as ticks bring the time. Silence is measured in ticks, so it is noticed late."""
 
-    __slots__ = ("_close", "_handshake", "_last_received", "_last_sent", "_last_tick", "received")
+    __slots__ = ("_close", "_handshake", "_last_received", "_last_sent", "_last_tick", "_put_off", "received")
 
     def __init__(self) -> None:
         self.received = True
@@ -16,6 +23,19 @@ class IdleTimes:
         self._last_tick = -1
         self._handshake = -1
         self._close = -1
+        self._put_off = -1
+
+    def judged(self, due_ms: int, now_ms: int) -> int | None:
+        """Return when to look again at what the peer owes by `due_ms`; None: it is too late. The first tick that comes
+        long after the deadline puts it off."""
+        if now_ms < due_ms:
+            self._put_off = -1
+            return due_ms
+        if now_ms <= due_ms + LATE_MS:
+            return None
+        if self._put_off < 0:
+            self._put_off = now_ms + READING_MS
+        return self._put_off if now_ms < self._put_off else None
 
     def handshake_due(self, now_ms: int, timeout_ms: int) -> int:
         """Return when the peer must have opened: `timeout_ms` after the first tick."""
@@ -30,8 +50,8 @@ class IdleTimes:
         return self._close
 
     def peer_due(self, now_ms: int, timeout_ms: int, paused: bool) -> int | None:
-        """Return when to check the peer's silence again; if that is not after now, it has been silent too long. None:
-        the silence is not limited. While we do not read (`paused`) it does not count as silent."""
+        """Return by when the peer must have sent something, or when to look again at whether it has. None: the silence
+        is not limited. While we do not read (`paused`) it does not count as silent."""
         received = self.received or self._last_received < 0 or paused
         if received:
             self.received = False

@@ -29,6 +29,7 @@ from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
+from enmasse.network.deadline import Deadline
 from enmasse.network.tls_transport import read_much
 
 MAX_FRAME = 65536
@@ -133,8 +134,8 @@ class ControlConnection(asyncio.Protocol):
         self._closing = False
         self._link_number = 0
         self._user: str | None = None
-        self._tick_timer: asyncio.TimerHandle | None = None
-        self._close_timer: asyncio.TimerHandle | None = None
+        self._tick_timer: Deadline | None = None
+        self._close_timer: Deadline | None = None
 
         self._collector = proton.Collector()
         self._events = self._collector._impl
@@ -267,7 +268,7 @@ class ControlConnection(asyncio.Protocol):
         self._connection.close()
         if self.error is None:
             self.error = ConnectionLost(condition or "closed here", description)
-        self._close_timer = self.loop.call_later(CLOSING, self.abort)
+        self._close_timer = Deadline(self.loop, self.loop.time() + CLOSING, self.abort)
         self.wake()
 
     def _end(self, error: AmqpError) -> None:
@@ -313,7 +314,7 @@ class ControlConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
-        self._close_timer = self.loop.call_later(HANDSHAKE, self._handshake_failed)
+        self._close_timer = Deadline(self.loop, self.loop.time() + HANDSHAKE, self._handshake_failed)
         self._encrypted = transport.get_extra_info("ssl_object") is not None
         if self._make_login is not None:
             self._login = self._make_login(self.peer, transport.get_extra_info("peercert"))
@@ -505,7 +506,7 @@ class ControlConnection(asyncio.Protocol):
                 self.error = ConnectionLost(condition.name, condition.description or "")
             # the engine writes a close frame with the error; a peer that does not read it is dropped
             if self._close_timer is None or self.is_open:
-                self._close_timer = self.loop.call_later(CLOSING, self.abort)
+                self._close_timer = Deadline(self.loop, self.loop.time() + CLOSING, self.abort)
 
     def _on_opened(self) -> None:
         if self._close_timer is not None:
@@ -592,7 +593,7 @@ class ControlConnection(asyncio.Protocol):
             return
         deadline = self._transport.tick(self.loop.time())
         if deadline:
-            self._tick_timer = self.loop.call_at(max(deadline, self.loop.time() + 0.02), self._tick)
+            self._tick_timer = Deadline(self.loop, max(deadline, self.loop.time() + 0.02), self._tick)
         self._turn()
 
     def _handshake_failed(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -13,6 +14,7 @@ from enmasse.bridge.message_routes import unknown_address
 from enmasse.identity import senders
 from enmasse.logs import log as logs
 from enmasse.model.tenants.spaces import meant_host
+from enmasse.network.deadline import Deadline
 from enmasse.wire_formats.coap_messages import (
     ACCEPT,
     BLOCK1,
@@ -205,7 +207,8 @@ class CoapRequests:
                     )
                 self._end(exchange, of_outcome(outcome, condition, relative(text)))
 
-        timer = asyncio.get_running_loop().call_later(OUTCOME_WITHIN, endpoint.sent, exchange, 1, *OVERDUE)
+        loop = asyncio.get_running_loop()
+        timer = Deadline(loop, loop.time() + OUTCOME_WITHIN, partial(endpoint.sent, exchange, 1, *OVERDUE))
         exchange.settled = settled
         way.lane.send(endpoint, exchange, 1, payload)
 

@@ -6,7 +6,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from enmasse.clock import Timer
 from enmasse.control.errors import INTERNAL_ERROR, RESOURCE_LIMIT, UNAUTHORIZED_ACCESS, ControlError
@@ -15,6 +14,7 @@ from enmasse.identity import senders
 from enmasse.identity.principal import named
 from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.logs import log
+from enmasse.network.deadline import Deadline, TimerClock
 from enmasse.stores import StoreError
 from services.mqtt_lwt import will_list
 from services.mqtt_lwt.records import Done, Records
@@ -52,16 +52,6 @@ class _Returning:
         self.timer: Timer | None = None
 
 
-class WillClock(Protocol):
-    """Clock of grace times and delays: the event loop."""
-
-    def time(self) -> float:
-        """Return monotonic seconds."""
-
-    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer:
-        """Call `callback` at `when`, in the seconds of `time`."""
-
-
 class Keeper:
     """The wills between a reading of the store and its failure, which is reported through `failed`: after that the book
     may differ from the store, and the store is read again.
@@ -73,7 +63,7 @@ class Keeper:
         records: Records,
         publisher: WillPublisher,
         failed: Callable[[Exception], None],
-        clock: WillClock,
+        clock: TimerClock,
         plans: SpacePlans,
         ending: EndingSpaces,
     ) -> None:
@@ -288,7 +278,7 @@ class Keeper:
             self._timer.cancel()
             self._timer = None
         if (at := self.book.next_time()) is not None:
-            self._timer = self._clock.call_at(at, self._pass_time)
+            self._timer = Deadline(self._clock, at, self._pass_time)
 
     def _pass_time(self) -> None:
         self._timer = None

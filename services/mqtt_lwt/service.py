@@ -21,10 +21,11 @@ from enmasse.metrics import by_space, counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMaps
+from enmasse.network.deadline import TimerClock
 from enmasse.process import runner, settings
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
-from services.mqtt_lwt.keeper import Keeper, WillClock, due
+from services.mqtt_lwt.keeper import Keeper, due
 from services.mqtt_lwt.links import CONTAINER, MAX_LINKS, NODES, Counters, Links
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
@@ -52,7 +53,7 @@ class LastWillSettings(settings.RoutedSettings, frozen=True, kw_only=True, forbi
 class LastWillService:
     """Reads the store, then serves the router; if the store fails, it starts over."""
 
-    def __init__(self, config: LastWillSettings, clock: WillClock) -> None:
+    def __init__(self, config: LastWillSettings, clock: TimerClock) -> None:
         self._config = config
         self._credential = own(config)
         self._clock = clock
@@ -198,7 +199,7 @@ class _Life:
         records: Records,
         permits: Permits,
         counters: Counters,
-        clock: WillClock,
+        clock: TimerClock,
     ) -> None:
         self.book = WillBook(config.grace_seconds)
         self.publisher = WillPublisher(self.book, records, permits, self._fail)
@@ -278,7 +279,7 @@ class _Life:
                 await asyncio.sleep(PROBE_AGAIN)
 
 
-async def serve(config: LastWillSettings, stop: asyncio.Event, clock: WillClock | None = None) -> None:
+async def serve(config: LastWillSettings, stop: asyncio.Event, clock: TimerClock | None = None) -> None:
     """Run the service until `stop` is set. Raises process.Fatal if a port cannot be opened, or for a bad store URL."""
     service = LastWillService(config, clock or asyncio.get_running_loop())
     state = health.Health(

@@ -21,6 +21,7 @@ from enmasse.logs import log as logs
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import DEFAULT_SPACE, is_temporary
 from enmasse.model.operations import Operation
+from enmasse.network.deadline import Deadline
 from enmasse.wire_formats.stomp_frames import (
     BEAT,
     V10,
@@ -112,9 +113,9 @@ class StompClient(Publisher):
         self._leaving: Callable[[], None] | None = None
         self._sent_at = self._heard_at = self.opened
         self._beats: tuple[float, float] = (0.0, 0.0)  # seconds between ours, and most between two of the client
-        self._beat_timer: asyncio.TimerHandle | None = None
+        self._beat_timer: Deadline | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
-        self._login_timer: asyncio.TimerHandle | None = clients.loop.call_later(clients.patience, self._late)
+        self._login_timer: Deadline | None = Deadline(clients.loop, clients.now() + clients.patience, self._late)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -402,7 +403,7 @@ class StompClient(Publisher):
             self._wire.write(BEAT)
         if ours or theirs:
             step = min(each for each in (ours / 4, theirs / 4) if each)
-            self._beat_timer = self.clients.loop.call_later(step, self._look_at_beats)
+            self._beat_timer = Deadline(self.clients.loop, now + step, self._look_at_beats)
 
     # SEND
 

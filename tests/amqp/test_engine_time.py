@@ -77,3 +77,39 @@ def test_close_that_is_never_answered() -> None:
     assert pair.c.tick(0) == pair.c.limits.close_timeout_ms
     assert pair.c.tick(pair.c.limits.close_timeout_ms) is None
     assert pair.c.finished and pair.client.events[-1] == ("close", None)
+
+
+def test_a_late_tick_judges_nobody_before_what_has_come_is_read() -> None:
+    """The process was stopped until after the deadline; what the peer owes of us is sent at once."""
+    pair = Pair(server_fields={"idle_timeout_ms": 1000}, client_fields={"idle_timeout_ms": 1000})
+    pair.s.tick(10_000)
+    assert pair.s.tick(10_250) == 10_500, "the next heartbeat is due"
+    pair.s.take_output()
+    again = pair.s.tick(20_000)
+    assert [p for _, p, _ in frames(pair.s.take_output())] == [None]
+    assert again is not None and pair.s.state == "open"
+    pair.s.receive(bytes.fromhex("0000000802000000"))
+    pair.s.tick(again)
+    pair.s.tick(again + 1000)
+    assert pair.s.state == "closing", "it was silent for the whole time-out after that"
+
+
+def test_a_peer_that_stays_silent_after_a_late_tick_is_closed() -> None:
+    """However many ticks there are meanwhile."""
+    pair = Pair(server_fields={"idle_timeout_ms": 1000})
+    pair.s.tick(10_000)
+    pair.s.tick(10_250)
+    due = pair.s.tick(20_000)
+    assert due is not None and due > 20_000
+    assert pair.s.tick(due - 1) == due and pair.s.state == "open"
+    pair.s.tick(due)
+    assert pair.s.state == "closing"
+
+
+def test_a_late_tick_ends_no_handshake() -> None:
+    connection = Connection(Recorder(), container_id="s", is_client=False, limits=Limits(handshake_timeout_ms=100))
+    connection.tick(1000)
+    due = connection.tick(5000)
+    assert due is not None and not connection.finished
+    assert connection.tick(due) is None
+    assert connection.finished

@@ -330,6 +330,10 @@ class Clock:
         self.timers.append((when, handle, callback))
         return handle
 
+    def waiting(self) -> int:
+        """Return the number of timers that are not cancelled."""
+        return sum(not handle.cancelled() for _, handle, _ in self.timers)
+
     def go_on(self) -> None:
         """To the next moment at which something is due."""
         self.now = min(when for when, handle, _ in self.timers if not handle.cancelled())
@@ -355,7 +359,7 @@ async def test_heartbeats_keep_an_idle_connection() -> None:
     async with serving(accept=accept, idle=8) as listener:
         connection = await connect("127.0.0.1", listener.port, container="me", idle=8, prepare=clock.give)
         peers = accepted[0]
-        await until(lambda: len(clock.timers) == 2, "both sides watch")
+        await until(lambda: clock.waiting() == 2, "both sides watch")
         frames, began = connection.frames.received, clock.now
         while clock.now < began + 10 * 8:
             clock.go_on()

@@ -545,6 +545,20 @@ def test_a_client_that_is_silent_for_one_and_a_half_keep_alives_is_gone(version:
     assert world.backend.endings == [("silent", Ending.LOST, None)]
 
 
+def test_what_came_while_the_gateway_was_stopped_is_read_before_a_client_is_judged() -> None:
+    world = World()
+    stopped, gone = (world.connected(name, keep_alive=10) for name in ("stopped", "gone"))
+    gone.take()
+    world.now += 60
+    world.server_state.times.sweep(world.now)
+    stopped.send(PingReq())
+    world.pass_time(1)
+    gone.expect_end(reasons.KEEP_ALIVE_TIMEOUT)
+    world.pass_time(10)
+    stopped.take()
+    assert not stopped.closed
+
+
 @VERSIONS
 def test_keep_alive_0_is_no_keep_alive(version: int) -> None:
     world = World()

@@ -45,7 +45,7 @@ class MovedTimer:
 
 
 class MovedClock:
-    """A keeper.Clock that is `step` seconds later with each SIGUSR1."""
+    """A deadline.TimerClock that is `step` seconds later with each SIGUSR1."""
 
     def __init__(self, step: float) -> None:
         self._loop = asyncio.get_running_loop()

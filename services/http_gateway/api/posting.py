@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from enmasse.bridge.message_outcomes import OUTCOME_WITHIN, OVERDUE, MessageOutc
 from enmasse.bridge.message_routes import Route, unknown_address
 from enmasse.identity import senders
 from enmasse.model.names import is_temporary
+from enmasse.network.deadline import Deadline
 from services.http_gateway.api.header_mapping import IDEMPOTENCY, decoded, to_amqp
 from services.http_gateway.api.http_clients import HttpClient, HttpClients
 from services.http_gateway.api.http_problems import ACCEPTED, LATER, SOON, Answered, of_outcome
@@ -104,7 +106,7 @@ class Posting:
         """Send a message and return its outcome, OVERDUE if none comes in time."""
         loop = asyncio.get_running_loop()
         found: asyncio.Future[Result] = loop.create_future()
-        timer = loop.call_later(OUTCOME_WITHIN, client.sent, found, 1, *OVERDUE)
+        timer = Deadline(loop, loop.time() + OUTCOME_WITHIN, partial(client.sent, found, 1, *OVERDUE))
         found.add_done_callback(lambda _: timer.cancel())
         lane.send(client, found, 1, payload)
         return found

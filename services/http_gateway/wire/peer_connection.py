@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
+from enmasse.network.deadline import Deadline
 from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name, shown
 from services.http_gateway.wire.frame_budget import PREFACE
@@ -55,7 +56,7 @@ class PeerConnection(ClientSocket):
         self._transport: asyncio.Transport | None = None
         self._http: Http1 | Http2 | None = None
         self._first = b""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Deadline | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused = False
@@ -260,7 +261,7 @@ class PeerConnection(ClientSocket):
     def _await(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
+        self._timer = None if seconds is None else Deadline(self.loop, self.loop.time() + seconds, self._late)
 
     def _late(self) -> None:
         self._timer = None

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from enmasse.network.deadline import LATE as LATE_TIMER
+
 STEP = 0.5
 """Seconds between two sweeps. A connection is looked at up to this much later than it asked for."""
+LATE = STEP + LATE_TIMER
+"""Seconds between two sweeps if the gateway was stopped, or busy: what clients have sent meanwhile may be unread."""
 
 
 class Timed(Protocol):
@@ -24,11 +28,12 @@ class Timed(Protocol):
 class Timetable:
     """`now` is the time of the last sweep, in seconds."""
 
-    __slots__ = ("_done", "_steps", "now")
+    __slots__ = ("_done", "_put_off", "_steps", "now")
 
     def __init__(self, now: float) -> None:
         self.now = now
         self._done = int(now / STEP)  # the last step that was swept
+        self._put_off = False
         self._steps: dict[int, set[Timed]] = {}
 
     def plan(self, who: Timed, at: float) -> None:
@@ -56,8 +61,12 @@ class Timetable:
             who.due = 0
 
     def sweep(self, now: float) -> None:
-        """Look at everything that is due at `now`. Called every STEP seconds."""
+        """Look at everything that is due at `now`. Called every STEP seconds; a call that is late leaves it to the next
+        one."""
+        self._put_off = now - self.now > LATE and not self._put_off
         self.now = now
+        if self._put_off:
+            return
         last = int(now / STEP)
         while self._done < last:
             self._done += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -16,6 +17,7 @@ from enmasse.control import ControlLink, ControlReceiver, ControlSender, Deliver
 from enmasse.control.errors import NOT_ALLOWED, NOT_FOUND, RESOURCE_LIMIT
 from enmasse.logs import log
 from enmasse.model import sessions as wire
+from enmasse.network.deadline import Deadline
 from enmasse.process import runner
 from enmasse.storage.decoding import decode
 from enmasse.stores import StoreError, StoreFull
@@ -58,7 +60,7 @@ class GatewayLinks:
         self.failures = 0
         """Requests that were refused because of an unexpected error."""
         self._channels: dict[str, Channel] = {}
-        self._missing: dict[str, asyncio.TimerHandle | None] = {}
+        self._missing: dict[str, Deadline | None] = {}
         """Gateways that are not there; their timer while the router can be reached."""
         self._reachable = False
         self._clients: Clients
@@ -138,7 +140,7 @@ class GatewayLinks:
         loop = asyncio.get_running_loop()
         timer = self._missing.get(gateway)
         if timer is None:
-            self._missing[gateway] = loop.call_later(GRACE, self._give_up, gateway)
+            self._missing[gateway] = Deadline(loop, loop.time() + GRACE, partial(self._give_up, gateway))
 
     def _give_up(self, gateway: str) -> None:
         self._missing.pop(gateway, None)
