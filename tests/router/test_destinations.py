@@ -38,6 +38,10 @@ class Neighbour:
         return not self.full
 
     @property
+    def room(self) -> int:
+        return 0
+
+    @property
     def load(self) -> int:
         return len(self.held)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enmasse.amqp.codec.encoder import encode
+from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.codec.types import Symbol
+from enmasse.amqp.link import Link
 from tests.router.world import World
 
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
@@ -86,3 +88,34 @@ def test_run_of_settled_deliveries_is_forwarded_as_far_as_credit_goes_and_counte
     assert world.outcomes == []
     assert world.sender.unsettled == world.receiver.unsettled == 0
     assert [link.presettled for link in world.record.links.values()] == [50, 50]
+
+
+def test_run_of_settled_deliveries_goes_to_receivers_in_turn_and_to_each_together() -> None:
+    world = World()
+    second = world.client.begin().attach_receiver("r2", Source(address="a"), Target())
+    got: list[tuple[str, bytes]] = []
+
+    def take(link: Link, delivery_id: int, settled: bool, payload: bytes, *_: object) -> None:
+        got.append((link.name, payload))
+
+    for link in (world.receiver, second):
+        link.on_delivery = take
+        link.credit_window = 0
+        link.drain_credit()
+        world.pump()
+        link.grant(13)
+    payloads = [BODY + b"%c" % i for i in range(31)]
+    world.pump()
+    world.sender.send(payloads[0], settled=True)  # the engine learns how they end
+    world.pump()
+    for payload in payloads[1:]:
+        world.sender.send(payload, settled=True)
+    world.pump()
+    assert [link for link, _ in got[1:26]] == [got[1][0]] * 13 + [got[0][0]] * 12
+    by_link = {name: [payload for each, payload in got if each == name] for name in ("r", "r2")}
+    assert sorted([by_link["r"], by_link["r2"]]) == sorted([payloads[:26:2], payloads[1:26:2]])
+    world.receiver.grant(10)
+    second.grant(10)
+    world.pump()
+    assert sorted(payload for _, payload in got) == payloads
+    assert sum(link.presettled for link in world.record.links.values() if link.direction == "out") == 31

@@ -71,6 +71,19 @@ class Choice:
             return ring[at]
         return self.ready()
 
+    def turns(self) -> Iterator[Destination]:
+        """Yield the destinations of deliveries that came together and change no load, in turn: the round holds for all
+        of them. Nothing if none can take one now."""
+        if self._at >= len(self._ring):
+            self.ready()
+            self._at = 0
+        ring = self._ring
+        while ring:
+            for at in range(self._at, len(ring)):
+                self._at = at + 1
+                yield ring[at]
+            self._at = 0
+
     def pick(self) -> Destination | None:
         """Return the destination for one delivery outside the hot path: one that can take it now, if possible."""
         out = self.only or self.choose()

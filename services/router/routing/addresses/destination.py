@@ -60,6 +60,10 @@ class Destination(Party, Protocol):
         """True if the destination can take a delivery now."""
 
     @property
+    def room(self) -> int:
+        """Number of deliveries that it can take now by `send_run`."""
+
+    @property
     def load(self) -> int:
         """Number of its unsettled and waiting deliveries; none wait for a destination that is ready."""
 

@@ -127,16 +127,17 @@ class InLink(LinkRecord):
         self.link.on_run = self.forward_run if together else None
 
     def forward_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
-        """Anycast: forward deliveries that arrived together, at once if there is a single destination. Hot path."""
+        """Anycast: forward deliveries that arrived together, at once if there is a single destination; those for each
+        of several at once if they are settled, which changes no load. Hot path."""
         out = self.choice.only  # type: ignore[union-attr]  # set as long as the link forwards
         sent = 0
         sizes = list(map(len, payloads))
         size = sum(sizes)
         link.bytes += size
-        if out is not None and out.direct and min(sizes) >= SHORTEST:
+        if (settled if out is None else out.direct) and min(sizes) >= SHORTEST:
             strip = self.strip
             payloads = [payload if payload[2] >= PROPERTIES else strip(payload) for payload in payloads]
-            sent = self.run_to(out, first, payloads, settled)
+            sent = self._spread(payloads) if out is None else self.run_to(out, first, payloads, settled)
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
             link.on_delivery(link, delivery_id, settled, payload, b"", 0)  # another one after an event of the first
         if self.further:
@@ -152,6 +153,27 @@ class InLink(LinkRecord):
             out.presettled += sent
             return sent
         return out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))), mark)
+
+    def _spread(self, payloads: list[bytes]) -> int:
+        """Give settled deliveries to several destinations in turn, as far as these have room; return how many."""
+        shares: dict[Destination, list[bytes]] = {}
+        room: dict[Destination, int] = {}
+        count = 0
+        for payload, out in zip(payloads, self.choice.turns(), strict=False):  # type: ignore[union-attr]  # set as long as the link forwards
+            share = shares.get(out)
+            if share is None:
+                share = shares[out] = []
+                room[out] = out.room
+            if len(share) >= room[out]:
+                break
+            share.append(payload)
+            count += 1
+        for out, share in shares.items():
+            sent = self.run_to(out, 0, share, True)
+            for payload in share[sent:]:  # too large for a frame, or for one turn
+                self.presettled += 1
+                out.offer(payload, None, 0)
+        return count
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int

@@ -132,6 +132,11 @@ class OutLink(LinkRecord):
         return self.sender.credit > 0 and self.stream is None and not self.queue
 
     @property
+    def room(self) -> int:
+        """Number of deliveries that the link can take now by `send_run`."""
+        return self.sender.credit if self.direct else 0
+
+    @property
     def load(self) -> int:
         """Number of unsettled and waiting deliveries."""
         return self.sender.unsettled + len(self.queue)

@@ -103,6 +103,11 @@ class Hop:
         return self.connection.usable and self._usual.ready
 
     @property
+    def room(self) -> int:
+        """Number of deliveries that can be sent now."""
+        return self._usual.room if self.connection.usable else 0
+
+    @property
     def load(self) -> int:
         """Number of deliveries of the address that the neighbour has, and the cost of the path."""
         return len(self._in_flight) + self.cost
