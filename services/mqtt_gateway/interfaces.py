@@ -290,6 +290,11 @@ class Session(Protocol):
         cannot be: `published` with the reason, with QoS 0 `Client.disconnect`.
         """
 
+    def publish_run(self, run: Sequence[Publish]) -> bool:
+        """`publish` of messages that came together, of one topic, and QoS 0 or 1, without properties and not retained.
+        `Publications.published` is called for none of them before this returns. False: nothing was done, each is one
+        for `publish`."""
+
     def release(self, packet_id: int) -> None:
         """Handle PUBREL for a message whose `published` was below 0x80, or for an id of `incoming`.
         `Publications.released` is called."""

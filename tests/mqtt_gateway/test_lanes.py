@@ -136,6 +136,31 @@ def test_clients_take_turns_however_much_one_of_them_sends() -> None:
     assert len(rig.link.sent) == 101
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_that_come_together_go_as_far_as_credit_goes_and_the_rest_waits(qos: int) -> None:
+    rig, many, few = Rig(), Who("many"), Who("few")
+    rig.grant(3)
+    rig.lane.send_run(many, range(5), qos, [b"m%d" % n for n in range(5)])
+    assert rig.link.sent == [b"m0", b"m1", b"m2"]
+    rig.lane.send_run(many, range(5, 300), qos, [b"m%d" % n for n in range(5, 300)])
+    assert many.waiting == 297
+    assert many.holds == [True]
+    rig.lane.send(few, 1, 1, b"f")
+    rig.grant(1000)
+    assert [each for each in rig.link.sent if each != b"f"] == [b"m%d" % n for n in range(300)]
+    assert rig.link.sent.index(b"f") < 30
+    assert rig.counters.waiting_bytes == many.waiting == 0
+    rig.outcome(ACCEPTED, len(rig.link.unsettled))
+    assert many.outcomes == [(n, 0) for n in range(300)] * qos
+
+
+def test_messages_of_qos_0_that_come_together_are_dropped_where_nobody_receives() -> None:
+    rig, who = Rig(), Who("one")
+    rig.tick(lanes.PATIENCE)
+    rig.lane.send_run(who, [0, 0], 0, [b"a", b"b"])
+    assert (rig.counters.dropped, who.waiting) == (2, 0)
+
+
 def test_a_turn_is_some_messages_or_one_that_is_large() -> None:
     rig, one, two = Rig(), Who("one"), Who("two")
     for n in range(AT_ONCE + 1):

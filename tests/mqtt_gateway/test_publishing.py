@@ -18,6 +18,7 @@ from enmasse.mqtt.packets import (
     PubRel,
 )
 from services.mqtt_gateway.interfaces import UNKNOWN, Ending
+from services.mqtt_gateway.protocol.inbound import FEW
 from tests.mqtt_gateway.peer import Peer, World
 
 VERSIONS = pytest.mark.parametrize("version", [V311, V5])
@@ -67,6 +68,36 @@ def test_acknowledgements_are_in_the_order_of_the_messages(version: int) -> None
     assert peer.take() == [PubAck(105), PubAck(103), PubAck(109)]
     session.answer(205, 0)
     assert peer.take() == [PubRec(205), PubRec(203), PubRec(209)]
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_of_one_topic_that_come_together_go_together(version: int, qos: int) -> None:
+    world = World(Limits(unanswered=7))
+    peer = _connected(world, version)
+    world.backend.slow = True
+    messages = [Publish("a", b"%d" % number, qos, packet_id=qos * (number + 1)) for number in range(9)]
+    messages += [Publish("b", b"other", qos, packet_id=qos * 10), Publish("b", b"kept", qos, True, packet_id=qos * 11)]
+    peer.send(*messages)
+    assert world.backend.together == [7 if qos else 9]
+    assert len(_payloads(world)) == (7 if qos else 11)
+    world.backend.store()
+    peer.flush()
+    world.turn()
+    assert _payloads(world) == [each.payload for each in messages]
+    assert peer.take() == [PubAck(each.packet_id) for each in messages] * qos
+    assert peer.connection.intake.packets == 1 + len(messages)
+
+
+@pytest.mark.clause("v3.1.1", "MQTT-2.3.1-2")
+@pytest.mark.parametrize("ids", [(*range(2, 2 + FEW), 2), (*range(2, 2 + FEW), 1)])
+def test_an_id_in_use_among_messages_that_come_together_is_refused(ids: tuple[int, ...]) -> None:
+    world = World()
+    peer = _connected(world, V311)
+    world.backend.slow = True
+    peer.send(Publish("a", b"", 1, packet_id=1))
+    peer.send(*(Publish("a", b"", 1, packet_id=packet_id) for packet_id in ids))
+    peer.expect_end(0)
 
 
 @pytest.mark.clause("v5", "MQTT-3.4.2-1", "MQTT-3.5.2-1")

@@ -61,6 +61,8 @@ class ToyBackend:
         self.refusal: Refused | None = None
         self.codes: Callable[[str, int], int] = lambda filter, qos: qos
         self.slow = False
+        self.together: list[int] = []
+        """Numbers of messages that came together."""
         self.to_store: deque[Callable[[], None]] = deque()
         self.numbers = count(1)
         self.tenant: Callable[[Request], str] = lambda request: ""
@@ -235,6 +237,14 @@ class ToySession:
             self.asked[publish.packet_id] = publish
         else:
             self._done(publish, reason, "")
+
+    def publish_run(self, run: Sequence[Publish]) -> bool:
+        if not self.backend.slow or any(self.backend.outcome(publish) != 0 for publish in run):
+            return False
+        self.backend.together.append(len(run))
+        for publish in run:
+            self.publish(publish)
+        return True
 
     def _done(self, publish: Publish, reason: int, text: str) -> None:
         backend = self.backend

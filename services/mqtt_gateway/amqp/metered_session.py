@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from enmasse.bridge.client_rates import ClientRates, too_large
@@ -27,6 +28,10 @@ class MeteredSession(MqttSession):
             return
         super().publish(publish)
         self._rates.count(self, size)
+
+    def publish_run(self, run: Sequence[Publish]) -> bool:
+        """As interfaces.Session: each message counts by itself, and may be the last that the plan allows."""
+        return False
 
     def refuse_size(self, size: int) -> None:
         """End the connection, as MQTT has no other answer to a message that is too large (v5 MQTT-3.1.2-24)."""

@@ -253,6 +253,26 @@ class MqttSession(Publisher):
             payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
 
+    def publish_run(self, run: Sequence[Publish]) -> bool:
+        """As interfaces.Session."""
+        first = run[0]
+        if self.interest.wants_no_local:
+            return False
+        try:
+            way = self._way(first.topic)
+        except NotAllowed:
+            return False
+        if way is None:
+            return False
+        route = way.route
+        payloads = [publish.payload for publish in run]
+        sent = self._sent.get(route.name) or self._first_to(route)
+        sent.messages += len(payloads)
+        sent.bytes += sum(map(len, payloads))
+        plain = [route.plain(first.qos, False, payload) for payload in payloads]
+        way.lane.send_run(self, [publish.packet_id for publish in run], first.qos, plain)
+        return True
+
     def _first_to(self, route: TopicRoute) -> Carried:
         """Return the sum of the messages to an address that the client has not sent to before."""
         if route.type is None or len(self._sent) >= MOST_ADDRESSES:

@@ -6,11 +6,12 @@ Clients of address spaces share a bounded amount of work by space, and spaces ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from enmasse.identity.owned import Owner
 from enmasse.mqtt.errors import MqttError
-from enmasse.mqtt.packets import Packet
+from enmasse.mqtt.packets import Packet, Publish
 from enmasse.mqtt.reader import Reader
 from enmasse.network.fair_turns import SHARE, Tenant
 from services.mqtt_gateway.protocol.memory import MemoryHolder
@@ -271,8 +272,16 @@ class Intake:
         self._process(packets)
 
     def _process(self, packets: list[Packet]) -> None:
-        rest = iter(packets)
         parts, handlers, counts = self.parts, self.handlers, self._counts
+        done = 0
+        if len(packets) > 1 and type(packets[0]) is Publish and handlers[Publish][1] == INBOUND:
+            done = parts[INBOUND].publish_run(packets)
+            counts[3] += done
+            if self._held:
+                if not self._held & _CLOSED:
+                    self._packets += packets[done:]
+                return
+        rest = islice(packets, done, None)
         try:
             for packet in rest:
                 number, part, process = handlers[type(packet)]

@@ -21,11 +21,11 @@ class InOrder(Generic[V]):
     def __len__(self) -> int:
         return len(self._waiting) if self._waiting else 0
 
-    def expect(self, packet_id: int) -> None:
-        """Wait for the answer to this packet id, after those that are waited for already."""
+    def expect(self, *packet_ids: int) -> None:
+        """Wait for the answers to these packet ids, after those that are waited for already."""
         if self._waiting is None:
             self._waiting = deque()
-        self._waiting.append(packet_id)
+        self._waiting.extend(packet_ids)
 
     def is_next(self, packet_id: int) -> bool:
         """This id is the first and nothing waits behind its answer: the quick way. It is then no longer expected."""
