@@ -52,6 +52,11 @@ class KeptForClients:
         """Return the address space of a will."""
         return self._spaces_of_wills.get(id, DEFAULT_SPACE)
 
+    async def renew_sessions(self) -> None:
+        """Ask for sessions and their subscriptions in any case, because one was deleted. Raises RequestError."""
+        await self.subscriptions.renew()
+        await self.sessions.renew()
+
     async def _all_sessions(self) -> dict[str, Session]:
         found, _ = await asyncio.gather(
             self._service.ask("sessions", None, wire.SessionsReply), self.subscriptions.fresh()

@@ -109,7 +109,7 @@ def operations(parts: Components) -> list[Operation]:
             raise unknown(what)
         await service.ask("delete", wire.ById(id=found), wire.Done, what)
         _audit(call, what)
-        await parts.kept.sessions.renew()
+        await parts.kept.renew_sessions()
         return Answer(status=204)
 
     async def delete_subscription(call: Call) -> Answer:
@@ -128,7 +128,7 @@ def operations(parts: Components) -> list[Operation]:
             )
         await service.ask("delete", wire.ById(id=id), wire.Done, what)
         _audit(call, what)
-        await parts.kept.subscriptions.renew()
+        await parts.kept.renew_sessions()
         return Answer(status=204)
 
     async def clear(call: Call) -> Answer:
