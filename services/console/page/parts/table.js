@@ -20,7 +20,7 @@ export const numeric = (key, title, of, shown, more = {}) => ({
 
 /**
  * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
- * small screens, grow}.
+ * small screens; grow: it gets the room that is left, shrink: it gives way, so both have their text as a tooltip}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
  * `selected`: Set of keys, `onSelect(set)`: rows can be selected. The order is in the address of the page, as
  * `sort=-KEY`.
@@ -149,7 +149,7 @@ export function Table({
                 aria-label=${`select ${key}`} onChange=${() => toggle(key)} /></td>`
               }
               ${columns.map(
-                (column) => html`<td key=${column.key} class=${classes(column)}>
+                (column) => html`<td key=${column.key} class=${classes(column)} title=${tooltip(column, row)}>
               ${column.render ? column.render(row) : (row[column.key] ?? "–")}</td>`,
               )}
             </tr>`;
@@ -167,9 +167,13 @@ export function Table({
 }
 
 const classes = (column) =>
-  [column.align === "right" && "right", column.wide && "wide", column.extra && "extra", column.grow && "grow"]
+  [column.align === "right" && "right", ...["wide", "extra", "grow", "shrink"].filter((it) => column[it])]
     .filter(Boolean)
     .join(" ");
+
+/** The text of a cell that may be cut. */
+const tooltip = (column, row) =>
+  column.grow || column.shrink ? String((column.value ? column.value(row) : row[column.key]) ?? "") : undefined;
 
 /** 1 for a value that leaves its cell empty, else 0. */
 const isEmpty = (value) => Number(value === null || value === undefined || value === "");

@@ -1,29 +1,45 @@
 // Why clients were refused or disconnected, newest first.
-import { html } from "../lib.js";
-import { time } from "../format.js";
+import { html, useState } from "../lib.js";
+import { count, time } from "../format.js";
+import { Dialog } from "../parts/dialog.js";
 import { Link } from "../parts/route.js";
+import { Facts } from "../parts/state.js";
 import { List } from "./lists.js";
 
-export const Events =
-  () => html`<${List} title="Events" where="events" empty="No client was refused." sort=${{ key: "time", down: true }}
-  texts=${(it) => [it.address, it.user, it.client, it.peer, it.condition, it.description, it.kind]}
-  columns=${[
-    { key: "time", title: "Time", down: true, render: (it) => html`<time>${time(it.time)}</time>` },
-    { key: "condition", title: "Reason", render: (it) => it.condition || it.kind },
-    { key: "description", title: "Description", grow: true },
-    {
-      key: "address",
-      title: "Address",
-      render: (it) => (it.address ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>` : "–"),
-    },
-    {
-      key: "user",
-      title: "User",
-      wide: true,
-      render: (it) => it.user || (it.more.proved === false ? "unknown user" : ""),
-    },
-    { key: "client", title: "Client", wide: true },
-    { key: "peer", title: "From", wide: true },
-    { key: "count", title: "Times", align: "right", wide: true, down: true },
-    { key: "component", title: "At", wide: true },
-  ]} />`;
+const userOf = (it) => it.user || (it.more.proved === false ? "unknown user" : "");
+const linkTo = (address) => address && html`<${Link} to=${["addresses", address]}>${address}<//>`;
+
+export function Events() {
+  const [shown, show] = useState(/** @type {any} */ (null));
+  return html`<${List} title="Events" where="events" empty="No client was refused." sort=${{ key: "time", down: true }}
+    onOpen=${show}
+    texts=${(it) => [it.address, userOf(it), it.client, it.peer, it.condition, it.description, it.kind]}
+    columns=${[
+      { key: "time", title: "Time", down: true, render: (it) => html`<time>${time(it.time)}</time>` },
+      { key: "condition", title: "Reason", wide: true, shrink: true, render: (it) => it.condition || it.kind },
+      { key: "description", title: "Description", grow: true },
+      { key: "address", title: "Address", wide: true, shrink: true, render: (it) => linkTo(it.address) || "–" },
+      { key: "user", title: "User", wide: true, shrink: true, value: userOf, render: userOf },
+      { key: "client", title: "Client", wide: true, shrink: true },
+      { key: "peer", title: "From", wide: true },
+      { key: "count", title: "Times", align: "right", wide: true, down: true },
+      { key: "component", title: "At", wide: true, extra: true },
+    ]} />
+    ${shown && html`<${Event} event=${shown} onClose=${() => show(null)} />`}`;
+}
+
+function Event({ event, onClose }) {
+  return html`<${Dialog} title=${event.condition || event.kind} onClose=${onClose} wide>
+    <p>${event.description}</p>
+    <${Facts} of=${{
+      Time: time(event.time),
+      Kind: event.kind,
+      Refused: event.more.what,
+      Address: linkTo(event.address),
+      User: userOf(event),
+      Client: event.client,
+      From: event.peer,
+      At: event.component,
+      Times: count(event.count),
+    }} /><//>`;
+}
