@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import math
 import os
 import re
@@ -18,6 +19,7 @@ import runpy
 import shlex
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import traceback
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -37,6 +40,12 @@ from enmasse.spark.archive import archive
 from enmasse.spark.errors import QueryError, sentence
 
 REPORT_SECONDS = 1.0
+TRACE = re.compile(r'^  File "([^"\n]+)", line (\d+), in (.+)\n(?:    .*\n)*(\w.*)$', re.MULTILINE)
+"""Last place of a Python traceback, and its error."""
+BROKEN_PIPE = "Exception while sending command."
+"""As Py4J logs, with a traceback, that the JVM does not answer."""
+JVM_SECONDS = 1.0
+"""Time for a JVM that does not answer to have ended."""
 UNPACKED = "enmasse-site"
 """Folder of the archive where executors work."""
 
@@ -75,8 +84,8 @@ class Report:
                 spark = SparkSession._instantiatedSession
                 now = [] if spark is None else [self._query(query) for query in spark.streams.active]
                 spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
-            except Exception:  # the program may stop its session meanwhile
-                if not self._failed:
+            except Exception as error:  # the program may stop its session meanwhile
+                if not self._failed and not jvm_end(error):
                     traceback.print_exc()
                 self._failed = True
 
@@ -169,7 +178,7 @@ def run_program(given: argparse.Namespace) -> None:
     try:
         runpy.run_path(str(given.program), run_name="__main__")
     except Exception as error:
-        if not isinstance(error, (QueryError, PySparkException)) and not sentence(error):
+        if not isinstance(error, (QueryError, PySparkException)) and not sentence(error) and not jvm_end(error):
             traceback.print_exc()
         raise
 
@@ -182,10 +191,28 @@ def reason(error: BaseException) -> str:
         return text
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, str) else f"the program ended with status {error.code}"
+    if ended := jvm_end(error):
+        return ended
+    if isinstance(error, PySparkException) and (places := TRACE.findall(str(error))):
+        file, line, function, raised = places[-1]
+        return f"{raised} ({file}, line {line}, in {function})"
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0].strip() if lines else ""
     kind = type(error).__name__
     return f"{kind}: {first}" if first else kind
+
+
+def jvm_end(error: BaseException) -> str:
+    """Return how the JVM of Spark has ended, if it has, and `error` may come from that; else an empty text."""
+    started = getattr(SparkContext._gateway, "proc", None)
+    of_connection = isinstance(error, OSError) or type(error).__module__.startswith("py4j.")
+    if started is None or not of_connection:
+        return ""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        status = started.wait(JVM_SECONDS)
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"the JVM of Spark {how}. If it had too little memory, give it more: --conf spark.driver.memory=4g"
+    return ""
 
 
 @contextlib.contextmanager
@@ -251,6 +278,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 def main(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> None:
     """Run the job; end with its exit status."""
     startup.die_with_parent()
+    logging.getLogger().addFilter(lambda record: record.msg != BROKEN_PIPE)
     held = spark_jobs.lock(given.state)
     since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     report = Report(given.state, spark_jobs.Job(given.name, os.getpid(), given.master, str(given.program), since))

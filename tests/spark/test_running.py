@@ -17,10 +17,12 @@ import pytest
 from msgspec.structs import replace
 from proton import Message
 from proton.utils import BlockingConnection
+from pyspark.errors import PySparkException
 
 from enmasse import spark_jobs
 from enmasse.cli.commands import spark
 from enmasse.cli.common import ADMIN_PORT
+from enmasse.spark.job import reason
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
 from tests.console.client import Client
@@ -262,6 +264,34 @@ def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path,
         assert f"wrong: {tmp_path}/wrong.toml: there is no stage" in enmasse("status").stdout
         assert not enmasse("stop", "wrong").returncode
     assert not enmasse("status").stdout
+
+
+TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Reason: Traceback (most recent call last):
+  File "/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^
+  File "/jobs/fb.py", line 4, in broken
+    raise ValueError("my bug")
+ValueError: my bug
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
+def test_an_error_of_the_programs_own_function_is_named_with_its_place() -> None:
+    assert reason(PySparkException(TRACEBACK)) == "ValueError: my bug (/jobs/fb.py, line 4, in broken)"
+    plain = PySparkException("[TABLE_OR_VIEW_NOT_FOUND] there is no t\nmore")
+    assert reason(plain) == "PySparkException: [TABLE_OR_VIEW_NOT_FOUND] there is no t"
+
+
+@pytest.mark.slow
+def test_a_job_whose_jvm_is_killed_says_so(enmasse: Run, tmp_path: Path) -> None:
+    program = "import os, signal\nfrom enmasse.spark import session\nspark = session.session('killed')\n"
+    kill = "os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)\nspark.range(3).count()\n"
+    (tmp_path / "killed.py").write_text(program + kill)
+    found = enmasse("run", "killed.py")
+    said = found.stderr.splitlines()[-1]
+    assert said.startswith("killed failed: the JVM of Spark was killed by SIGKILL. If it had too little memory")
+    assert "Traceback" not in found.stderr
 
 
 def test_a_job_that_was_killed_is_listed_with_the_time(enmasse: Run, state: Path) -> None:
