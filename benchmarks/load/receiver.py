@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ def main() -> None:
     try:
         spool_receiver.main()
     finally:
-        print(json.dumps({"event": "counts", **counts, "cpu": time.process_time()}), flush=True)
+        spool_receiver.report("counts", **counts, cpu=time.process_time())
 
 
 if __name__ == "__main__":
