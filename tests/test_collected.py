@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.by_file import UNITS
 from tests.kit.collected import FORKED_WORKER, Collected
 from tests.kit.waiting import DEADLINE
 
@@ -45,3 +46,7 @@ def test_its_processes_share_the_server_of_a_program() -> None:
 
 def test_without_a_server_it_is_executed(tmp_path: Path) -> None:
     assert process(f"{sys.executable} {FORKED_WORKER} {tmp_path / 'none'}", SHOWN) == "False ['-c']\n"
+
+
+def test_files_that_one_process_takes_together_are_there() -> None:
+    assert not [file for file in UNITS if not Path(file).exists()]
