@@ -19,18 +19,20 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }  # fmt: skip
 
 
-def run(test: Coroutine[Any, Any, None], loop: str = "asyncio") -> None:
+def run(test: Coroutine[Any, Any, None], loop: str = "asyncio", seconds: float = WHOLE) -> None:
     """Run a test on one kind of event loop. Tasks that are left over are cancelled at its end."""
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(asyncio.wait_for(test, WHOLE))
+        runner.run(asyncio.wait_for(test, seconds))
 
 
-def asyncio_test(test: Callable[P, Coroutine[Any, Any, None]], loop: str = "asyncio") -> Callable[P, None]:
-    """Turn a coroutine function into a test."""
+def asyncio_test(
+    test: Callable[P, Coroutine[Any, Any, None]], loop: str = "asyncio", seconds: float = WHOLE
+) -> Callable[P, None]:
+    """Turn a coroutine function into a test. `seconds`: its limit."""
 
     @functools.wraps(test)
     def main(*args: P.args, **kwargs: P.kwargs) -> None:
-        run(test(*args, **kwargs), loop)
+        run(test(*args, **kwargs), loop, seconds)
 
     return main
 

@@ -26,8 +26,6 @@ from tests.kubernetes.controlplane import Refused
 from tests.kubernetes.release import Release, installed
 from tests.router.harness import comes, post
 
-pytestmark = pytest.mark.xdist_group("release")
-
 FLAVORS = {
     "orders": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 3}},
     "events": {"type": "topic", "templateName": "topic-inmemory"},
@@ -55,7 +53,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def release(cluster: Cluster, collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
-    """With traces, whose collector wants a token."""
+    """With a thousand addresses from two ConfigMaps, and traces, whose collector wants a token."""
     traces = {
         "enabled": True,
         "environment": {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_HEADERS": "a=b"},
@@ -67,6 +65,10 @@ def release(cluster: Cluster, collector: Collector, tmp_path_factory: pytest.Tem
         secrets={"collector": {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization={quote(TOKEN)}"}},
     ) as made:  # fmt: skip
         made.configure("flavors", FLAVORS)
+        for part, config_map in enumerate(MAPS):
+            entries = {f"a{n}": KINDS[n % len(KINDS)] for n in range(1000) if n % 2 == part}
+            made.configure("addresses", entries, config_map)
+        made.wait_active(1000, *MAPS)
         yield made
 
 
@@ -84,16 +86,12 @@ def exchange(release: Release, name: str) -> None:
 
 
 def test_a_thousand_addresses_from_two_configmaps(release: Release) -> None:
-    for part, config_map in enumerate(MAPS):
-        entries = {f"a{n}": KINDS[n % len(KINDS)] for n in range(1000) if n % 2 == part}
-        release.configure("addresses", entries, config_map)
-    release.wait_active(1000, *MAPS)
     for n in range(8):
         exchange(release, f"a{990 + n}")
 
 
 def test_a_trace_goes_to_a_collector_that_wants_a_token(release: Release, collector: Collector) -> None:
-    """With the addresses of the test before. The token is nowhere but in its Secret."""
+    """The token is nowhere but in its Secret."""
     trace = secrets.token_hex(16)
     connection = BlockingConnection(release.router, timeout=DEADLINE)
     try:
@@ -171,7 +169,6 @@ def _not_received(connection: BlockingConnection, name: str, wanted: set[int]) -
 
 
 def test_brokers_of_a_pool_get_another_template_one_at_a_time_and_lose_nothing(release: Release) -> None:
-    """With the addresses of the test before."""
     pool = {f"enmasse-orders-{n}-0" for n in range(3)}
     homes = {part: each["name"] for each in release.addresses(*MAPS) for part in each["components"]}
     queues = [homes[f"orders-{n}"] for n in range(3)]  # one on each broker, of hundreds
@@ -215,7 +212,6 @@ def evict(release: Release, pod: str) -> None:
 
 
 def test_all_pods_deleted_with_force_come_back_with_what_was_accepted(release: Release) -> None:
-    """With the addresses of the tests before."""
     before = {pod.uid for pod in release.pods()}
     parts = {pod.component for pod in release.pods()}
     with Traffic(release, "a0", "a4", "a8") as traffic:
@@ -246,7 +242,7 @@ def test_a_release_is_upgraded_while_a_broker_is_scaled_to_zero(release: Release
 
 
 def test_routers_come_and_are_upgraded_one_at_a_time_and_lose_nothing(release: Release) -> None:
-    """With the addresses of the tests before. A client at each: of an anycast and a multicast address, too."""
+    """A client at each: of an anycast and a multicast address, too."""
     (first,) = release.pods("router")
     release.helm("upgrade", "--reuse-values", "--set=router.replicas=2")
     assert release.pods("router")[0].uid == first.uid, "to scale it restarts nothing"

@@ -29,8 +29,8 @@ from tests.kubernetes.kubelet import HEALTH, Running
 from tests.kubernetes.release import PATIENCE, Release, installed
 from tests.kubernetes.running import config_map, status
 
-pytestmark = pytest.mark.xdist_group("users")
-
+patient_test = partial(asyncio_test, seconds=2 * PATIENCE)
+"""Turn a coroutine function, with waits that may take PATIENCE each, into a test."""
 PASSWORD = "correct horse"
 SECRET = "enmasse-users"
 
@@ -108,7 +108,7 @@ async def refused(release: Release, user: str | None = "alice", password: str = 
     return await login(release, user, password) != ""
 
 
-@asyncio_test
+@patient_test
 async def test_users_are_in_a_secret(release: Release, tmp_path: Path) -> None:
     assert await refused(release, None) and await refused(release), "nobody is let in before there is a user"
 
@@ -221,24 +221,33 @@ class Named(ssl.SSLContext):
         return super().wrap_bio(*arguments, **{**more, "server_hostname": self.host})
 
 
-def test_a_host_below_the_domain_means_its_space(release: Release, tmp_path: Path) -> None:
-    """A running release gets spaces, TLS and a domain: of equal users only the one of the host is let in."""
-    spaces = ("one", "two")
-    made = config_map("spaces", "spaces", {"spaces.json": {space: {} for space in spaces}})
+SPACES = ("one", "two")
+
+
+@pytest.fixture(scope="module")
+def with_spaces(release: Release) -> Release:
+    """A running release gets spaces, TLS and a domain."""
+    made = config_map("spaces", "spaces", {"spaces.json": {space: {} for space in SPACES}})
     release.cluster.apply(made, namespace=release.namespace)
-    for space in spaces:
-        (tmp_path / space).mkdir()
-        enmasse(tmp_path / space, "add", "alice", "--password-file", "-", password=f"that of {space}")
-    enmasse(tmp_path, "add", "alice", "--password-file", "-", password="that of default")
-    write(release, tmp_path / "users.json", **{space: tmp_path / space / "users.json" for space in spaces})
     release.helm(
         "upgrade", "--reuse-values", "--set=tls.enabled=true", "--set=configuration.spaceDomain=mq.example.com"
     )
+    return release
+
+
+def test_a_host_below_the_domain_means_its_space(with_spaces: Release, tmp_path: Path) -> None:
+    """Of equal users only the one of the host is let in."""
+    release = with_spaces
+    for space in SPACES:
+        (tmp_path / space).mkdir()
+        enmasse(tmp_path / space, "add", "alice", "--password-file", "-", password=f"that of {space}")
+    enmasse(tmp_path, "add", "alice", "--password-file", "-", password="that of default")
+    write(release, tmp_path / "users.json", **{space: tmp_path / space / "users.json" for space in SPACES})
     secret = release.cluster.get("secret", "enmasse-tls", namespace=release.namespace)
     context = Named(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
 
-    @asyncio_test
+    @patient_test
     async def logins() -> None:
         for host, space in (
             ("one.mq.example.com", "one"),
@@ -254,10 +263,10 @@ def test_a_host_below_the_domain_means_its_space(release: Release, tmp_path: Pat
     logins()
 
 
-def test_routers_of_a_spaces_own_come_and_go(release: Release, tmp_path: Path) -> None:
-    """In the release of the test before, whose spaces have equal users. Whoever connects to them is in the space; what
-    is sent there is at all routers."""
-    spaces = ("one", "two", "default")
+def test_routers_of_a_spaces_own_come_and_go(with_spaces: Release, tmp_path: Path) -> None:
+    """The spaces have equal users. Whoever connects to them is in the space; what is sent there is at all routers."""
+    release = with_spaces
+    spaces = (*SPACES, "default")
     for space in spaces:
         (tmp_path / space).mkdir()
         enmasse(tmp_path / space, "add", "carol", "--password-file", "-", password=f"that of {space}")
@@ -277,7 +286,7 @@ def test_routers_of_a_spaces_own_come_and_go(release: Release, tmp_path: Path) -
     context = Named(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
 
-    @asyncio_test
+    @patient_test
     async def use() -> None:
         for pod in own:
             await until(partial(let_in, release, "carol", "that of one", at=pod), "it knows its users", PATIENCE)
@@ -319,7 +328,7 @@ def test_routers_of_a_spaces_own_come_and_go(release: Release, tmp_path: Path) -
         left = release.cluster.get(kind, namespace=release.namespace)
         assert not [each for each in left if "router-one" in each["metadata"]["name"]], kind
 
-    @asyncio_test
+    @patient_test
     async def is_served() -> None:
         assert await let_in(release, "carol@one", "that of one")
 
