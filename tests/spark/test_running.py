@@ -309,6 +309,15 @@ def test_a_job_that_was_killed_is_listed_with_the_time(enmasse: Run, state: Path
     assert enmasse("status").stderr == "no job runs\n"
 
 
+def test_the_first_of_several_faults_of_a_job_is_listed(enmasse: Run, state: Path) -> None:
+    state.mkdir(parents=True)
+    job = spark_jobs.Job(
+        "wrong", 1 << 30, "local[*]", "w.toml", "2026-01-02T03:04:05Z", ended="w.toml:1: a\nw.toml:2: b"
+    )
+    spark_jobs.write(state / "wrong.json", job)
+    assert enmasse("status").stdout.splitlines()[-1] == f"wrong: w.toml:1: a; and 1 more, see {state}/wrong.log"
+
+
 def test_a_running_job_has_a_note_about_messages_without_ids(enmasse: Run, state: Path) -> None:
     query = replace(spark_jobs.Query.begun("counted"), batch=3, rows=9, without_id=2)
     job = spark_jobs.Job("counting", 1 << 30, "local[*]", "count.py", "2026-01-02T03:04:05Z", [query])

@@ -175,7 +175,7 @@ def status(as_json: bool) -> None:
         ("job", "pid", "for", "master", "state", "query", "batch", "rows", "rows/s", "behind", "last batch"), rows,
         none="no job runs",
     )  # fmt: skip
-    ends = [(job.name, "; ".join((job.ended or "").splitlines())) for job, runs in found if not runs]
+    ends = [(job.name, _end(job)) for job, runs in found if not runs]
     print_notes(ends + [(query.name, _ids(query)) for job, runs in found if runs for query in job.queries])
 
 
@@ -275,6 +275,13 @@ def _progress(query: Any) -> tuple[Any, ...]:
     batch = query.batch if query.batch >= 0 else "none yet"
     ago = f"{age(query.at)} ago" if query.at else ""
     return query.name, batch, query.rows, f"{query.rows_per_second:,.0f}", query.behind, ago
+
+
+def _end(job: Any) -> str:
+    """Return why a job has ended; of several faults the first, and where the others are."""
+    first, *others = (job.ended or "").splitlines() or [""]
+    log = state_folder() / f"{job.name}.log"
+    return f"{first}; and {len(others)} more, see {log}" if others else first
 
 
 def _ids(query: Any) -> str:
