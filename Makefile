@@ -80,7 +80,7 @@ coverage: install
 # The programs are built once for a user; each process of pytest has a cluster of its own.
 test-kubernetes: prepare-kubernetes install
 	$(BIN)/python -m tests.kubernetes.binaries
-	$(PYTEST) tests/kubernetes --numprocesses 2 --dist loadgroup --durations 10 -m "not slow"
+	$(PYTEST) tests/kubernetes --numprocesses 3 --durations 10 -m "not slow"
 
 # Thousands of objects in the cluster.
 test-kubernetes-slow: prepare-kubernetes install

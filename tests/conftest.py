@@ -60,6 +60,8 @@ FIRST = (
     "tests/spark/", "tests/system/", "tests/console/", "tests/conformance/", "tests/contract/", "tests/tenants/",
     "tests/router/test_st", "tests/router/test_fairness", "tests/cli/", "tests/broker/", "tests/subserv/test_killed",
     "tests/subserv/test_brokers", "tests/mqtt_lwt/test_killed",
+    "tests/kubernetes/test_release", "tests/kubernetes/test_users", "tests/kubernetes/test_chart_installed",
+    "tests/kubernetes/test_identity",
 )  # fmt: skip
 """What takes longest begins first, so that no worker is left alone with it in the end."""
 LAST = ("tests/interop/test_matrix", "tests/interop/test_jms", "tests/interop/")

@@ -20,8 +20,6 @@ from tests.kubernetes.running import status
 from tests.kubernetes.stranger import answers, listens, trusting_all
 from tests.kubernetes.test_release import Traffic
 
-pytestmark = pytest.mark.xdist_group("identity")
-
 FLAVORS = {"orders": {"type": "queue", "templateName": "queue-persisted", "templateParameters": {"BROKERS": 2}}}
 ADDRESSES = {**{f"q{n}": {"type": "queue", "flavor": "orders"} for n in range(4)}, "a": {"type": "anycast"}}
 INNER = {"configserv": (5672,), "ragent": (5672,), "broker": (5672,), "router": (5673, 5674)}

@@ -23,7 +23,7 @@ from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.release import Release, installed
 from tests.kubernetes.resources import define
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("many")]
+pytestmark = pytest.mark.slow
 
 COUNT = 10_000
 PATIENCE = 600.0
