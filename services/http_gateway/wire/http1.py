@@ -19,11 +19,10 @@ from services.http_gateway.wire.http_exchange import (
     KEPT,
     ClientGone,
     Headers,
-    IncomingBody,
-    PeerFacts,
     RequestHead,
     Serve,
     Wire,
+    WireExchange,
     safe,
 )
 
@@ -178,38 +177,21 @@ class Http1:
         return self._wire
 
 
-class Exchange1:
-    """As http_exchange.Exchange."""
+class Exchange1(WireExchange):
+    """As http_exchange.HttpExchange."""
 
     def __init__(self, owner: Http1, parser: h11.Connection, head: RequestHead) -> None:
-        self.head = head
+        super().__init__(owner.wire, head)
         self.keep = True
         self.answered = False
-        self.leaving = False
         self._owner = owner
         self._parser = parser
-        self._body = IncomingBody(head.length, owner.wire.loop)
         self._continue = head.headers.get("expect", "").lower() == "100-continue"
         self._broken = False
         """The chunks of the body are malformed."""
         if head.length == 0:
             self._events()
             self._body.end(whole=True)
-
-    @property
-    def peer(self) -> PeerFacts:
-        """As HttpExchange."""
-        return self._owner.wire.facts
-
-    @property
-    def state(self) -> Any:
-        """As HttpExchange."""
-        return self._owner.wire.state
-
-    @property
-    def gone(self) -> bool:
-        """As HttpExchange."""
-        return self._body.gone
 
     @property
     def wants(self) -> bool:
@@ -225,20 +207,6 @@ class Exchange1:
     def reusable(self) -> bool:
         """The connection may be used for another request."""
         return self.keep and self.whole and not self._broken and self._parser.our_state is h11.DONE
-
-    @property
-    def position(self) -> int:
-        """As HttpExchange."""
-        return self._owner.wire.written
-
-    @property
-    def confirmed(self) -> int:
-        """As HttpExchange."""
-        return self._owner.wire.confirmed
-
-    def trust(self) -> None:
-        """As HttpExchange."""
-        self._owner.wire.trust()
 
     def leave(self) -> None:
         """The client has left."""

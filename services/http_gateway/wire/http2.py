@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import Final
 
 import h2.config
 import h2.connection
@@ -25,11 +25,10 @@ from services.http_gateway.wire.http_exchange import (
     WRITE_SECONDS,
     ClientGone,
     Headers,
-    IncomingBody,
-    PeerFacts,
     RequestHead,
     Serve,
     Wire,
+    WireExchange,
     safe,
 )
 
@@ -247,47 +246,16 @@ class Http2:
         return self._ended
 
 
-class Exchange2:
-    """As http_exchange.Exchange."""
+class Exchange2(WireExchange):
+    """As http_exchange.HttpExchange."""
 
     def __init__(self, owner: Http2, stream: int, head: RequestHead) -> None:
-        self.head = head
+        super().__init__(owner.wire, head)
         self.stream = stream
-        self.leaving = False
         self.room = asyncio.Event()
         self._owner = owner
-        self._body = IncomingBody(head.length, owner.wire.loop)
         self._unread = 0
         self._over = False
-
-    @property
-    def peer(self) -> PeerFacts:
-        """As HttpExchange."""
-        return self._owner.wire.facts
-
-    @property
-    def state(self) -> Any:
-        """As HttpExchange."""
-        return self._owner.wire.state
-
-    @property
-    def gone(self) -> bool:
-        """As HttpExchange."""
-        return self._body.gone
-
-    @property
-    def position(self) -> int:
-        """As HttpExchange."""
-        return self._owner.wire.written
-
-    @property
-    def confirmed(self) -> int:
-        """As HttpExchange."""
-        return self._owner.wire.confirmed
-
-    def trust(self) -> None:
-        """As HttpExchange."""
-        self._owner.wire.trust()
 
     def piece(self, data: bytes, size: int) -> None:
         """Bytes of the body have come. The window opens again when the API asks for them."""

@@ -246,3 +246,42 @@ class IncomingBody:
 def patience(size: int) -> float:
     """Return the seconds that a body may take of which `size` bytes have come."""
     return BODY_SECONDS + size / SLOWEST
+
+
+class WireExchange:
+    """Part of HttpExchange that is the same in both versions of HTTP."""
+
+    def __init__(self, wire: Wire, head: RequestHead) -> None:
+        self.head = head
+        self.leaving = False
+        self._wire = wire
+        self._body = IncomingBody(head.length, wire.loop)
+
+    @property
+    def peer(self) -> PeerFacts:
+        """As HttpExchange."""
+        return self._wire.facts
+
+    @property
+    def state(self) -> Any:
+        """As HttpExchange."""
+        return self._wire.state
+
+    @property
+    def gone(self) -> bool:
+        """As HttpExchange."""
+        return self._body.gone
+
+    @property
+    def position(self) -> int:
+        """As HttpExchange."""
+        return self._wire.written
+
+    @property
+    def confirmed(self) -> int:
+        """As HttpExchange."""
+        return self._wire.confirmed
+
+    def trust(self) -> None:
+        """As HttpExchange."""
+        self._wire.trust()
