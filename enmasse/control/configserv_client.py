@@ -11,7 +11,7 @@ from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import follow
 from enmasse.control.link import ControlReceiver
 from enmasse.control.local_usage import UsageReporter
-from enmasse.control.reports import PlacementsReporter, ReadinessReporter
+from enmasse.control.reports import PlacementsReporter, ReadinessReporter, report_beside
 from enmasse.logs import log
 from enmasse.model.feeds import AddressChanges, BoundChanges, Flavors, FollowedFeed, PlacementChanges
 
@@ -50,26 +50,17 @@ class ConfigurationClient:
 
     async def session(self, connection: ControlConnection) -> None:
         """Follow and report until one of the links ends. Raises LinkClosed, ConnectionLost."""
-        ended = asyncio.Event()
         for reporter in self._reporters:
             reporter.connected()
-        for feed in self._feeds:
-            self._follow(connection, feed).on_closed = lambda _: ended.set()
-        reporting = [asyncio.ensure_future(self._report(reporter, connection)) for reporter in self._reporters]
+        feeds = [self._follow(connection, feed) for feed in self._feeds]
+        reports = [self._report(reporter, connection) for reporter in self._reporters]
         if self._usage is not None:
-            reporting.append(asyncio.ensure_future(self._report_usage(self._usage, connection)))
-        for task in reporting:
-            task.add_done_callback(lambda _: ended.set())
+            reports.append(self._report_usage(self._usage, connection))
         self.connected = True
         try:
-            await ended.wait()
-            for task in reporting:
-                if task.done():
-                    task.result()
+            await report_beside(feeds, reports)
         finally:
             self.connected = False
-            for task in reporting:
-                task.cancel()
 
     def _follow(self, connection: ControlConnection, feed: FollowedFeed[Any]) -> ControlReceiver:
         """A feed of changes, `<name>/changes`, counts as `<name>` in reports."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from enmasse.control.connection import ControlConnection
 from enmasse.control.errors import STOLEN, LinkClosed
 from enmasse.control.feeds import encode_message
-from enmasse.control.link import ControlSender
+from enmasse.control.link import ControlReceiver, ControlSender
 from enmasse.logs import log
 from enmasse.model.feeds import BoundReport, PlacementsReport, ReadinessReport
 from enmasse.model.names import AddressName
@@ -213,6 +213,24 @@ async def _next_turn(wake: asyncio.Event, sender: ControlSender) -> None:
     wake.clear()
     if sender.closed:
         raise sender.error or LinkClosed("closed")
+
+
+async def report_beside(feeds: Iterable[ControlReceiver], reports: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Report until the link of a feed or a report ends. Raises LinkClosed, ConnectionLost of a report."""
+    ended = asyncio.Event()
+    for feed in feeds:
+        feed.on_closed = lambda _: ended.set()
+    tasks = [asyncio.ensure_future(report) for report in reports]
+    for task in tasks:
+        task.add_done_callback(lambda _: ended.set())
+    try:
+        await ended.wait()
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def deliver(sender: ControlSender, subject: str, body: Any) -> None:

@@ -271,7 +271,7 @@ class Session(Protocol):
 
     @property
     def settlements(self) -> Settlements:
-        """What happens to the messages that this session delivers."""
+        """Return the state of the messages that this session delivers."""
 
     def start(self, publications: Publications, deliveries: Deliveries, replies: Replies) -> None:
         """Receive messages for the client: CONNACK was sent. Called once, unless `close` was called before."""

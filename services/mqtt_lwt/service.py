@@ -13,6 +13,7 @@ import msgspec
 from enmasse.control import ControlConnection, ControlError, keep_connected, keep_connected_to
 from enmasse.control.feeds import follow
 from enmasse.control.local_usage import UsageReporter
+from enmasse.control.reports import report_beside
 from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.identity.processes.roles import Role
@@ -106,21 +107,12 @@ class LastWillService:
             self._failures += life.publisher.failures
 
     async def _feed(self, connection: ControlConnection) -> None:
-        ended = asyncio.Event()
-        for receiver in (
+        receivers = (
             follow(connection, "addresses/changes", completed(self._addresses), AddressChanges),
             follow(connection, "permissions/changes", self._permissions, PermissionChanges),
-        ):
-            receiver.on_closed = lambda _: ended.set()
+        )
         reporter = UsageReporter(Role.LWT, self._permits.plans.all_limits, self._uses, self._ended)
-        reporting = asyncio.ensure_future(reporter.run(connection))
-        reporting.add_done_callback(lambda _: ended.set())
-        try:
-            await ended.wait()
-            if reporting.done():
-                reporting.result()
-        finally:
-            reporting.cancel()
+        await report_beside(receivers, [reporter.run(connection)])
 
     def _uses(self) -> dict[str, Mapping[str, int]]:
         """Return the limits that this service keeps: name → space → what it uses."""

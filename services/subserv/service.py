@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from enmasse.control import ControlConnection
 from enmasse.control.feeds import follow
 from enmasse.control.local_usage import UsageReporter
+from enmasse.control.reports import report_beside
 from enmasse.identity.authors import Author
 from enmasse.identity.mqtt_permissions import may_keep
 from enmasse.identity.owned import owner, owner_of_subscription
@@ -225,28 +226,16 @@ class SubscriptionService:
 
     async def follow(self, connection: ControlConnection) -> None:
         """Follow the feeds over a connection to the configuration service; run by keep_connected."""
-        ended = asyncio.Event()
         receivers = (
             follow(connection, "addresses/changes", feeds.completed(self._on_addresses), feeds.AddressChanges),
             follow(connection, "placements/changes", feeds.completed(self._on_placements), feeds.PlacementChanges),
             follow(connection, "permissions/changes", self._on_permissions, feeds.PermissionChanges),
         )
-        for receiver in receivers:
-            receiver.on_closed = lambda _: ended.set()
-        reporters = self.preparing.reporter, self.usage
-        reporting = [asyncio.ensure_future(each.run(connection)) for each in reporters]
-        for task in reporting:
-            task.add_done_callback(lambda _: ended.set())
         self.configured = True
         try:
-            await ended.wait()
-            for task in reporting:
-                if task.done():
-                    task.result()
+            await report_beside(receivers, [each.run(connection) for each in (self.preparing.reporter, self.usage)])
         finally:
             self.configured = False
-            for task in reporting:
-                task.cancel()
 
     def _uses(self) -> dict[str, Mapping[str, int]]:
         """Return the limits that this service keeps: name → space → what it uses."""

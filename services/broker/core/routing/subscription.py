@@ -18,7 +18,7 @@ from enmasse.identity.owned import owned, owner
 
 VOLATILE, GLOBAL = ":shared-volatile", ":global"
 _LIKE_SUFFIX = re.compile("(:|%(?:25)*3A)(?=(?:shared-volatile|global)$)")
-"""What separates the end of a link name that looks like a suffix of ours, escaped or not."""
+"""Separator of the end of a link name that looks like a suffix of ours, escaped or not."""
 
 
 class Identity(NamedTuple):
