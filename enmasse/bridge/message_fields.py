@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from enmasse.amqp.codec.encoder import encode, encode_binary
 from enmasse.amqp.codec.types import Symbol, Timestamp
-from enmasse.amqp.messages.jsonform import codec_reason, id_of, plain
+from enmasse.amqp.messages.jsonform import codec_reason, id_of, plain, properties_of
 from enmasse.amqp.messages.scan import AMQP_SEQUENCE, AMQP_VALUE, DATA
 from enmasse.amqp.messages.sections import Header, Properties, Sections, encode_header, encode_properties
 from enmasse.text import whole_number
@@ -45,6 +46,14 @@ class NoField(ValueError):
     """A text is no value of its field: which, and what is expected."""
 
 
+def documented(fields: Sequence[MessageField], column: str, shown: Callable[[str], str] = str) -> str:
+    """Return fields as a table of the documentation. `column`: what headers are called; `shown`: how one is written."""
+    lines = [f"| {column} | section | field | |", "|---|---|---|---|"]
+    for each in fields:
+        lines.append(f"| `{shown(each.header)}` | {each.section} | {each.field.replace('_', '-')} | {each.note} |")
+    return "\n".join(lines) + "\n"
+
+
 def field_value(field: MessageField, text: str) -> Any:
     """Return the value of a field that is no id. Raises NoField."""
     kind = field.kind
@@ -63,6 +72,28 @@ def field_value(field: MessageField, text: str) -> Any:
             raise NoField(f"{field.header}: {number} is too large")
         return Timestamp(number) if kind == "time" else number
     return text
+
+
+def value_text(field: MessageField, value: Any) -> str | None:
+    """Return the text of a number, time or flag; None: the field is of another kind."""
+    if field.kind == "flag":
+        return "true" if value else "false"
+    return str(int(value)) if field.kind in ("time", "number") else None
+
+
+def stated_properties(name: str, text: str) -> dict[str, Any]:
+    """Return the application properties that a header of this name states as JSON. Raises NoField."""
+    try:
+        return properties_of(text)
+    except ValueError as error:
+        raise NoField(f"{name}: {error}") from None
+
+
+def add_ttl(properties: Mapping[str, Any], header: dict[str, Any]) -> None:
+    """Give a message that states when it expires the ttl by which routers and receivers go, unless it has one."""
+    if "absolute_expiry_time" in properties and "ttl" not in header:
+        left = properties["absolute_expiry_time"] - int(time.time() * 1000)
+        header["ttl"] = min(max(left, 1), 0xFFFF_FFFF)
 
 
 def typed_id(header: str, text: str) -> Any:
@@ -126,3 +157,13 @@ def body_of(sections: Sections) -> tuple[bytes, str, str]:
     if isinstance(value, str):
         return value.encode("utf-8", "replace"), what, TEXT
     return json.dumps(plain(value), separators=(",", ":")).encode("utf-8", "replace"), what, JSON
+
+
+def body_with_headers(sections: Sections, headers: list[tuple[str, str]], kind: str) -> bytes:
+    """Return the body of a message, and add headers to those that it has: `kind` for what its body is, and the type."""
+    body, what, media = body_of(sections)
+    if what:
+        headers.append((kind, what))
+    if media and not any(name == "content-type" for name, _ in headers):
+        headers.append(("content-type", media))
+    return body

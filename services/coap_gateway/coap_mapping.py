@@ -4,12 +4,11 @@ shows. Pure."""
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from enmasse.amqp.codec.types import Symbol
-from enmasse.amqp.messages.jsonform import properties_of, to_json
+from enmasse.amqp.messages.jsonform import to_json
 from enmasse.amqp.messages.message import Message
 from enmasse.amqp.messages.sections import Sections
 from enmasse.bridge.message_fields import (
@@ -17,9 +16,11 @@ from enmasse.bridge.message_fields import (
     LONGEST,
     MessageField,
     NoField,
+    add_ttl,
     body_of,
     encoded_message,
     field_value,
+    stated_properties,
     typed_id,
 )
 from enmasse.wire_formats.coap_messages import CONTENT_FORMAT, MAX_AGE, uint
@@ -72,14 +73,6 @@ KEY: Final = "key"
 REPLY_TO: Final = "reply-to"
 
 
-def table() -> str:
-    """Return TABLE as in the documentation."""
-    lines = ["| parameter | section | field | |", "|---|---|---|---|"]
-    for each in TABLE:
-        lines.append(f"| `{each.header}` | {each.section} | {each.field.replace('_', '-')} | {each.note} |")
-    return "\n".join(lines) + "\n"
-
-
 def formats_table() -> str:
     """Return FORMATS as in the documentation."""
     return (
@@ -105,13 +98,11 @@ def to_amqp(query: Mapping[str, str], content_format: bytes | None, body: bytes,
             elif name.startswith(PROPERTY) and len(name) > len(PROPERTY):
                 application[name[len(PROPERTY) :]] = text
             elif name == PROPERTIES:
-                application.update(_properties(text))
+                application.update(stated_properties(PROPERTIES, text))
             elif name != KEY:
                 known = ", ".join((*_FIELDS, KEY, PROPERTIES, f"{PROPERTY}NAME"))
                 raise NoField(f"{name[:60]}: no such parameter; known are {known}")
-        if "absolute_expiry_time" in fields["properties"] and "ttl" not in fields["header"]:
-            left = fields["properties"]["absolute_expiry_time"] - int(time.time() * 1000)
-            fields["header"]["ttl"] = min(max(left, 1), 0xFFFF_FFFF)
+        add_ttl(fields["properties"], fields["header"])
         return encoded_message(fields["header"], fields["properties"], application, body, duplicate_id)
     except NoField as error:
         raise CoapAnswer("4.00", str(error)) from None
@@ -124,13 +115,6 @@ def _value(field: MessageField, text: str) -> Any:
         return field_value(field, text)
     found = typed_id(field.header, text)
     return text if found is None else found
-
-
-def _properties(text: str) -> dict[str, Any]:
-    try:
-        return properties_of(text)
-    except ValueError as error:
-        raise NoField(f"{PROPERTIES}: {error}") from None
 
 
 # -- AMQP to CoAP -----------------------------------------------------------------------------------------------------

@@ -8,11 +8,10 @@ header of the protocol, or that a version cannot hold, are in one header as JSON
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from enmasse.amqp.messages.jsonform import exact, properties_of
+from enmasse.amqp.messages.jsonform import exact
 from enmasse.amqp.messages.sections import Sections
 from enmasse.bridge.message_fields import (
     DUPLICATE_ID,
@@ -20,11 +19,14 @@ from enmasse.bridge.message_fields import (
     LONGEST,
     MessageField,
     NoField,
-    body_of,
+    add_ttl,
+    body_with_headers,
     encoded_message,
     field_value,
     id_text,
+    stated_properties,
     typed_id,
+    value_text,
 )
 from enmasse.wire_formats.stomp_frames import V10, V11
 from services.stomp_gateway.stomp_errors import StompError
@@ -61,14 +63,6 @@ _IS_TEXT: Final = "text:"
 _NUMBERS: Final = (bool, int, float)
 
 
-def table() -> str:
-    """Return TABLE as in the documentation."""
-    lines = ["| header | section | field | |", "|---|---|---|---|"]
-    for each in TABLE:
-        lines.append(f"| `{each.header}` | {each.section} | {each.field.replace('_', '-')} | {each.note} |")
-    return "\n".join(lines) + "\n"
-
-
 # -- STOMP to AMQP ----------------------------------------------------------------------------------------------------
 def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | None, duplicate_id: str) -> bytes:
     """Return the message of a SEND. `to`: its address; `reply_to`: that of replies; `duplicate_id`: empty without one.
@@ -84,13 +78,11 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | No
             application[name] = value
     if reply_to is not None:
         properties["reply_to"] = reply_to
-    if (text := headers.get(PROPERTIES)) is not None:
-        application.update(_properties(text))
-    if "absolute_expiry_time" in properties and "ttl" not in header:  # routers and receivers go by it
-        left = properties["absolute_expiry_time"] - int(time.time() * 1000)
-        header["ttl"] = min(max(left, 1), 0xFFFF_FFFF)
+    add_ttl(properties, header)
     header.setdefault("durable", True)
     try:
+        if (text := headers.get(PROPERTIES)) is not None:
+            application.update(stated_properties(PROPERTIES, text))
         return encoded_message(header, properties, application, body, duplicate_id)
     except NoField as error:
         raise StompError("bad header", str(error)) from None
@@ -108,13 +100,6 @@ def _value(field: MessageField, text: str) -> Any:
     except NoField as error:
         raise StompError("bad header", str(error)) from None
     return None if field.header in ("expires", "ttl") and not value else value
-
-
-def _properties(text: str) -> dict[str, Any]:
-    try:
-        return properties_of(text)
-    except ValueError as error:
-        raise StompError("bad header", f"{PROPERTIES}: {error}") from None
 
 
 # -- AMQP to STOMP ----------------------------------------------------------------------------------------------------
@@ -145,7 +130,7 @@ def to_stomp(payload: bytes, version: str) -> tuple[list[tuple[str, str]], bytes
             headers.append((name, str(value).lower() if type(value) is bool else str(value)))
     if typed:
         headers.append((PROPERTIES, json.dumps(typed, separators=(",", ":"))))
-    return headers, _body(sections, headers), properties.to
+    return headers, body_with_headers(sections, headers, "amqp-body"), properties.to
 
 
 def _fits(name: str, value: str, version: str) -> bool:
@@ -159,20 +144,9 @@ def _fits(name: str, value: str, version: str) -> bool:
     return version != V10 or (":" not in name and name == name.strip() and value == value.strip())
 
 
-def _body(sections: Sections, headers: list[tuple[str, str]]) -> bytes:
-    body, what, media = body_of(sections)
-    if what:
-        headers.append(("amqp-body", what))
-    if media and not any(name == "content-type" for name, _ in headers):
-        headers.append(("content-type", media))
-    return body
-
-
 def _text(field: MessageField, value: Any) -> str:
-    if field.kind == "flag":
-        return "true" if value else "false"
-    if field.kind in ("time", "number"):
-        return str(int(value))
+    if (text := value_text(field, value)) is not None:
+        return text
     if field.kind == "id":
         if not isinstance(value, str):
             return id_text(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from stomp import utils
 from stomp.protocol import Protocol11, Protocol12
 
+from enmasse.bridge.message_fields import documented
 from enmasse.wire_formats.stomp_frames import V10, V11, V12, BadFrame, StompFrame, StompParser, encoded
+from services.stomp_gateway.stomp_mapping import TABLE
 
 COMMANDS = ("SEND", "MESSAGE", "ERROR", "SUBSCRIBE")
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -130,3 +133,8 @@ def test_connect_has_no_escapes() -> None:
 def test_bad_headers(head: str) -> None:
     with pytest.raises(BadFrame):
         parse(f"SEND\n{head}\n\n\0".encode(), V11)
+
+
+def test_the_table_of_headers_is_that_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "stomp.md").read_text()
+    assert (shown := documented(TABLE, "header")) in page, shown

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from enmasse.amqp.messages.jsonform import exact, properties_of
+from enmasse.amqp.messages.jsonform import exact
 from enmasse.amqp.messages.sections import Sections
 from enmasse.bridge.message_fields import (
     DUPLICATE_ID,
@@ -20,11 +20,13 @@ from enmasse.bridge.message_fields import (
     LONGEST,
     MessageField,
     NoField,
-    body_of,
+    body_with_headers,
     encoded_message,
     field_value,
     id_text,
+    stated_properties,
     typed_id,
+    value_text,
 )
 from services.http_gateway.api.http_problems import Answered
 
@@ -59,13 +61,9 @@ _READ_ONLY: Final = frozenset((f"{PREFIX}delivery-count", f"{PREFIX}to", f"{PREF
 _FORM: Final = re.compile(r"[\x20-\x7e]*")
 
 
-def table() -> str:
-    """Return TABLE as in the documentation."""
-    lines = ["| header | section | field | |", "|---|---|---|---|"]
-    for each in TABLE:
-        name = "-".join(part.capitalize() if part != "ttl" else "TTL" for part in each.header.split("-"))
-        lines.append(f"| `{name}` | {each.section} | {each.field.replace('_', '-')} | {each.note} |")
-    return "\n".join(lines) + "\n"
+def header_name(header: str) -> str:
+    """Return the name of a header as it is written."""
+    return "-".join(part.capitalize() if part != "ttl" else "TTL" for part in header.split("-"))
 
 
 # -- HTTP to AMQP -----------------------------------------------------------------------------------------------------
@@ -84,7 +82,7 @@ def to_amqp(
                 raise Answered(400, f"{name}: names of attributes of CloudEvents are small letters and digits")
             application[EVENT_PROPERTY + name[len(EVENT_HEADER) :]] = decoded(value)
         elif name == PROPERTIES:
-            application.update(_properties(value))
+            application.update(_properties(decoded(value)))
         elif name.startswith(PREFIX) and name not in _READ_ONLY:
             raise Answered(400, f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
     fields["properties"].update(given or {})
@@ -111,9 +109,9 @@ def _value(field: MessageField, text: str) -> Any:
 
 def _properties(text: str) -> dict[str, Any]:
     try:
-        return properties_of(decoded(text))
-    except ValueError as error:
-        raise Answered(400, f"{PROPERTIES}: {error}") from None
+        return stated_properties(PROPERTIES, text)
+    except NoField as error:
+        raise Answered(400, str(error)) from None
 
 
 def decoded(text: str) -> str:
@@ -149,23 +147,12 @@ def to_http(payload: bytes) -> tuple[list[tuple[str, str]], bytes]:
             rest[name] = exact(value)
     if rest:
         headers.append((PROPERTIES, encoded(json.dumps(rest, separators=(",", ":")))))
-    return headers, _body(sections, headers)
-
-
-def _body(sections: Sections, headers: list[tuple[str, str]]) -> bytes:
-    body, what, media = body_of(sections)
-    if what:
-        headers.append((f"{PREFIX}body", what))
-    if media and not any(name == "content-type" for name, _ in headers):
-        headers.append(("content-type", media))
-    return body
+    return headers, body_with_headers(sections, headers, f"{PREFIX}body")
 
 
 def _text(field: MessageField, value: Any) -> str:
-    if field.kind == "flag":
-        return "true" if value else "false"
-    if field.kind in ("time", "number"):
-        return str(int(value))
+    if (text := value_text(field, value)) is not None:
+        return text
     if field.kind == "symbol" and _FORM.fullmatch(value) and value == value.strip():
         return str(value)
     if field.kind == "id":
