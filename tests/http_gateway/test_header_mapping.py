@@ -192,6 +192,14 @@ def test_paths_of_nothing(target: str) -> None:
     assert refused.value.status == 404
 
 
+def test_a_message_that_states_when_it_expires_has_a_ttl_for_routers() -> None:
+    """Unless it states one itself."""
+    found = Message.decode(to_amqp({"enmasse-expiry-time": "1"}, b"", "a", ""))
+    assert (found.ttl, found.absolute_expiry_time) == (1, 1)
+    found = Message.decode(to_amqp({"enmasse-expiry-time": "1", "enmasse-ttl": "9"}, b"", "a", ""))
+    assert found.ttl == 9
+
+
 def test_the_table_of_the_documentation() -> None:
     text = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     assert documented(TABLE, "header", header_name) in text

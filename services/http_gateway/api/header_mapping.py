@@ -20,6 +20,7 @@ from enmasse.bridge.message_fields import (
     LONGEST,
     MessageField,
     NoField,
+    add_ttl,
     body_with_headers,
     encoded_message,
     field_value,
@@ -86,6 +87,7 @@ def to_amqp(
         elif name.startswith(PREFIX) and name not in _READ_ONLY:
             raise Answered(400, f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
     fields["properties"].update(given or {})
+    add_ttl(fields["properties"], fields["header"])
     try:
         return encoded_message(fields["header"], fields["properties"], application, body, duplicate_id)
     except NoField as error:
