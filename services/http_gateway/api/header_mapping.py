@@ -63,7 +63,7 @@ _FORM: Final = re.compile(r"[\x20-\x7e]*")
 
 
 def header_name(header: str) -> str:
-    """Return the name of a header as it is written."""
+    """Return the name of a header for the documentation."""
     return "-".join(part.capitalize() if part != "ttl" else "TTL" for part in header.split("-"))
 
 
