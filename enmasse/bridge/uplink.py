@@ -22,14 +22,12 @@ from enmasse.identity.processes.scram import of_process
 from enmasse.logs import log
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
-from enmasse.process.places import Address, Places
+from enmasse.process.places import SILENCE, Address, Places
 from enmasse.text import endpoint
 
 if TYPE_CHECKING:
     from enmasse.tracing.spans import Tracing
 
-IDLE = 16.0
-"""Seconds without a frame after which the router is taken for gone."""
 OPENING = 10.0
 FAILURES = (AmqpError, OSError, TimeoutError)
 """Errors of a connection that is tried again."""
@@ -213,7 +211,7 @@ class Uplink:
             is_client=True,
             hostname=host,
             sasl=SaslClient([AnonymousClient() if own is None else of_process(own)], host),
-            idle_timeout_ms=int(IDLE * 1000),
+            idle_timeout_ms=int(SILENCE * 1000),
             limits=INNER_LIMITS,
             properties={SPACE: self._space} if self._space else None,
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 Address = tuple[str, int]
 """Host and port."""
+SILENCE: Final = 3.0
+"""Seconds without a frame after which a process is taken for gone and another one is dialled. Clients wait meanwhile;
+routers take each other for lost as early."""
 
 
 class Places:

@@ -3,10 +3,6 @@ router and broker: nothing that was acknowledged is lost."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +13,14 @@ from proton.utils import BlockingConnection
 
 from tests.broker.harness import Management
 from tests.kit.network import Network, Node, network
-from tests.kit.waiting import DEADLINE, wait_for
+from tests.kit.waiting import DEADLINE
+from tests.network.starting import AMQP, start
 from tests.router.harness import pump_until
 
 pytestmark = pytest.mark.needs("ip")
 
-AMQP, HEALTH, SILENCE = 5672, 8080, 2
-"""Ports, the same at each node, and seconds after which the router takes a silent broker for gone."""
+SILENCE = 2
+"""Seconds after which the router takes a silent broker for gone."""
 WINDOW = 50
 """Messages of the sender without an outcome at most."""
 END = "end"
@@ -41,22 +38,6 @@ class Place(NamedTuple):
         """Return a connection from the client's node."""
         with self.client.inside():
             return BlockingConnection(f"{node.address}:{AMQP}", timeout=DEADLINE, heartbeat=0)
-
-
-def start(node: Node, kind: str, folder: Path, **settings: object) -> None:
-    """Start a service at a node, and wait until it is ready."""
-    config = folder / f"{node.name}.json"
-    config.write_text(json.dumps({"name": node.name, "health": f"127.0.0.1:{HEALTH}", **settings}))
-    with (folder / f"{node.name}.log").open("w") as log:
-        process = node.start_service(kind, config, log)
-
-    def ready() -> bool:
-        assert process.poll() is None, (folder / f"{node.name}.log").read_text()
-        with contextlib.suppress(urllib.error.URLError), node.inside():
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{HEALTH}/healthz", timeout=DEADLINE).status == 200)
-        return False
-
-    wait_for(ready, f"{node.name} is ready")
 
 
 @pytest.fixture
