@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from enmasse.amqp.codec.errors import AmqpError
@@ -40,6 +41,8 @@ AT_ONCE: Final = 16
 """Messages of a client that go before it is the turn of the next. What goes together is handled together."""
 AT_ONCE_BYTES: Final = 16 * 1024
 """Bytes of a client that go before it is the turn of the next; at least one message goes."""
+FEW: Final = 6
+"""Outcomes that come together: fewer cost less if each goes by itself."""
 MAX_WAITING: Final = 256
 """Messages of one client that wait; at it the client is not read."""
 MAX_WAITING_BYTES: Final = 4 << 20
@@ -62,6 +65,11 @@ class Publisher:
     def sent(self, key: Any, qos: int, outcome: MessageOutcome, condition: str, text: str) -> None:
         """Handle the outcome of a message of QoS 1 or 2. `condition`: of AMQP, if it was rejected; `text`: why, for
         people."""
+
+    def accepted(self, entries: Sequence[Entry]) -> None:
+        """Handle that messages of QoS 1 or 2 were accepted together: `sent` for each."""
+        for entry in entries:
+            self.sent(entry.key, entry.qos, MessageOutcome.ACCEPTED, "", "")
 
     def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
         """Note that a message of QoS 1 or 2 to this name on AMQP was refused, or taken by no receiver; `sent` follows.
@@ -370,12 +378,7 @@ class Lane(LinkUser):
         if state is ACCEPTED:
             outcomes = self._counters.outcomes
             outcomes[_TAKEN] = outcomes.get(_TAKEN, 0) + len(tokens)
-            accepted = MessageOutcome.ACCEPTED
-            for who, key, qos, _, _, _, _, _ in tokens:
-                try:
-                    who.sent(key, qos, accepted, "", "")
-                except Exception as error:  # of one client: the lane is for all
-                    who.failed(error)
+            self._accepted(tokens)
         elif state is None:
             self._again([entry._replace(unknown=True) for entry in tokens], rest=False)
         elif isinstance(state, Rejected):
@@ -390,6 +393,21 @@ class Lane(LinkUser):
                 self._done(entry, MessageOutcome.ACCEPTED, "", "")
         if not settled:
             link.settle(tokens)
+
+    def _accepted(self, tokens: list[Entry]) -> None:
+        """Tell clients that messages were accepted: those of one client together, unless there are few."""
+        if len(tokens) < FEW:
+            for who, key, qos, _, _, _, _, _ in tokens:
+                try:
+                    who.sent(key, qos, MessageOutcome.ACCEPTED, "", "")
+                except Exception as error:  # of one client: the lane is for all
+                    who.failed(error)
+            return
+        for who, its in groupby(tokens, _WHO):
+            try:
+                who.accepted(list(its))
+            except Exception as error:
+                who.failed(error)
 
     def _rejected(self, tokens: list[Entry], state: Rejected) -> None:
         condition = "" if state.error is None else str(state.error.condition)
@@ -508,6 +526,7 @@ def _place(entry: Entry) -> int:
     return entry.number
 
 
+_WHO: Final = itemgetter(0)
 _FINAL: Final = frozenset(("amqp:unauthorized-access", "amqp:not-allowed", "amqp:not-implemented"))
 _NOT_YET: Final = frozenset(("amqp:not-found", "qd:no-route-to-dest"))
 """The address is configured: the router does not know it yet, or its broker starts."""

@@ -153,6 +153,9 @@ class Publications(Protocol):
         Below 0x80 the message is stored, or its receiver has it. Outcomes come in any order: the connection
         acknowledges in the order of the client's messages."""
 
+    def accepted(self, packet_ids: list[int]) -> None:
+        """Handle the success of messages of QoS 1 that were stored together: `published` for each."""
+
     def released(self, packet_id: int) -> None:
         """Send PUBCOMP: `Session.release` is durable."""
 

@@ -107,6 +107,9 @@ class Device:
     def published(self, packet_id: int, reason: int, text: str = "") -> None:
         self.outcomes.append((packet_id, reason, text))
 
+    def accepted(self, packet_ids: list[int]) -> None:
+        self.outcomes += [(packet_id, 0, "") for packet_id in packet_ids]
+
     def released(self, packet_id: int) -> None:
         self.free.append(packet_id)
 

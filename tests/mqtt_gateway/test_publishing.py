@@ -89,6 +89,25 @@ def test_messages_of_one_topic_that_come_together_go_together(version: int, qos:
     assert peer.connection.intake.packets == 1 + len(messages)
 
 
+@VERSIONS
+@pytest.mark.parametrize(
+    "groups", [[[1, 2, 3, 4, 5, 6, 7, 8]], [[2, 3], [1], [4, 5, 6]], [[3, 1], [2, 8, 7], [4, 5, 6]]]
+)
+def test_messages_that_are_stored_together_are_acknowledged_in_order(version: int, groups: list[list[int]]) -> None:
+    """And the window of 8 lets the client send as many again."""
+    world = World(Limits(unanswered=8))
+    peer = _connected(world, version)
+    world.backend.outcome = lambda publish: None
+    peer.send(*(Publish("a", b"", 1, packet_id=number) for number in range(1, 10)))
+    for ids in groups:
+        peer.session.publications.accepted(ids)
+    done = sorted(number for ids in groups for number in ids)
+    assert peer.take() == [PubAck(number) for number in range(1, 9) if number in done]
+    assert len(peer.session.asked) == 9
+    assert peer.connection.in_flight == (9 - len(done), 0)
+    assert not peer.paused
+
+
 @pytest.mark.clause("v3.1.1", "MQTT-2.3.1-2")
 @pytest.mark.parametrize("ids", [(*range(2, 2 + FEW), 2), (*range(2, 2 + FEW), 1)])
 def test_an_id_in_use_among_messages_that_come_together_is_refused(ids: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.bridge.lanes import Publisher
+from enmasse.bridge.lanes import Entry, Publisher
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.publishing import Way
 from enmasse.identity import authors, senders
@@ -401,6 +401,16 @@ class MqttSession(Publisher):
                 publications.published(key, reasons.SUCCESS, "")
             return
         self._answer(key, qos, reason_of_outcome(outcome, condition), text)
+
+    def accepted(self, entries: Sequence[Entry]) -> None:
+        """As Publisher: most are of QoS 1, and go no further way."""
+        publications = self.publications
+        if publications is None:
+            return
+        if len(entries) > 1 and all(entry.qos == 1 for entry in entries):
+            publications.accepted([entry.key for entry in entries])
+        else:
+            super().accepted(entries)
 
     def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
         """As Publisher."""

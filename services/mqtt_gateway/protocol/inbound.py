@@ -239,6 +239,17 @@ class Inbound:
                 self._reced(each, code, why)
         self._answered()
 
+    def accepted(self, packet_ids: list[int]) -> None:
+        """As interfaces.Publications."""
+        if not self._acks.are_next(packet_ids):
+            for packet_id in packet_ids:
+                self.published(packet_id, reasons.SUCCESS)
+            return
+        for packet_id in packet_ids:
+            del self._states[packet_id]
+        self._output.write_all(4, [encode.ack(encode.PUBACK, packet_id) for packet_id in packet_ids])
+        self._answered(len(packet_ids))
+
     def released(self, packet_id: int) -> None:
         """As interfaces.Publications."""
         if self._states.get(packet_id) == _RELEASED:
@@ -268,9 +279,9 @@ class Inbound:
         if self._unanswered >= self._window:
             self._host.intake.hold(intake.WINDOW)
 
-    def _answered(self) -> None:
-        self._unanswered -= 1
-        if self._unanswered == self._window - 1:
+    def _answered(self, count: int = 1) -> None:
+        self._unanswered -= count
+        if self._unanswered < self._window <= self._unanswered + count:
             self._host.intake.release(intake.WINDOW)
 
 

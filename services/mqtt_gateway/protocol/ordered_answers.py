@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -34,6 +35,15 @@ class InOrder(Generic[V]):
             waiting.popleft()
             return True
         return False
+
+    def are_next(self, packet_ids: list[int]) -> bool:
+        """As `is_next`, of several ids."""
+        waiting = self._waiting
+        if self._answers or waiting is None or list(islice(waiting, len(packet_ids))) != packet_ids:
+            return False
+        for _ in packet_ids:
+            waiting.popleft()
+        return True
 
     def answer(self, packet_id: int, value: V) -> Iterator[tuple[int, V]]:
         """Return the answers that can be sent now, in order."""

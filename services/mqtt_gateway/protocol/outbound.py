@@ -199,7 +199,7 @@ class Outbound:
             return False
         if max(map(len, packets)) > self._largest:
             return False
-        self._output.publish(packets)
+        self._output.write_all(3, packets)
         return True
 
     def go_on(self) -> None:

@@ -50,13 +50,14 @@ class Output:
         if len(parts) == 1:
             self._wire.has_output()
 
-    def publish(self, packets: list[bytes]) -> None:
-        """Write encoded PUBLISHs, at least one."""
+    def write_all(self, kind: int, packets: list[bytes]) -> None:
+        """Write encoded packets of this type, at least one."""
         parts = self._parts
         idle = not parts
         parts += packets
-        self._counts[3] += len(packets)
-        self.messages += len(packets)
+        self._counts[kind] += len(packets)
+        if kind == 3:
+            self.messages += len(packets)
         if idle:
             self._wire.has_output()
 
