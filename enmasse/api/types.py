@@ -11,7 +11,7 @@ import msgspec
 
 from enmasse.model.address_types import AddressType, FlavorType
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.values import FormField
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, of_space, single
 from enmasse.model.feeds import AddressChanges, Addresses, FollowedFeed, PermissionChanges, completed
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import TopicMap, TopicMaps
 from enmasse.process import runner
 from enmasse.process.places import Places

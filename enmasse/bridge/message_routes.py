@@ -7,7 +7,7 @@ from typing import Final
 from enmasse.identity.permissions import Rights
 from enmasse.model.address_types import TYPES, AddressType, Traits
 from enmasse.model.names import router_form
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import TopicMap, TopicOwner
 from enmasse.text import did_you_mean
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal, named
-from enmasse.model import operations
+from enmasse.model import permission_words
 from enmasse.model.names import DEFAULT_SPACE
 
 
@@ -58,4 +58,4 @@ def refusal(permissions: Permissions, author: Author, address: str) -> str:
         return f"there is no user {author.user}"
     if found.allows("send", address):
         return ""
-    return operations.refusal(author.user, "send", address[:200])
+    return permission_words.refusal(author.user, "send", address[:200])

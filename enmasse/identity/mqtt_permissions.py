@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from enmasse.identity.permissions import Decision, Rights
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import FilterRefused, TopicMap, wire_form
 from enmasse.mqtt.topics import parse_share
 

@@ -4,6 +4,7 @@ Addresses are names as routers resolve them: without scheme, host, leading and t
 topic. The words of addresses and patterns are separated by `.` or `/`, which are the same. A pattern is a name, or ends
 with the word `*` (exactly one word) or `#` (any number of words: `a/#` matches `a` too). Names that begin with `$`,
 `_` or `!!` belong to the suite: `*` and `#` as the first word of a pattern do not allow them, but deny them.
+What can be permitted (send, recv, …) is the table in `enmasse/model/permission_words.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 
 from enmasse.identity.principal import Principal
 from enmasse.model.names import DEFAULT_SPACE, SPACE, router_form
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Effect, Granted, Permission, words
 from enmasse.text import did_you_mean

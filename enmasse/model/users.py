@@ -18,7 +18,7 @@ import msgspec
 from enmasse.model import values
 from enmasse.model.jsonfile import Document, Problem, shown
 from enmasse.model.names import MAX_ADDRESS, SPACE
-from enmasse.model.operations import OPERATIONS, Operation
+from enmasse.model.permission_words import OPERATIONS, Operation
 from enmasse.model.values import Wrong
 from enmasse.text import did_you_mean
 

@@ -12,7 +12,7 @@ from typing import Final
 from enmasse.amqp.codec.types import Array
 from enmasse.identity.permissions import Rights, expanded
 from enmasse.identity.processes.roles import Access
-from enmasse.model.operations import OPERATIONS, Operation
+from enmasse.model.permission_words import OPERATIONS, Operation
 
 AUTHZ: Final = "ADDRESS-AUTHZ"
 """The capability with which a router asks for the property."""

@@ -13,7 +13,7 @@ from enmasse.bridge.space_lanes import SpaceLanes
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.model.names import is_temporary
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from services.coap_gateway.coap_answers import CoapAnswer, of_refusal
 from services.coap_gateway.coap_memory import CoapEndpoint
 

@@ -20,7 +20,7 @@ from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
 from enmasse.model.address_types import TYPES
 from enmasse.model.names import DEFAULT_SPACE, is_temporary
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.network.deadline import Deadline
 from enmasse.wire_formats.stomp_frames import (
     BEAT,

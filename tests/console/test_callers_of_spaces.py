@@ -15,7 +15,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.principal import Principal
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.feeds import GrantedUser, PermissionChanges, ReachedSpace
-from enmasse.model.operations import OPERATIONS
+from enmasse.model.permission_words import OPERATIONS
 from enmasse.model.users import Permission
 from services.console.door.access import Caller
 from services.console.door.gate import Gate

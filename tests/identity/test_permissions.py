@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from enmasse.identity.permissions import Decision, Permissions, Rule, expanded
 from enmasse.identity.principal import Principal
-from enmasse.model.operations import OPERATIONS, Operation
+from enmasse.model.permission_words import OPERATIONS, Operation
 from enmasse.model.users import Effect, Granted, Permission, pattern_error, user_name_error
 
 ALICE = Principal("alice")

@@ -10,7 +10,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.permissions import Permissions, Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 
 EVERYTHING = "#"
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from enmasse.api.types import Login, LoginOptions, Me
 from enmasse.identity.permissions import Rule
 from enmasse.model.names import DEFAULT_SPACE
-from enmasse.model.operations import OPERATIONS
+from enmasse.model.permission_words import OPERATIONS
 from services.console.door.access import Caller
 from services.console.door.gate import COOKIE
 from services.console.errors import RequestError

@@ -16,7 +16,7 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.proofs import api_tokens
 from enmasse.logs import log
 from enmasse.model.address_types import TYPES
-from enmasse.model.operations import Operation as Right
+from enmasse.model.permission_words import Operation as Right
 from enmasse.model.topic_map import TopicMap
 from enmasse.model.users import GROUP, Permission, token_name_error
 from services.console.door.access import Caller

@@ -18,7 +18,7 @@ from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.identity.login import Login
 from enmasse.identity.permissions import Rights
 from enmasse.logs import log as logs
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.tenants.spaces import meant_host
 from enmasse.network.web_origins import is_allowed, may_be_any_site
 from services.http_gateway.api.http_problems import Answered, of_refusal

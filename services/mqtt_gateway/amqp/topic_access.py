@@ -9,7 +9,7 @@ from enmasse.bridge.publishing import Way
 from enmasse.identity.mqtt_permissions import name_of
 from enmasse.identity.permissions import Rights
 from enmasse.model.names import is_temporary
-from enmasse.model.operations import Operation
+from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.interfaces import BRIDGE_STATE

@@ -22,7 +22,7 @@ from enmasse.identity.permissions import Rights
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.senders import of_user
 from enmasse.identity.user_directory import UserDirectory
-from enmasse.model.operations import Operation, refusal
+from enmasse.model.permission_words import Operation, refusal
 from enmasse.model.tenants.plans import SpaceLimits
 from enmasse.model.tenants.spaces import meant_host
 from services.router.routing.address_text import LOCAL, MOBILE, OWN_TEMPORARY, ROUTER, parse, strip, tokens

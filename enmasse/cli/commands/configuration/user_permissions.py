@@ -14,7 +14,7 @@ from enmasse.cli.completion import addresses, users
 from enmasse.cli.configuration.configured import ContextEntries, FileEntries, at_console, users_in
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.contexts.folders import edited_folder
-from enmasse.model.operations import OPERATIONS
+from enmasse.model.permission_words import OPERATIONS
 
 if TYPE_CHECKING:
     from enmasse.identity.permissions import Rule

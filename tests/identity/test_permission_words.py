@@ -12,10 +12,10 @@ from typing import get_args
 
 import pytest
 
-from enmasse.model.operations import OPERATIONS, Operation, refusal, table
+from enmasse.model.permission_words import OPERATIONS, Operation, refusal, table
 
 ROOT = Path(__file__).parents[2]
-TABLE = Path("enmasse/model/operations.py")
+TABLE = Path("enmasse/model/permission_words.py")
 PARTS = ("enmasse", "services/authserv", "services/console", "services/router")
 LOOK = """
 import json, msgspec
@@ -24,7 +24,7 @@ from enmasse.identity.permissions import Permissions
 from enmasse.identity.principal import Principal
 from enmasse.model.configuration import Applied, apply
 from enmasse.model.feeds import PermissionChanges, granted
-from enmasse.model.operations import refusal, table
+from enmasse.model.permission_words import refusal, table
 from services.authserv.authz import address_authz
 from services.console.rest.sign_in import OPERATIONS
 from services.router.routing.users import refusal as of_router
@@ -52,7 +52,7 @@ def test_the_table_has_every_word() -> None:
 
 def test_docs_show_the_table_of_operations() -> None:
     page = (ROOT / "docs" / "identity.md").read_text()
-    assert table() in page, "put the output of `python -m enmasse.model.operations` into docs/identity.md"
+    assert table() in page, "put the output of `python -m enmasse.model.permission_words` into docs/identity.md"
 
 
 @pytest.mark.parametrize(("operation", "text"), [("recv", "receive from"), ("serve", "serve")])
