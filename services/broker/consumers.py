@@ -17,7 +17,7 @@ from services.broker.coordinator import OwnTransactions
 from services.broker.core.broker import Broker
 from services.broker.core.connections import ConsumerInfo
 from services.broker.core.errors import BrokerError
-from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.dead_letter_reasons import Death, Reason
 from services.broker.core.persistence import Committed
 from services.broker.core.queues.browser import Browser
 from services.broker.core.queues.consumer import Consumer

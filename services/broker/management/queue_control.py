@@ -17,7 +17,7 @@ from services.broker.core import errors
 from services.broker.core.broker import Broker
 from services.broker.core.errors import BrokerError
 from services.broker.core.jobs import FILTERED, MANY, PORTION, Work
-from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.dead_letter_reasons import Death, Reason
 from services.broker.core.messages.leading_sections import readable, sections_of
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.queues.dispatcher import ReadFailure

@@ -10,7 +10,7 @@ from enmasse.logs import log
 from services.broker.core import errors
 from services.broker.core.legal_names import ANYCAST, MULTICAST
 from services.broker.core.limits.broker_address import BrokerAddress
-from services.broker.core.messages.death import Death, Reason, annotation
+from services.broker.core.messages.dead_letter_reasons import Death, Reason, annotation
 from services.broker.core.messages.leading_sections import actual_expiry, moved, original_annotations
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, StoredMessage
 from services.broker.core.queues.dispatcher import ReadFailure

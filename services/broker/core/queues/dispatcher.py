@@ -9,7 +9,7 @@ from typing import Generic
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.logs import log
-from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.dead_letter_reasons import Death, Reason
 from services.broker.core.messages.leading_sections import outgoing
 from services.broker.core.messages.stored_message import DURABLE, PRIORITY_SHIFT, REWRITE, StoredMessage
 from services.broker.core.queues.consumer import Consumer

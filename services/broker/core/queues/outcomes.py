@@ -9,7 +9,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.identity.annotations import OF_FACTS
 from enmasse.logs import log
 from services.broker.core.jobs import AT_ONCE, Work
-from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.dead_letter_reasons import Death, Reason
 from services.broker.core.messages.leading_sections import annotated
 from services.broker.core.messages.stored_message import PARTLY, PRIORITY_SHIFT, STORED, StoredMessage
 from services.broker.core.queues.consumer import Consumer

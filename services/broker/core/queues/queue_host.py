@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from services.broker.core.jobs import Jobs
 from services.broker.core.limits.usage import BrokerTotals
-from services.broker.core.messages.death import Death
+from services.broker.core.messages.dead_letter_reasons import Death
 from services.broker.core.messages.payloads import Payloads
 from services.broker.core.messages.stored_message import StoredMessage
 from services.broker.core.persistence import MessageStore

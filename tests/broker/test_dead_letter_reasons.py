@@ -9,7 +9,7 @@ import pytest
 from proton import symbol
 
 from enmasse.identity.annotations import BROKERS_FACTS, DEATH, FACTS, ORIGINAL_ADDRESS, ORIGINAL_QUEUE, RETAINED_BY
-from services.broker.core.messages.death import Death, Reason
+from services.broker.core.messages.dead_letter_reasons import Death, Reason
 from services.broker.core.publisher import publish
 from services.broker.core.queues.queue import Queue
 from tests.broker.sansio import Core, decoded, encoded, outlet
