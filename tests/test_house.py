@@ -69,7 +69,6 @@ CONVENTIONAL = {
     "configuration": "the configuration, as the process has it",
     "feeds": "feeds of the configuration service",
     "reports": "reports to the configuration service",
-    "readiness": "readiness of addresses, as reported",
     "desired": "the desired state, from the feeds",
     "preparing": "placements that are prepared before messages follow them",
     "forced": "addresses that may be deleted with their messages",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 
 from enmasse.model.names import AddressName
-from services.configserv.phases import Merger
+from services.configserv.address_phases import Merger
 from services.configserv.state.store import Store
 
 IDLE = 60.0

@@ -21,6 +21,7 @@ from enmasse.model.tenants.shares import COUNTED
 from enmasse.model.tenants.tenancy import NAME_IS_KEPT
 from enmasse.process import runner, settings
 from enmasse.text import counted
+from services.configserv.address_phases import Merger
 from services.configserv.admitting import USERS, admitted
 from services.configserv.bound_placements import BoundPlacements
 from services.configserv.changes import MAX_NAMES, log_changes
@@ -29,10 +30,9 @@ from services.configserv.configuring import Configuring
 from services.configserv.drivers import Contents, DriverSettings
 from services.configserv.feeds import ChangeFeed, PublishedFeed
 from services.configserv.forced import Forced
-from services.configserv.phases import Merger
 from services.configserv.placements import Moves, PlacementSource, moves
 from services.configserv.problems import StandingProblems
-from services.configserv.readiness import TooMany
+from services.configserv.reported_readiness import TooMany
 from services.configserv.reporters import MAX_REPORTERS, ReporterLinks
 from services.configserv.reports import Refused, ReportTarget
 from services.configserv.shared_limits import ADDRESS as USAGE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from enmasse.model import feeds
 from enmasse.model.configuration import ADDRESSES, BROKERS, FLAVORS, Applied
 from enmasse.model.names import AddressName
-from services.configserv.phases import Merger
+from services.configserv.address_phases import Merger
 from services.configserv.revisions import ABSENT, EVERYTHING, Revisions
 from tests.configserv.test_model import applied
 

@@ -19,7 +19,7 @@ from enmasse.model.flavors import Flavor
 from enmasse.model.jsonfile import Document
 from enmasse.model.names import AddressName
 from enmasse.model.topic_map import TopicMap
-from services.configserv.phases import Merger
+from services.configserv.address_phases import Merger
 from services.ragent import entities
 from services.storage_controller.policies import address_settings
 

@@ -15,7 +15,7 @@ from enmasse.identity.processes.roles import Role
 from enmasse.model import feeds
 from enmasse.model.names import space_prefix, split_name
 from enmasse.process import runner
-from services.configserv.phases import Merger
+from services.configserv.address_phases import Merger
 
 FIRST: Final = Role.STORAGE_CONTROLLER
 MOST: Final = 5

@@ -10,9 +10,9 @@ import pytest
 from enmasse.model import feeds
 from enmasse.model.configuration import Applied
 from enmasse.model.names import AddressName
-from services.configserv import readiness
-from services.configserv.phases import Merger
-from services.configserv.readiness import TooMany
+from services.configserv import reported_readiness
+from services.configserv.address_phases import Merger
+from services.configserv.reported_readiness import TooMany
 from tests.configserv.test_model import FLAVOR_FILE, applied
 
 READY = feeds.Readiness(ready=True)
@@ -118,7 +118,7 @@ def test_invalid_entries() -> None:
 
 
 def test_a_reporter_names_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "MAX_REPORTED", 3)
+    monkeypatch.setattr(reported_readiness, "MAX_REPORTED", 3)
     merger = Merger(["ragent"])
     merger.configure(configured({}))
     merger.report("ragent", report({"a": READY, "b": READY}), full=True)

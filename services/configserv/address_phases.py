@@ -18,7 +18,7 @@ from enmasse.model.flavors import IN_MEMORY, Flavor
 from enmasse.model.names import AddressName, LocalName, full_name, split_name
 from enmasse.model.tenants.space_files import Failed
 from enmasse.model.tenants.spaces import split_file
-from services.configserv.readiness import ReadinessSummary, ReportedReadiness
+from services.configserv.reported_readiness import ReadinessSummary, ReportedReadiness
 from services.configserv.revisions import Revisions
 
 ROUTER_AGENT = "ragent"
