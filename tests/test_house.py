@@ -83,7 +83,6 @@ CONVENTIONAL = {
     # storage
     "store": "a store",
     "records": "the stored form of what a service keeps",
-    "recovery": "what is stored becomes what is in force, at the start",
     "segment": "one file of a log of messages",
     "backup": "copies of data in use",
 }

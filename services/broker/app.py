@@ -23,7 +23,7 @@ from services.broker.kept_shares import KeptShares
 from services.broker.metrics import families
 from services.broker.server import BrokerServer, steady_clock, wall
 from services.broker.storage.paging import Pager
-from services.broker.storage.recovered import Progress
+from services.broker.storage.recovered_content import Progress
 from services.broker.storage.store import Store, StoreError
 
 _log = log.get()

@@ -42,7 +42,7 @@ from services.broker.core.queues.queue import Queue
 from services.broker.core.queues.rotation import TURN
 from services.broker.core.queues.stalls import Stalls, Standing
 from services.broker.core.queues.timers import Timers
-from services.broker.core.recovery import recover
+from services.broker.core.restored_queues import recover
 from services.broker.core.revision import Revision
 from services.broker.core.routing.catalogue import Catalogue
 from services.broker.core.routing.routes import Route, stored_by

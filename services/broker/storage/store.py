@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from enmasse.metrics import Histogram
-from services.broker.storage.data_directory import Opened, open_directory
 from services.broker.storage.format import GROUPS, StoreError, write_format
 from services.broker.storage.index import BLOCK_BITS
 from services.broker.storage.journal import file_operations as layer
@@ -24,7 +23,8 @@ from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.segment_files import DamagedError
 from services.broker.storage.maintenance.housekeeping import Housekeeping
 from services.broker.storage.reading import read_payloads
-from services.broker.storage.recovered import Progress, Recovered, Reference, unreported
+from services.broker.storage.recovered_content import Progress, Recovered, Reference, unreported
+from services.broker.storage.startup_recovery import Opened, open_directory
 
 Done = Callable[[OSError | None], None]
 Payload = bytes | bytearray | memoryview

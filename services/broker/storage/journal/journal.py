@@ -27,7 +27,6 @@ from services.broker.storage.journal.chunk import Chunk, Segment
 from services.broker.storage.journal.definitions import Batch, StoredDefinitions
 from services.broker.storage.journal.file_operations import File, Files
 from services.broker.storage.journal.gathering import Gathering
-from services.broker.storage.journal.replaying import OnDamage, Replay, Replaying
 from services.broker.storage.journal.segment import (
     BATCH,
     FIRST,
@@ -40,6 +39,7 @@ from services.broker.storage.journal.segment import (
     record,
 )
 from services.broker.storage.journal.segment_files import DamagedError, SegmentFiles, whole
+from services.broker.storage.journal.segment_replay import OnDamage, Replay, SegmentReplay
 from services.broker.storage.journal.spare import PIECE, Spare
 
 log = logs.get(part="storage")
@@ -77,7 +77,7 @@ class Journal:
     ) -> None:
         self.directory = directory
         self.catalogue = catalogue or StoredDefinitions(directory, files)
-        # see Replaying.finish; runs before anything is read or written
+        # see SegmentReplay.finish; runs before anything is read or written
         self.finish_mending: Callable[[], None] = _nothing
         self.uncommitted: Callable[[], Done] = _nobody  # see Store.on_failure
         self.damaged: list[str] = []
@@ -126,14 +126,14 @@ class Journal:
     ) -> Journal:
         """Read every segment and call `replay` for each record in order. `lost` is called for each record that a
         failed commit leaves out, before its `done(error)`; it may append. `catalogue`: as read. `repeat`: kinds of
-        records that summaries repeat. `on_damage`: see Replaying.
+        records that summaries repeat. `on_damage`: see SegmentReplay.
         Raises OSError if the directory cannot be used or damage cannot be repaired; damage itself does not raise and
         is listed in `damaged`."""
         self = cls(directory, files, loop, lost, segment_size, catalogue, repeat)
         files.make_dir(directory)
         if catalogue is None:
             self.catalogue.read()
-        work = Replaying(directory, files, self.catalogue, replay, on_damage)
+        work = SegmentReplay(directory, files, self.catalogue, replay, on_damage)
         work.run()
         self.segments.update(work.segments)
         self.damaged = work.damaged

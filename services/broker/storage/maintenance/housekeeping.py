@@ -8,13 +8,13 @@ from pathlib import Path
 
 from enmasse.logs import log as logs
 from enmasse.storage.disk_errors import disk_error
-from services.broker.storage.data_directory import Opened
 from services.broker.storage.journal.file_operations import Files
 from services.broker.storage.journal.records import REPEATED
 from services.broker.storage.maintenance.backup import Backup
 from services.broker.storage.maintenance.compaction import Compactor
 from services.broker.storage.maintenance.deletion import Deletion
 from services.broker.storage.maintenance.summarising import Summarising
+from services.broker.storage.startup_recovery import Opened
 
 log = logs.get(part="storage")
 

@@ -50,7 +50,7 @@ FOREIGN = "the file is not this segment; what was in that is not known"
 NAME = re.compile(r"(\d{10})\.journal")
 
 
-class Replaying:
+class SegmentReplay:
     """Result of one `run`: `segments` by number, `damaged` (a line for each place), `damaged_segments` (numbers).
 
     `finish` replaces damaged files by repaired ones, after the damage was reported: it will not be found again.

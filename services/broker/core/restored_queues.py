@@ -1,4 +1,4 @@
-"""The broker's start: restores definitions and messages from the store."""
+"""Settings, addresses, queues and diverts that the broker makes again at its start, from what its store has found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Opens a data directory: locks and replays it, makes journal and catalogue agree, reports damage."""
+"""Recovery on disk at the start, also after a crash: locks and replays the data directory, makes journal and catalogue
+agree, reports damage."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from services.broker.storage.journal.journal import Journal
 from services.broker.storage.journal.losses import Losses
 from services.broker.storage.journal.records import REPEATED
 from services.broker.storage.live_records import LiveRecords
-from services.broker.storage.recovered import Progress, Recovered
-from services.broker.storage.recovery import Recovery
+from services.broker.storage.record_replay import RecordReplay
+from services.broker.storage.recovered_content import Progress, Recovered
 from services.broker.storage.writer import Writer
 
 log = logs.get(part="storage")
@@ -83,23 +84,23 @@ def _replay(
     catalogue.read()
     segments = sum(name.endswith(".journal") for name in files.list(directory))
     live = LiveRecords()
-    recovery = Recovery(live, max(1, segments), progress)
+    records = RecordReplay(live, max(1, segments), progress)
     journal = Journal.open(
         directory,
         files,
-        recovery.replay,
+        records.replay,
         loop=loop,
         segment_size=segment_size,
         catalogue=catalogue,
         repeat=REPEATED,
-        on_damage=recovery.damaged,
+        on_damage=records.damaged,
     )
     live.exists = journal.segment_files.exists
     writer = Writer(journal, live)
     journal.lost = writer.lost
     losses = Losses(directory)
     try:
-        recovered = _agree(directory, recovery, journal, live, writer, losses)
+        recovered = _agree(directory, records, journal, live, writer, losses)
         live.last_id = ids.begin(directory, files, live.last_id)
         identity = ids.identity(directory, files)
         journal.save_catalogue()
@@ -111,7 +112,7 @@ def _replay(
 
 def _agree(
     directory: Path,
-    recovery: Recovery,
+    records: RecordReplay,
     journal: Journal,
     live: LiveRecords,
     writer: Writer,
@@ -125,9 +126,9 @@ def _agree(
         for start, stop in catalogue.damage or [(0, 0)]:
             what = f"offset {start}: {stop - start} bytes cannot be read" if stop else "the file is missing"
             damaged.append(f"{catalogue.path}: {what}; it was made again from the journal")
-    restored, dropped = recovery.merge(catalogue)
+    restored, dropped = records.merge(catalogue)
     # Losses must be recorded before anything is written.
-    recovered = recovery.finish(catalogue.kept, keep_unknown=was_damaged and not catalogue.intact)
+    recovered = records.finish(catalogue.kept, keep_unknown=was_damaged and not catalogue.intact)
     recovered.damaged = damaged
     for place in damaged:
         losses.add(place)
@@ -139,7 +140,7 @@ def _agree(
     journal.finish_mending()
     for usage in live.usages.values():
         usage.copied = array("Q", usage.copied)  # without spare capacity
-    catalogue.replace(recovery.defined(), catalogue.segments)
+    catalogue.replace(records.defined(), catalogue.segments)
     for id in catalogue.kept | recovered.unknown.keys():
         catalogue.keep(id, id in recovered.unknown)
     for id, value in restored.items():

@@ -33,7 +33,7 @@ from services.broker.storage.journal.records import (
 from services.broker.storage.journal.segment import HEAD_SIZE
 from services.broker.storage.journal.summary import Summary
 from services.broker.storage.live_records import LiveRecords
-from services.broker.storage.recovered import FRONT, Facts, Progress, Recovered, unreported
+from services.broker.storage.recovered_content import FRONT, Facts, Progress, Recovered, unreported
 
 
 class _All:
@@ -46,7 +46,7 @@ class _All:
         return id not in self._but
 
 
-class Recovery:
+class RecordReplay:
     """`replay` takes the journal's records in order, `finish` drops references and keys without a definition."""
 
     def __init__(self, live: LiveRecords, segments: int, progress: Progress = unreported) -> None:
