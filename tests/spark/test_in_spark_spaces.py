@@ -76,7 +76,7 @@ def offsets(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow  # tests/system/test_amqp_of_spaces.py guards links of equal names in two spaces
+@pytest.mark.slow  # tests/tenants/test_tenants.py guards links of equal names in two spaces
 def test_two_spaces_with_equal_names_in_one_session(spark: Any, suite: Suite, tmp_path: Path, password: Path) -> None:
     queries = {}
     for space in ALL:

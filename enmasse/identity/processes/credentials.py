@@ -2,7 +2,7 @@
 
 Two kinds of files, 0600: a process reads its own *credential* (name, role, secret), a listener the *peers* (name → role
 and SCRAM verifier, which proves a secret but does not reveal it). `enmasse up` writes both. Where credential or peers
-are a folder, they are certificates (certificates.py).
+are a folder, they are certificates (process_certificates.py).
 """
 
 from __future__ import annotations

@@ -98,9 +98,9 @@ class Options:
     broker: str = EMBEDDED
     """Engine of the brokers."""
     allowed_origins: tuple[str, ...] = ()
+    """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     mqtt_limits: Limits = field(default_factory=Limits)
     """Limits of MQTT clients."""
-    """Origins of pages that may connect to the gateways by WebSocket, beside those of the same host."""
     log_levels: Mapping[str, LogLevel] = field(default_factory=dict)
     """Kind of a service, or SUPERVISOR → log level; "" → level of all others."""
     tls_auto: bool = False

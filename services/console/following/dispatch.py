@@ -14,7 +14,7 @@ from enmasse.engines.qdrouterd import reached_routers
 from enmasse.live_state import INTER_ROUTER, NODE, Row
 
 POLL = 3.0
-"""Seconds between two looks: those over which rates are taken (meter.py)."""
+"""Seconds between two looks: those over which rates are taken (rates.py)."""
 SHARE = 20
 """A look takes at most a twentieth of the time: with very many links there are fewer looks."""
 PAGE, OVERLAP = 500, 50

@@ -129,8 +129,6 @@ class Users:
 class UserRights:
     """Rights of one connection of a user."""
 
-    """Management itself is a right."""
-
     of_process = False
     for_clients = False
 

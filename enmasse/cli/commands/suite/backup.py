@@ -108,7 +108,7 @@ def _running(offset: int, config: Path | None, data: Path | None) -> tuple[Path,
 
 def _copy_running(data: Path, target: Path, offset: int) -> None:
     """Copy the data of a running suite: brokers first, so that no queue of a session is in the copy without the
-    session. Raises Failed, OSError."""
+    session. Raises CopyFailed, OSError."""
     from enmasse.cli.contexts.http import NotRunning, get_status
 
     try:
@@ -142,7 +142,7 @@ def _copy_running(data: Path, target: Path, offset: int) -> None:
 
 
 def _copy_stopped(data: Path, target: Path) -> None:
-    """Copy the data of a suite that does not run, and keep it from starting meanwhile. Raises Failed, OSError."""
+    """Copy the data of a suite that does not run, and keep it from starting meanwhile. Raises CopyFailed, OSError."""
     from enmasse.supervisor.errors import StartError
     from enmasse.supervisor.plan.datadir import DataDir
 
