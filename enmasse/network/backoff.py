@@ -1,4 +1,7 @@
-"""Waiting times between attempts, all that there are. Without clock and sleep: the caller has both."""
+"""Waiting times that grow from attempt to attempt: all that there are. Without clock and sleep: the caller has both.
+
+A constant one is a number of seconds beside the code that waits (`AGAIN`, `RETRY`).
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,8 @@ AGAIN = Waits(0.1, 5.0, jitter=0.25)
 """Until what failed is tried again, by itself."""
 SOON_AGAIN = Waits(0.1, 3.0, jitter=0.5)
 """Until what failed is tried again while clients wait: a store, the queue of a session."""
+WEBHOOK = Waits(1.0, 300.0, jitter=0.25)
+"""Until a message is posted again to the receiver of a webhook, a program of others."""
 REFUSED = Waits(0.25, 30.0)
 """Until what a peer has refused is tried again: it will not change its mind soon."""
 RESTART = Waits(0.1, 5.0, factor=5.0)

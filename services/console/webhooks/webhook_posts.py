@@ -18,7 +18,7 @@ from enmasse.http.webhooks import Webhook
 from enmasse.live_state import Row
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge
-from enmasse.network.backoff import Backoff, Waits
+from enmasse.network.backoff import WEBHOOK, Backoff, Waits
 from enmasse.process import runner
 from enmasse.storage.decoding import decode_any
 from enmasse.storage.disk_errors import disk_error
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 SECONDS = 10.0
 """For an answer."""
-AGAIN = Waits(1.0, 300.0, jitter=0.25)
-"""Between attempts after a failure."""
 SAVED = 1.0
 """Seconds between two looks whether something is to be saved."""
 TOLD = 60.0
@@ -66,7 +64,7 @@ class AttemptOutcome(NamedTuple):
 class Webhooks:
     """Posts events to receivers, each in its own time. `file`: where what waits is saved; None: nowhere."""
 
-    def __init__(self, webhooks: dict[str, Webhook], file: Path | None, again: Waits = AGAIN) -> None:
+    def __init__(self, webhooks: dict[str, Webhook], file: Path | None, again: Waits = WEBHOOK) -> None:
         self._file = file
         self._again = again
         saved = _saved(file)
