@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from enmasse.supervisor.plan.listening import PLAIN, parse
+from enmasse.supervisor.plan.listen_option import PLAIN, parse
 from enmasse.supervisor.plan.services import Options
 from tests.test_docs import faults
 

@@ -29,7 +29,7 @@ from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.child import Command, Service
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import datadir, listening
+from enmasse.supervisor.plan import datadir, listen_option
 from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
 from enmasse.supervisor.plan.services import (
     AMQP_PROTOCOLS,
@@ -251,7 +251,7 @@ def check_exposure(options: Options) -> None:
             doors = {name: f"--with {part}" for part, door in DOORS.items() for name in (*door.plain, *door.tls)}
             parts = {**doors, "console": "users (`enmasse user add NAME`)"}
             part = parts.get(each.protocol, "MQTT")
-            without_tls = each.protocol in listening.TLS and options.certificate is None
+            without_tls = each.protocol in listen_option.TLS and options.certificate is None
             needs = "--tls auto or --tls-cert" if without_tls else part
             raise StartError(
                 "start.listen.not-served", f"--listen {each.text}: {each.protocol} needs {needs}, which is not there."
@@ -262,7 +262,7 @@ def check_exposure(options: Options) -> None:
                 f"--listen {each.text}: {options.router} has no listeners of one address space. Name a protocol of "
                 "MQTT, or leave the space out.",
             )
-    if (wrong := listening.contradiction(served, options.listeners(), options.listen)) is not None:
+    if (wrong := listen_option.contradiction(served, options.listeners(), options.listen)) is not None:
         raise StartError(
             "start.listen.not-served",
             f"--listen {wrong.text}: port {wrong.port} is that of another listener. Choose another port.",
@@ -284,7 +284,7 @@ def check_exposure(options: Options) -> None:
             f"{options.config} has the entry `anonymous`. Remove it with `enmasse user remove anonymous`, or start "
             "with --allow-anonymous.",
         )
-    plain = [each.text for each in outside if each.protocol in listening.PLAIN or options.certificate is None]
+    plain = [each.text for each in outside if each.protocol in listen_option.PLAIN or options.certificate is None]
     if plain and not options.allow_plaintext:
         raise StartError(
             "start.listen.plaintext",
@@ -338,7 +338,7 @@ def _make_certificates(options: Options) -> None:
     if options.tls_auto:
         from enmasse.supervisor.plan import suite_ca
 
-        suite_ca.ensure(options.tls_folder, suite_ca.names(listening.names(options.listen), options.space_domain))
+        suite_ca.ensure(options.tls_folder, suite_ca.names(listen_option.names(options.listen), options.space_domain))
 
 
 def check_tls(options: Options) -> None:

@@ -35,7 +35,7 @@ from enmasse.supervisor.children.replicas import Replicas
 from enmasse.supervisor.children.space_processes import SpaceProcesses
 from enmasse.supervisor.error_lines import NOT_ASKED, error_lines
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import door_gateways, listening, mqtt
+from enmasse.supervisor.plan import door_gateways, listen_option, mqtt
 from enmasse.supervisor.plan.credential_issuer import CredentialIssuer
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
@@ -374,7 +374,7 @@ class Supervisor:
         from enmasse.supervisor.plan import suite_ca  # its libraries take time and memory
 
         def names() -> list[str]:
-            return suite_ca.names(listening.names(self.options.listen), self.options.space_domain)
+            return suite_ca.names(listen_option.names(self.options.listen), self.options.space_domain)
 
         await suite_ca.keep(self.options.tls_folder, names, self._say_once)
 

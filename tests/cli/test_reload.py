@@ -23,7 +23,7 @@ from enmasse.cli import registry
 from enmasse.cli.commands.suite.up import _Stated
 from enmasse.cli.configuration.options_file import OPTIONS_FILE
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan.listening import listeners, parse
+from enmasse.supervisor.plan.listen_option import listeners, parse
 from enmasse.supervisor.reloading import LIVE, compared
 from enmasse.testing import free_offset, free_port
 from tests.cli.running import ENMASSE, Up, configured, enmasse

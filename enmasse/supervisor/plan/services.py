@@ -27,7 +27,7 @@ from enmasse.process.settings import METRICS_ADDRESSES, LogLevel
 from enmasse.supervisor.plan import process_count
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
-from enmasse.supervisor.plan.listening import NO_NAMES, PLAIN, Listen, Listener, Place, listeners
+from enmasse.supervisor.plan.listen_option import NO_NAMES, PLAIN, Listen, Listener, Place, listeners
 
 AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
 ADMIN = 8079

@@ -168,7 +168,7 @@ class ListenAddress(click.ParamType):  # type: ignore[type-arg]  # generic for c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a `Listen`; other text is wrong usage."""
-        from enmasse.supervisor.plan.listening import parse
+        from enmasse.supervisor.plan.listen_option import parse
 
         try:
             return parse(value) if isinstance(value, str) else value

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan.listening import Listen, contradiction, listeners, names, parse
+from enmasse.supervisor.plan.listen_option import Listen, contradiction, listeners, names, parse
 from enmasse.supervisor.plan.services import Options, kept_users
 from enmasse.supervisor.start import check_exposure
 from enmasse.testing import free_offset
