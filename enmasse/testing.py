@@ -25,7 +25,7 @@ from enmasse.identity.processes.credentials import Credential
 from enmasse.identity.processes.operator import BEARER, OPERATOR, credential, read_secret
 from enmasse.process.service_table import DOORS
 from enmasse.supervisor.plan.internal_ports import INTERNAL
-from enmasse.supervisor.plan.services import (
+from enmasse.supervisor.plan.public_ports import (
     ADMIN,
     AMQP,
     AMQPS,

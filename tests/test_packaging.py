@@ -37,7 +37,7 @@ def ports() -> dict[str, int]:
     """Return the ports for clients of a suite with TLS and users that listens everywhere."""
     folder = Path("/folder")
     options = Options(config=folder, data=folder, tls_cert=folder, tls_key=folder, users=True, listen=(parse("*"),))
-    return options.protocol_ports()
+    return options.public_ports.for_clients()
 
 
 def test_the_unit_runs_commands_that_there_are() -> None:

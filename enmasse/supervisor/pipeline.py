@@ -18,7 +18,7 @@ from enmasse.supervisor.children.launch import PYTHON_MODULE
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK
-from enmasse.supervisor.plan.services import AMQP, BEHIND, RATE, SPARK, Options
+from enmasse.supervisor.plan.services import BEHIND, RATE, SPARK, Options
 
 
 class Pipeline:
@@ -88,7 +88,7 @@ def _state(data: DataDir) -> Path:
 
 def spec(options: Options, data: DataDir) -> Spec:
     """Return the process of the pipeline."""
-    url = f"amqp://{LOOPBACK}:{AMQP + options.offset}"
+    url = f"amqp://{LOOPBACK}:{options.public_ports.of_amqp()['amqp']}"
     work = str(data.path / SPARK)
     settings = {"file": str(options.pipeline), "state": str(_state(data)), "url": url, "work": work}
     return Spec(SPARK, SPARK, settings, engine=SPARK)

@@ -31,11 +31,10 @@ from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, listen_option
 from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
+from enmasse.supervisor.plan.public_ports import CONSOLE
 from enmasse.supervisor.plan.services import (
     AMQP_PROTOCOLS,
-    CONSOLE,
     ISSUERS,
-    OPERATORS,
     SPARK,
     SUPERVISOR,
     USERS,
@@ -110,15 +109,14 @@ def run(
             if data is not None:
                 desired_processes.check_data(data, options.broker)  # before a whole engine is fetched
             programs = _programs(options, command)
-            http = stack.enter_context(bind_public(options.admin_port, "ADMIN"))
+            http = stack.enter_context(bind_public(options.public_ports.admin, "ADMIN"))
             check_ports(options)
             if data is None:
                 data = stack.enter_context(_opened(options.data))
             datadir.note_offset(data, options.offset)
             _start_log(options, data)
             _make_certificates(options)
-            avoid = [*options.public_ports().values(), *(each.port for each in options.listeners())]
-            avoid += [options.http_port, options.admin_port]
+            avoid = [*options.public_ports.all().values(), *(each.port for each in options.listeners())]
             ports = InternalPorts(data.run / "ports.json", avoid)
             forks = ForkServer([service_module(kind) for kind in embedded_kinds(options)])
 
@@ -169,7 +167,7 @@ def _start_log(options: Options, data: datadir.DataDir) -> None:
     with contextlib.suppress(OSError):  # on a full disk the suite starts without it
         own = logfile.OwnLog(data.logs / f"{SUPERVISOR}.log")
         log.setup(options.log_level(SUPERVISOR), own, audit_file=data.audit, service=SUPERVISOR)
-    config, ports = str(options.config), {**options.public_ports(), "http": options.http_port}
+    config, ports = str(options.config), options.public_ports.all()
     log.get().info(
         "suite.start.begun", version=__version__, pid=os.getpid(), config=config, data=str(data.path), ports=ports
     )
@@ -234,7 +232,7 @@ def check_names(options: Options) -> None:
 
 def check_highest_port(options: Options) -> None:
     """Raise StartError if the port offset leads to a port that does not exist."""
-    ports = options.protocol_ports()
+    ports = options.public_ports.for_clients()
     name = max(ports, key=ports.__getitem__)
     if ports[name] > LAST_PORT:
         most = options.offset - ports[name] + LAST_PORT
@@ -245,7 +243,7 @@ def check_highest_port(options: Options) -> None:
 def check_exposure(options: Options) -> None:
     """Raise StartError if `--listen` would open more to other machines than is allowed, or cannot be served."""
     check_highest_port(options)
-    served = options.protocol_ports()
+    served = options.public_ports.for_clients()
     for each in options.listen:
         if each.protocol is not None and each.protocol not in served:
             doors = {name: f"--with {part}" for part, door in DOORS.items() for name in (*door.plain, *door.tls)}
@@ -326,11 +324,11 @@ def check_ports(options: Options) -> None:
     """Raise StartError unless all ports for clients and operators are free."""
     with contextlib.ExitStack() as stack:  # all at once: two of them must not be the same
         for each in options.listeners():
-            remedy = WITHOUT_MQTT if each.protocol in options.mqtt_ports() else OTHER_PORTS
+            remedy = WITHOUT_MQTT if each.protocol in options.public_ports.of_mqtt() else OTHER_PORTS
             for bound in bind_all(each.host, each.port, each.protocol.upper(), remedy):
                 stack.enter_context(bound)
-        stack.enter_context(bind_public(OPERATORS + options.offset, "OPERATORS"))
-        stack.enter_context(bind_public(options.http_port, "HTTP"))
+        stack.enter_context(bind_public(options.public_ports.operators, "OPERATORS"))
+        stack.enter_context(bind_public(options.public_ports.http, "HTTP"))
 
 
 def _make_certificates(options: Options) -> None:

@@ -129,7 +129,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
                 "pid": os.getpid(),
                 "config_dir": str(options.config),
                 "data_dir": str(options.data),
-                "ports": {**options.public_ports(), "http": options.http_port, "admin": options.admin_port},
+                "ports": options.public_ports.all(),
             }
         )
 

@@ -35,7 +35,11 @@ def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
         for url in (client_urls(each.protocol, each.at, relays=relays) or (f"https://{each.at}",))
     ]
     facts += [("CA", options.ca)] if options.ca is not None else []
-    facts += [(CONSOLE, f"http://{LOOPBACK}:{options.http_port}"), ("config", options.config), ("data", options.data)]
+    facts += [
+        (CONSOLE, f"http://{LOOPBACK}:{options.public_ports.http}"),
+        ("config", options.config),
+        ("data", options.data),
+    ]
     found = [entry_point(name, value) for name, value in facts]
     how = "as a user, by ENMASSE_USER and ENMASSE_PASSWORD_FILE" if options.users else "in another terminal"
     return ["", *found, "", f"Try {how}:", *(f"  {line}" for line in _commands(options, list(addresses)))]

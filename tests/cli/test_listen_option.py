@@ -195,7 +195,7 @@ def test_the_console_is_opened_with_tls_and_for_users_only(tmp_path: Path) -> No
     own = replace(given, listen=(parse("console=192.0.2.1:443"),))
     assert {each.protocol for each in own.listeners() if each.host == "192.0.2.1"} == {"console"}
     for less in ({"users": False}, {"tls_auto": False}, {"listen": ()}, {"listen": (parse("amqps=192.0.2.1"),)}):
-        assert not replace(given, **less).console_ports()
+        assert not replace(given, **less).public_ports.of_console()
     with pytest.raises(StartError, match=r"console needs users .*\[start\.listen\.not-served\]"):
         check_exposure(replace(own, users=False))
 

@@ -15,7 +15,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, part: str, na
     door = DOORS[part]
     settings = SettingsMaker(options, data, ports)
     tls = tls_files(options)
-    public = options.at(options.door_ports(part))
+    public = options.at(options.public_ports.of_door(part))
     listeners = [
         {
             "kind": each.protocol,

@@ -35,6 +35,7 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
     """Return a gateway, which listens on the shared ports and on one of its own. Reserves its ports."""
     settings = SettingsMaker(options, data, ports)
     tls = tls_files(options)
+    public = options.at(options.public_ports.of_mqtt())
     listeners: list[dict[str, Any]] = [
         {
             "kind": each.protocol,
@@ -44,10 +45,10 @@ def gateway(options: Options, data: DataDir, ports: InternalPorts, name: str) ->
             **(tls if each.protocol in _SECURE else {}),
             **({} if each.space is None else {"space": each.space}),
         }
-        for each in options.at(options.mqtt_ports())
+        for each in public
     ]
     listeners.append({"kind": "mqtt", "host": LOOPBACK, "port": ports.get(f"{name}/own"), "shared": False})
-    return _gateway(settings, name, listeners, frozenset(each.at for each in options.at(options.mqtt_ports())))
+    return _gateway(settings, name, listeners, frozenset(each.at for each in public))
 
 
 def gateway_of(options: Options, data: DataDir, ports: InternalPorts, name: str, space: str) -> Spec:
@@ -63,7 +64,7 @@ def gateway_of(options: Options, data: DataDir, ports: InternalPorts, name: str,
             "space": space,
             **(tls if protocol in _SECURE else {}),
         }
-        for protocol in options.mqtt_ports()
+        for protocol in options.public_ports.of_mqtt()
     ]
     return _gateway(settings, name, listeners, frozenset(f"{each['host']}:{each['port']}" for each in listeners))
 

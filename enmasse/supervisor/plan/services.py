@@ -28,12 +28,8 @@ from enmasse.supervisor.plan import process_count
 from enmasse.supervisor.plan.datadir import DataDir
 from enmasse.supervisor.plan.internal_ports import LOOPBACK, InternalPorts
 from enmasse.supervisor.plan.listen_option import NO_NAMES, PLAIN, Listen, Listener, Place, listeners
+from enmasse.supervisor.plan.public_ports import CONSOLE, PublicPorts
 
-AMQP, AMQPS, OPERATORS, HTTP = 5672, 5671, 5673, 8080
-ADMIN = 8079
-"""The supervisor's own HTTP endpoint, for commands on this machine and for the console, which serves HTTP."""
-MQTT, MQTTS, WS, WSS = 1883, 8883, 8083, 8084
-CONSOLE_HTTPS = 8443
 ROUTER_KIND = "router"
 ROUTER = f"{ROUTER_KIND}-0"
 """The first router, which has the public ports."""
@@ -43,7 +39,6 @@ NOBODYS: Final[Mapping[str, str]] = MappingProxyType({})
 """No routers of address spaces."""
 RAGENT = "ragent"
 GATEWAY, SUBSERV, LWT = "mqtt_gateway", "subserv", "mqtt_lwt"
-CONSOLE = "console"
 AMQP_PROTOCOLS = frozenset({"amqp", "amqps"})
 MQTT_PART = "mqtt"
 
@@ -164,12 +159,12 @@ class Options:
             return self.tls_folder / SERVER_CERT, self.tls_folder / SERVER_KEY
         return (self.tls_cert, self.tls_key) if self.tls_cert is not None and self.tls_key is not None else None
 
-    def client_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback of the listeners for clients, which the router agent creates."""
-        ports = {"amqp": AMQP + self.offset}
-        if self.certificate is not None:
-            ports["amqps"] = AMQPS + self.offset
-        return ports
+    @property
+    def public_ports(self) -> PublicPorts:
+        """Return the public ports. The console is served with TLS only to users, and if `--listen` asks for it."""
+        tls = self.certificate is not None
+        wanted = any(each.protocol in (None, CONSOLE) for each in self.listen)
+        return PublicPorts(self.offset, tls, self.has_mqtt, self.doors, console=wanted and self.users and tls)
 
     @property
     def shares_ports(self) -> bool:
@@ -181,39 +176,10 @@ class Options:
         """Return True if the suite serves MQTT."""
         return MQTT_PART not in self.without
 
-    def mqtt_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback of the listeners that all MQTT gateways share."""
-        if not self.has_mqtt:
-            return {}
-        ports = {"mqtt": MQTT + self.offset, "ws": WS + self.offset}
-        if self.certificate is not None:
-            ports |= {"mqtts": MQTTS + self.offset, "wss": WSS + self.offset}
-        return ports
-
-    def door_ports(self, part: str) -> dict[str, int]:
-        """Listener name → port on loopback of the listeners that all gateways of a part share."""
-        if part not in self.doors:
-            return {}
-        door = DOORS[part]
-        ports = {**door.plain, **(door.tls if self.certificate is not None else {})}
-        return {name: port + self.offset for name, port in ports.items()}
-
-    def console_ports(self) -> dict[str, int]:
-        """Return the port of the console with TLS, by its name; empty without users, without a certificate, and
-        unless `--listen` asks for it."""
-        wanted = any(each.protocol in (None, CONSOLE) for each in self.listen)
-        served = wanted and self.users and self.certificate is not None
-        return {CONSOLE: CONSOLE_HTTPS + self.offset} if served else {}
-
-    def protocol_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback of all listeners for clients."""
-        doors = {name: port for part in DOORS for name, port in self.door_ports(part).items()}
-        return {**self.client_ports(), **self.mqtt_ports(), **doors, **self.console_ports()}
-
     def listeners(self) -> list[Listener]:
         """Return all listeners for clients: of the routers (where they do not share ports, of the first), and of the
         gateways."""
-        return self.at(self.protocol_ports())
+        return self.at(self.public_ports.for_clients())
 
     def at(self, ports: Mapping[str, int]) -> list[Listener]:
         """Return the listeners of these protocols, given with their ports."""
@@ -225,20 +191,6 @@ class Options:
         plain = any(each.protocol in PLAIN for each in outside)
         anonymous = [e for e in outside if not users or (e.protocol in AMQP_PROTOCOLS and not asks_for_users(self))]
         return [*(["anonymous"] if anonymous else []), *(["plaintext"] if plain else [])]
-
-    def public_ports(self) -> dict[str, int]:
-        """Listener name → port on loopback, in the order they are checked; without those for HTTP."""
-        return {**self.protocol_ports(), "operators": OPERATORS + self.offset}
-
-    @property
-    def http_port(self) -> int:
-        """Return the port on which the console serves HTTP."""
-        return HTTP + self.offset
-
-    @property
-    def admin_port(self) -> int:
-        """Return the port of the supervisor's own HTTP endpoint."""
-        return ADMIN + self.offset
 
 
 class SettingsMaker:
@@ -412,7 +364,7 @@ def router_name(number: int) -> str:
 def router_listeners(options: Options, ports: InternalPorts, name: str, space: str | None) -> list[Listener]:
     """Return a router's listeners for clients. Where routers do not share ports, those other than the first have
     internal ones, and so have routers of an address space, which share those of the space; they are reserved."""
-    public = options.client_ports()
+    public = options.public_ports.of_amqp()
     if space is not None:
         return [Listener(each, each, LOOPBACK, ports.get(f"{ROUTER_KIND}-{space}/{each}"), space) for each in public]
     if name == ROUTER or options.shares_ports:
@@ -449,7 +401,7 @@ def router(options: Options, data: DataDir, ports: InternalPorts, name: str, spa
 
 def operators_port(options: Options, ports: InternalPorts, name: str) -> int:
     """Return the port of a router's listener for operators, which is reserved."""
-    return OPERATORS + options.offset if name == ROUTER else ports.get(f"{name}/operators")
+    return options.public_ports.operators if name == ROUTER else ports.get(f"{name}/operators")
 
 
 def forget_router(ports: InternalPorts, name: str) -> None:
@@ -505,8 +457,8 @@ def _storage_controller(settings: SettingsMaker, configserv: str, data: DataDir)
 
 def _console(settings: SettingsMaker) -> Spec:
     options = settings.options
-    listen = f"{LOOPBACK}:{options.http_port}"
-    https = [each.at for each in options.at(options.console_ports())]
+    listen = f"{LOOPBACK}:{options.public_ports.http}"
+    https = [each.at for each in options.at(options.public_ports.of_console())]
     more: dict[str, Any] = {"https": https, **tls_files(options, clients=False)} if https else {}
     if options.webhooks is not None:
         more |= {"webhooks": str(options.webhooks), "webhooks_state": str(settings.stored(CONSOLE) / "webhooks.json")}
@@ -519,7 +471,7 @@ def _console(settings: SettingsMaker) -> Spec:
             for name in map(router_name, range(MOST_ROUTERS))
         },
         logins=settings.address(f"{AUTHSERV}/logins"),
-        supervisor=f"{LOOPBACK}:{options.admin_port}",
+        supervisor=f"{LOOPBACK}:{options.public_ports.admin}",
         token_uses=str(settings.stored(CONSOLE) / "token-uses.json"),
         history=str(settings.stored(CONSOLE) / "history.json"),
         **more,
