@@ -695,6 +695,10 @@ def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, l
         stats = cat("GET", f"addresses/{of(name)}").body["stats"]
         return (None if stats["size"] is None else stats["messages"]), stats["totals"]["in"]
 
+    def settlements(connection: str) -> list[tuple[int, int]]:
+        links = cat.items(f"connections/{of(connection)}/links")
+        return [(each["totals"]["accepted"], each["unsettled"]) for each in links]
+
     wait_for(lambda: counts("a/one")[0] is not None)
     messages, total = counts("a/one")
     with contextlib.ExitStack() as stack:
@@ -705,6 +709,8 @@ def test_a_user_with_view_of_one_address_sees_nothing_of_another(suite: Suite, l
         (shared,) = wait_for(lambda: cat.items("connections?user=pat"))
         wait_for(lambda: counts("a/one") == ((messages or 0) + 1, total + 1) and None not in counts("a/two"))
         wait_for(lambda: cat("GET", f"jobs/{job}").body["state"] == "done")
+        # A look of the router between arrival and settlement shows the link with its message unsettled.
+        wait_for(lambda: settlements(shared["id"]) == [(1, 0)])
         places = {
             "addresses": ["a/one"], "flavors": [QUEUE["flavor"]], "users": ["cat"], "connections": [shared["id"]],
             "brokers": [f"{QUEUE['flavor']}-0"], "components": ["router-0"], "jobs": [job],
