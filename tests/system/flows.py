@@ -104,10 +104,12 @@ def once_while(publisher: Roamer, reader: Roamer, harms: Iterable[tuple[str, Abs
             wait_for("messages arrive", lambda: len(reader.got) > SOME, PATIENCE)
             for name, harm in harms:
                 before = len(reader.got)
-                publisher.acked.reset()
+                gaps = {"acknowledged": publisher.acked, "came": reader.came}
+                for gap in gaps.values():
+                    gap.reset()
                 with harm:
                     wait_for("messages arrive", lambda before=before: len(reader.got) > before + SOME, PATIENCE)  # type: ignore[misc]  # mypy infers no type of a lambda's default
-                print(f"{name} QoS 2: {publisher.acked.seconds:.2f} s")
+                print(f"{name} QoS 2: {', '.join(f'{what} {gap.seconds:.2f} s' for what, gap in gaps.items())}")
         sent = Counter(work.sent)
         wait_for("all is acknowledged", lambda: len(publisher.acknowledged) == len(sent), PATIENCE)
         wait_for("all has come", lambda: reader.got.keys() >= sent.keys(), PATIENCE)

@@ -78,7 +78,7 @@ class Roamer(Device):
         super().__init__(name, port, version, host=host)
         self.gaps: list[float] = []
         self.reasons: Counter[str] = Counter()
-        self.acked = Longest()
+        self.acked, self.came = Longest(), Longest()
         self._lost: float | None = None
         self._pause = threading.Event()
         self._slow = slow
@@ -103,6 +103,7 @@ class Roamer(Device):
         if self._slow:
             self._pause.wait(0.02)
         super()._on_message(client, data, message)
+        self.came.note()
 
 
 class Steady(MessagingHandler):
