@@ -49,8 +49,8 @@ class Connection:
 
     `sasl`: a SaslServer or SaslClient. A server without one offers ANONYMOUS and takes clients that skip SASL; a client
     without one skips it. `idle_timeout_ms`: the connection is closed after this silence of the peer (the open
-    advertises half of it); 0 is never. `state` is "start", "open" (both have opened), "closing" (our close is sent),
-    "closed".
+    advertises half of it); 0 is never. A server may set another one in `on_open`, when it knows its peer. `state` is
+    "start", "open" (both have opened), "closing" (our close is sent), "closed".
 
     Its parts, each with a state of its own: `output` (what leaves), `names` (links), `held` (unfinished deliveries),
     and for itself the handshake, the reader of frames, the silence of both sides, and the sessions by channel.
@@ -88,7 +88,6 @@ class Connection:
             hostname=hostname,
             max_frame_size=max_frame_size,
             channel_max=self.channel_max,
-            idle_time_out=idle_timeout_ms // 2 or None,
             offered_capabilities=tuple(map(Symbol, offered_capabilities)),
             desired_capabilities=tuple(map(Symbol, desired_capabilities)),
             properties=dict(properties or {}),
@@ -576,6 +575,7 @@ class Connection:
 
     def _send_open(self) -> None:
         self._open_sent = True
+        self.open_fields.idle_time_out = self.idle_timeout_ms // 2 or None
         self.output.send(0, self.open_fields)
 
     def _new_session(self) -> Session:

@@ -57,6 +57,9 @@ from services.broker.termini import TOPIC, address_of, answer, routing_type
 ROUTER = "qpid-dispatch-router"
 OFFERED = ("DELAYED_DELIVERY", "SHARED-SUBS")
 """Capabilities of every link; `open` offers them too."""
+INNER_SILENCE_MS = 8000
+"""Milliseconds of silence after which a process of the suite is taken for gone, as on control connections: until then
+no other one gets what it has. A busy one may be late by five seconds: its heartbeats are two seconds apart."""
 
 
 class WaitingAttach:
@@ -146,6 +149,8 @@ class BrokerConnection(Handler):
             return
         client.container = opened.container_id
         client.octets = lambda: (c.bytes_in, c.bytes_out)
+        if client.router or client.role not in ("", Role.OPERATOR):  # tools may send no heartbeats
+            c.idle_timeout_ms = INNER_SILENCE_MS
         if client.router:
             c.limits = INNER_LIMITS
             c.tenant = _stated_space(opened.properties)
