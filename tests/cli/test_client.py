@@ -132,6 +132,21 @@ def suite_with_port(name: str, port: int, offset: int) -> Iterator[threading.Eve
         server.server_close()
 
 
+def test_a_suite_with_another_port_offset_is_not_taken_for_the_one_that_is_meant() -> None:
+    """Its console listens on the port of the supervisor one offset further, and passes requests on."""
+    offset = free_offset()
+    with suite_with_port("admin", 8079 + offset - 1, offset), stopped_process(5672 + offset) as listener:
+        down = enmasse("down", "--port-offset", offset)
+        sent = enmasse("send", "q", "x", "--port-offset", offset)
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert (down.returncode, sent.returncode) == (4, 4)
+    assert f"EnMasse is not running with --port-offset {offset}: " in down.stderr
+    assert f"of the suite with --port-offset {offset - 1}" in down.stderr
+    assert f"Is `enmasse up --port-offset {offset}` running?" in sent.stderr
+
+
 @contextmanager
 def stopped_process(port: int) -> Iterator[socket.socket]:
     """The port of a process that is stopped: the system takes connections, nothing reads them."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
-from enmasse.cli.contexts.http import public_ports
+from enmasse.cli.contexts.http import is_other_suite, public_ports
 from enmasse.network.backoff import LOOK, Backoff
 
 T = TypeVar("T")
@@ -27,8 +29,11 @@ async def opened(open: Callable[[], Awaitable[T]], port: int, offset: int | None
     server has answered, call `open` again for RESTART_SECONDS.
 
     `offset` selects the suite; None is a server that the user named, to which there is one attempt. Raises NotListening
-    if the port stays closed while the suite runs, and otherwise what `open` raises.
+    if the port stays closed while the suite runs, ConnectionRefusedError if the port is that of a suite with another
+    offset, and otherwise what `open` raises.
     """
+    if offset is not None and await asyncio.to_thread(is_other_suite, offset):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     deadline, backoff = math.inf, Backoff(LOOK)
     while True:
         try:

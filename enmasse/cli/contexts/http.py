@@ -30,6 +30,10 @@ class NothingListens(NotRunning):
     """The suite is not there: nothing listens on its port."""
 
 
+class OtherSuite(NotRunning):
+    """A suite with another port offset answers: one of its ports is that of the supervisor at this offset."""
+
+
 class SecretUnreadable(NotRunning):
     """A suite runs, but this user cannot read the operator's secret."""
 
@@ -56,7 +60,7 @@ def operator_secret(offset: int, timeout: float = ANSWER_SECONDS) -> str:
 
 def operator_credential(offset: int, timeout: float = ANSWER_SECONDS) -> Credential | None:
     """Return the operator's credential for the router of the running suite; None if no suite answers. Raises
-    NotAllowed."""
+    SecretUnreadable."""
     try:
         info = suite_info(offset, timeout)
     except NotRunning:
@@ -120,10 +124,29 @@ def get_status(offset: int, timeout: float = ANSWER_SECONDS, *, brief: bool = Fa
 
 def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     """{"pid", "config_dir", "data_dir", "ports", …} of the running suite. Raises NotRunning."""
+    port = ADMIN_PORT + offset
     _, info = _exchange(offset, "GET", "/api/suite", None, timeout)
     if not isinstance(info, dict) or not {"config_dir", "data_dir"} <= info.keys():
-        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{ADMIN_PORT + offset}")
+        raise NotRunning(f"EnMasse is not running: something else answers on 127.0.0.1:{port}")
+    its_port = info.get("ports", {}).get("admin", port)
+    if its_port != port:  # its console listens here, and passes this path on
+        its_offset = its_port - ADMIN_PORT
+        raise OtherSuite(
+            f"EnMasse is not running with --port-offset {offset}: 127.0.0.1:{port} is a port of the suite with "
+            f"--port-offset {its_offset}, which that option selects."
+        )
     return info
+
+
+def is_other_suite(offset: int) -> bool:
+    """Return True if a suite with another port offset answers at this one."""
+    try:
+        suite_info(offset)
+    except OtherSuite:
+        return True
+    except NotRunning:
+        pass
+    return False
 
 
 def public_ports(offset: int) -> list[int] | None:
