@@ -239,6 +239,19 @@ def stop_session() -> None:
             spark.stop()
 
 
+def kill_starting_jvm() -> None:
+    """Kill a JVM that was still starting: it does not notice the end of this process, and would stay. One that runs
+    ends with its standard input, and lets the receivers settle what they have stored."""
+    own = os.getpid()
+    if SparkContext._gateway is not None or os.getpgrp() != own:
+        return
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            group = int((process / "stat").read_bytes().rpartition(b")")[2].split()[2])
+            if group == own != int(process.name):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 def outcome(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> str:
     """Run the job; return why it failed, empty if it did not."""
     try:
@@ -286,6 +299,7 @@ def main(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -
     failure = outcome(given, run)
     report.stop()
     stop_session()
+    kill_starting_jvm()
     report.end(failure)
     os.close(held)
     sys.stdout.flush()

@@ -253,6 +253,18 @@ def test_ctrl_c_ends_a_job_in_one_line_and_leaves_nothing(tmp_path: Path, state:
     assert not list(state.glob("*.json"))
 
 
+@pytest.mark.slow
+def test_a_job_that_is_stopped_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "starting.py").write_text("from enmasse.spark import session\nsession.session('starting')\n")
+    words = ["--state", str(tmp_path / "starting.json"), "--name", "starting", str(tmp_path / "starting.py")]
+    job = subprocess.Popen([sys.executable, "-m", "enmasse.spark.job", *words], process_group=0)
+    wait_for("the start of Spark", lambda: children(job.pid), DEADLINE)
+    started = children(job.pid)
+    job.send_signal(signal.SIGTERM)
+    assert not job.wait(DEADLINE)
+    wait_for("the end of all that the job had started", lambda: have_ended(started), DEADLINE)
+
+
 @pytest.mark.parametrize("command", ["run", "submit"])
 def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "wrong.toml").write_text('[source]\naddress = "a"\nwork = "w"\n')

@@ -249,8 +249,11 @@ def test_rows_that_fail_go_to_the_dead_letter_address_with_the_reason(broker: Br
         broker.queue(name)
     rows: list[dict[str, Any]] = [{"body": str(i), "address": "fine", "ttl": None} for i in range(20)]
     rows[3]["address"], rows[11]["address"], rows[12]["ttl"] = "nosuch", None, -1
+    rows[3]["ttl"] = 3_600_000
     assert send(broker, rows, onReject="deadletter", deadLetterAddress="dead") == Sent(17, 3)
-    dead = {bytes(m.body): m.properties for m in broker.receive("dead", 3)}
+    found = broker.receive("dead", 3)
+    assert not any(message.ttl for message in found)
+    dead = {bytes(message.body): message.properties for message in found}
     assert set(dead) == {b"3", b"11", b"12"}
     assert dead[b"3"]["DeadLetterSource"] == "nosuch"
     assert "amqp:not-found" in dead[b"3"]["DeadLetterReason"]

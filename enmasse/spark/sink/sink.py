@@ -271,10 +271,10 @@ class Sending:
 
 
 def dead_letter(message: RowMessage, address: str, reason: str) -> bytes:
-    """Return the message with the application properties DeadLetterReason and DeadLetterSource, its other parts
-    unchanged."""
+    """Return the message with the application properties DeadLetterReason and DeadLetterSource, without its time to
+    live; its other parts are unchanged."""
     dead = Message.decode(message.payload)
-    dead.to = None
+    dead.to = dead.ttl = None
     dead.application_properties = {
         **dead.application_properties,
         "DeadLetterReason": reason,
