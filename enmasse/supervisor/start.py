@@ -30,8 +30,8 @@ from enmasse.supervisor.children.child import Command, Service
 from enmasse.supervisor.children.launch import PYTHON_MODULE, ForkServer
 from enmasse.supervisor.errors import StartError
 from enmasse.supervisor.plan import datadir, listen_option
-from enmasse.supervisor.plan.internal_ports import OTHER_PORTS, InternalPorts, bind_all, bind_public
-from enmasse.supervisor.plan.public_ports import CONSOLE
+from enmasse.supervisor.plan.internal_ports import InternalPorts
+from enmasse.supervisor.plan.public_ports import CONSOLE, OTHER_PORTS, bind_all, bind_public
 from enmasse.supervisor.plan.services import (
     AMQP_PROTOCOLS,
     ISSUERS,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from enmasse.cli.common import MAX_OFFSET_STOMP
 from enmasse.supervisor.desired_processes import write_actual
 from enmasse.supervisor.errors import StartError
-from enmasse.supervisor.plan import datadir, internal_ports
+from enmasse.supervisor.plan import datadir, internal_ports, public_ports
 from tests.certificates import Authority
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset
 from tests.kit.waiting import DEADLINE
@@ -305,7 +305,7 @@ def test_internal_ports_avoid_the_public_ones(tmp_path: Path) -> None:
 
 def test_who_has_a_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        owner = internal_ports.owner_of(server.getsockname()[1])
+        owner = public_ports.owner_of(server.getsockname()[1])
         assert owner is not None and f"(pid {os.getpid()})" in owner
 
 

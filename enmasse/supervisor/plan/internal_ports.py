@@ -1,98 +1,25 @@
-"""Ports: public ones are checked before anything starts, internal ones are chosen, kept and reserved."""
+"""Internal ports, between processes of a suite: chosen, kept for the next start, and reserved."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
-import os
 import random
 import socket
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-from enmasse.network.port_sockets import bind
 from enmasse.storage.files import NO_ROOM, read_json, write_json
 from enmasse.supervisor.errors import StartError
 
 LOOPBACK = "127.0.0.1"
-OTHER_HOST = "Name an address or a name of this machine"
-OTHER_PORTS = "choose other ports with --port-offset N"
 LISTEN, TIME_WAIT = "0A", "06"
 """States of sockets in /proc/net/tcp."""
 INTERNAL = range(20000, 32768)
 """Range below Linux's range for outgoing connections, which therefore never occupy one of our ports."""
 
 
-def bind_public(port: int, what: str) -> socket.socket:
-    """Return a listening socket on loopback `port`. Raises StartError with the port, its owner and the remedy."""
-    return _bound(socket.AF_INET, (LOOPBACK, port), what, OTHER_PORTS)
-
-
-def bind_all(host: str, port: int, what: str, remedy: str, *, shared: bool = False) -> list[socket.socket]:
-    """Return listening sockets on all addresses of `host`, with `shared` beside others of this user that share the
-    port. Raises StartError as `bind_public`."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no name of a host"
-        raise StartError("start.listen.not-available", f"--listen {host}: {reason}. {OTHER_HOST}.") from None
-    sockets: list[socket.socket] = []
-    try:
-        for family, _, _, _, address in dict.fromkeys(found):
-            sockets.append(_bound(family, address, what, remedy, shared=shared))
-    except StartError:
-        for each in sockets:
-            each.close()
-        raise
-    return sockets
-
-
-def _bound(family: int, address: tuple[Any, ...], what: str, remedy: str, *, shared: bool = False) -> socket.socket:
-    host, port = address[:2]
-    where = f"port {port}" if host == LOOPBACK else f"port {port} of {host}"
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bind(listening, address, shared=shared, backlog=128)
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRINUSE:
-            owner = owner_of(port)
-            raise StartError(
-                "start.port.in-use",
-                f"{where} ({what}) is in use{f' by {owner}' if owner else ''}. Stop what uses it, or {remedy}.",
-            ) from None
-        if error.errno == errno.EADDRNOTAVAIL:
-            text = f"--listen {host}: this machine does not have the address. {OTHER_HOST}."
-            raise StartError("start.listen.not-available", text) from None
-        raise StartError("start.port.not-available", f"{where} ({what}): {error.strerror}; {remedy}.") from None
-    return listening
-
-
-def owner_of(port: int) -> str | None:
-    """Return `name (pid N)` of the process that listens on `port`; None if /proc does not show it to this user."""
-    inodes = _listening_inodes(port)
-    if not inodes:
-        return None
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            for descriptor in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if os.readlink(descriptor) in wanted:
-                        name = (process / "comm").read_text().strip()
-                        return f"{name} (pid {process.name})"
-    return None
-
-
-def _listening_inodes(port: int) -> set[str]:
-    return {inode for state, inode in _sockets(port) if state == LISTEN}
-
-
-def _sockets(port: int) -> list[tuple[str, str]]:
+def sockets_at(port: int) -> list[tuple[str, str]]:
     """Return state and inode of each socket at a local port that listens or has, or had, a connection."""
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -106,7 +33,7 @@ def _sockets(port: int) -> list[tuple[str, str]]:
 
 def _remembered(port: int) -> socket.socket | None:
     """Return a socket at a port that no process has, although connections of the last run are remembered."""
-    if {state for state, _ in _sockets(port)} != {TIME_WAIT}:
+    if {state for state, _ in sockets_at(port)} != {TIME_WAIT}:
         return None
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
