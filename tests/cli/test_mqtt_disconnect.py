@@ -39,17 +39,12 @@ def test_a_connection_that_is_not_shown_yet_is_waited_for(
 def test_messages_of_both_qualities_are_in_flight_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     session = {
         **SESSION, "connected": True, "peer": "a:1", "protocol": 5, "since": "", "expiry": 0, "subscriptions": 1,
-        "inFlight": 1,
+        "inFlight": 1, "waiting": 0,
     }  # fmt: skip
-    away = {**session, "id": "~alice@one/away", "connected": False}
-    waits = {
-        "id": "s", "kind": "mqtt", "client": "away", "user": "alice", "filters": {}, "depth": 7, "since": "",
-        "brokers": [], "connected": False,
-    }  # fmt: skip
+    away = {**session, "id": "~alice@one/away", "connected": False, "waiting": 7}
     mqtt = {"inFlightIn": 2, "inFlightOut": 3}
     lists = {
         "sessions": [session, away],
-        "subscriptions": [waits, {**waits, "kind": "amqp"}],
         "connections?protocol=mqtt*": [{**CONNECTION, "mqtt": mqtt}, {**CONNECTION, "component": "b", "mqtt": None}],
     }
     monkeypatch.setattr(subscribers, "items", lambda offset, what: lists[what])

@@ -15,6 +15,7 @@ import click
 from enmasse.cli.common import HTTP_PORT, report
 from enmasse.cli.same_suite import typed
 from enmasse.engines import EMBEDDED
+from enmasse.model.address_types import TYPES
 from enmasse.process.service_table import CONSOLE, SERVICES, client_urls, entry_point
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
@@ -33,6 +34,11 @@ LONGEST = 120
 
 Titles = Sequence[str]
 Rows = Sequence[Sequence[Any]]
+
+
+def has_topics(addresses: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether MQTT clients subscribe at the brokers of one of these rows."""
+    return any(TYPES[row["type"]].levels for row in addresses if row["type"] in TYPES)
 
 
 def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[str] = ()) -> None:
@@ -57,7 +63,7 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
         click.echo()
         print_addresses(addresses[:MAX_ADDRESSES])
         kinds = {c["kind"] for c in status["components"]}
-        if "mqtt_gateway" in kinds and any(a["type"] == "topic" for a in addresses):
+        if "mqtt_gateway" in kinds and has_topics(addresses):
             click.echo("\n" + wrapped(OF_BROKERS))
     if len(addresses) > MAX_ADDRESSES:
         click.echo(f"… and {len(addresses) - MAX_ADDRESSES} more; --json shows all")

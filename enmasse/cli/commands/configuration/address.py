@@ -122,7 +122,7 @@ def list_(
 
     Messages and consumers of a running suite are those of some seconds ago: 1 to 2, up to 5 with many addresses.
     """
-    from enmasse.cli.output.tables import OF_BROKERS, print_notes
+    from enmasse.cli.output.tables import OF_BROKERS, has_topics, print_notes
 
     _, entered, running, phase, in_memory = _looked_up(config, offset, place)
     rows = [running.get(name) or _described(name, entry, in_memory, phase) for name, entry in entered.items()]
@@ -131,7 +131,7 @@ def list_(
     shown = wanted.also(patterns).show("addresses", rows, ADDRESSES_LISTED)
     if not wanted.as_json:
         print_notes((row["name"], row.get("message")) for row in shown)
-        if place is not None and any(row["type"] == "topic" for row in shown):
+        if place is not None and has_topics(shown):
             report(OF_BROKERS)
 
 
