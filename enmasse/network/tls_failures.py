@@ -22,6 +22,9 @@ _REFUSES: Final = "the client refuses this listener's certificate"
 _SENTENCES: Final = {
     "TLSV1_ALERT_UNKNOWN_CA": f"{_REFUSES}: it does not have its CA (`--tls auto`: ca.crt, which `enmasse up` names)",
     "SSLV3_ALERT_BAD_CERTIFICATE": f"{_REFUSES}: check the CA that it has, and the name it connects to",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
+        f"{_REFUSES}: check the CA that it has, and the name it connects to (Proton takes host names, no IP addresses)"
+    ),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_REFUSES}: check the CA that it has, and the name it connects to",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"{_REFUSES}: it has expired by the client's clock",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has sent no certificate, and this listener wants one",

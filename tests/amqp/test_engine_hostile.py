@@ -218,6 +218,7 @@ def test_header_without_sasl_where_sasl_is_required() -> None:
     connection.receive(AMQP)
     assert connection.take_output() == SASL
     assert connection.finished
+    assert connection.own_error is not None and "does not log in" in connection.own_error.description
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n", SASL, b"AMQP\x00\x09\x01\x00"])

@@ -52,6 +52,13 @@ def leaves(sock: socket.socket, _: Authority) -> None:
     sock.recv(1)
 
 
+def refuses_the_name(sock: socket.socket, _: Authority) -> None:
+    """End the handshake with the alert that a program causes by its own check of the certificate, as Proton has."""
+    sock.sendall(client_hello())
+    sock.recv(1)
+    sock.sendall(b"\x15\x03\x03\0\2\2\x28")
+
+
 CASES: dict[str, tuple[Client, str, str]] = {
     "wrong authority": (without_its_authority, "tls: tlsv1 alert unknown ca", "does not have its CA"),
     "no certificate": (
@@ -68,6 +75,7 @@ CASES: dict[str, tuple[Client, str, str]] = {
         "something else than TLS, such as plain text",
     ),
     "old version": (with_tls(old), "tls: unsupported protocol", "1.2 and 1.3 are spoken here"),
+    "wrong name": (refuses_the_name, "tls: sslv3 alert handshake failure", "the name it connects to"),
     "leaves": (leaves, "tls: not agreed", "left while TLS was being agreed"),
 }  # fmt: skip
 

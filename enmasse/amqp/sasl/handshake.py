@@ -17,6 +17,10 @@ from enmasse.first_bytes import as_text, spoken
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _BASIC = Struct(">IBBH").unpack_from
+_WITHOUT_SASL = (
+    "the client does not log in (it speaks AMQP without SASL), and this server has users: give the client a user and a "
+    "password, or the user name 'anonymous' if clients without a user may connect"
+)
 _AT_HEADER, _AT_SASL, _DONE, _REFUSED = "header", "sasl", "done", "refused"
 
 
@@ -109,6 +113,8 @@ class Handshake:
             sasl = self.sasl
             wants_sasl = isinstance(sasl, SaslServer) and sasl.required and not sasl.done
             self._output.put(SASL_HEADER if wants_sasl else AMQP_HEADER)
+            if wants_sasl and header == AMQP_HEADER:
+                raise AmqpError(errors.NOT_IMPLEMENTED, _WITHOUT_SASL)
         raise AmqpError(
             errors.NOT_IMPLEMENTED,
             f"the peer speaks {spoken(header) or 'another protocol'}: its header is {as_text(header)}",

@@ -64,7 +64,7 @@ def add(
 ) -> None:
     """Add a user, with a password that is asked for twice, or a group (@NAME).
 
-    `anonymous` stands for all clients without credentials.
+    `anonymous` stands for all clients without credentials. Clients of AMQP without SASL (rhea) state that user name.
     """
     from enmasse.model.users import ANONYMOUS, GROUP
 
@@ -145,7 +145,8 @@ def remove(name: str, config: Path | None, offset: int) -> None:
     if not there.all():
         report(
             "It was the last entry: all clients are refused now, but for users of issuers. To let in clients without a "
-            f"user again: `enmasse user add {ANONYMOUS}`, then `enmasse user allow {ANONYMOUS} send,recv '#'`."
+            f"user again: `enmasse user add {ANONYMOUS}`, then `enmasse user allow {ANONYMOUS} send,recv '#'`. "
+            f"AMQP clients without SASL state the user name {ANONYMOUS!r}."
         )
     done(f"removed {name} from {where}", "removed", name=name, place=where)
 
