@@ -173,12 +173,27 @@ def test_a_delayed_message_comes_not_before_its_time(tool: Tool) -> None:
 
 def test_browsing_leaves_the_queue_as_it_is_and_ends(tool: Tool) -> None:
     assert tool("receive", "one", "--browse") == ""
+    assert "/one holds no messages\n" in tool.stderr
     tool("send", "one", "--count", "250")
     assert [row["body"]["sequence"] for row in tool.rows("one")] == list(range(1, 251))
     assert len(tool("receive", "one", "--browse", "--count", "3").splitlines()) == 3
     tool("receive", "one", "--browse", "--count", "251", status=3)
     assert "250 of 251 messages there" in tool.stderr
     assert len(tool("receive", "one", "--count", "250").splitlines()) == 250
+
+
+def test_a_topic_cannot_be_browsed(tool: Tool) -> None:
+    tool("receive", "news", "--browse", status=4)
+    assert "only a queue holds messages to browse" in tool.stderr and "[address.request.refused]" in tool.stderr
+
+
+def test_a_file_that_was_sent_is_received_as_it_was(tool: Tool, tmp_path: Path) -> None:
+    picture = b"\x89PNG\r\n\x1a\n\xff\0"
+    (tmp_path / "sent.png").write_bytes(picture)
+    tool("send", "one", "--file", str(tmp_path / "sent.png"))
+    with (tmp_path / "received.png").open("wb") as file:
+        subprocess.run([ENMASSE, "receive", "one", "--count", "1", "--raw", *tool.here], stdout=file, check=True)
+    assert (tmp_path / "received.png").read_bytes() == picture
 
 
 def test_a_rejected_message_goes_to_the_dead_letter_queue(tool: Tool) -> None:

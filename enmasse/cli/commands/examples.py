@@ -104,6 +104,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "receive": [
         ("enmasse receive orders --count 10 --timeout 5", ""),
         ("enmasse receive orders --browse --json", "look, and leave them there"),
+        ("enmasse receive orders --count 1 --raw > picture.png", "what `send --file` has sent"),
         ("enmasse receive orders --reject --count 1", "to the dead-letter queue"),
         ("enmasse receive news --durable mine --container me", "a durable subscription"),
     ],

@@ -124,15 +124,21 @@ def _meant(remote: RemoteAddress) -> str:
     return did_you_mean(remote.address, addresses_of(remote))
 
 
-def why_no_credit(remote: RemoteAddress) -> str:
-    """Return what the suite reports about the address, or for another server the possible reasons."""
-    from enmasse.model.address_types import TYPES
-
+def known_row(remote: RemoteAddress) -> dict[str, Any] | None:
+    """Return the row of the address in the status of the suite on this machine, that of the topic for one below a
+    topic; None for other addresses and other servers."""
     known = addresses_of(remote)
     name = str(address_name(WireName(remote.address)))
     while name not in known and "/" in name:  # below a topic
         name = name.rpartition("/")[0]
-    if (entry := known.get(name)) is None:
+    return known.get(name)
+
+
+def why_no_credit(remote: RemoteAddress) -> str:
+    """Return what the suite reports about the address, or for another server the possible reasons."""
+    from enmasse.model.address_types import TYPES
+
+    if (entry := known_row(remote)) is None:
         return (
             "On an anycast or multicast address no consumer is attached; a queue or topic is full, was removed and is "
             "kept until it is empty, or its broker is away"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from enmasse.amqp.messages.jsonform import plain, to_json
-from enmasse.amqp.messages.message import Message
+from enmasse.amqp.messages.message import AmqpValue, Message
 
 
 def as_json(message: Message, payload: bytes | None = None) -> str:
@@ -18,6 +18,12 @@ def as_text(message: Message) -> str:
     """Return the body: text unchanged, other types as JSON."""
     body = plain(message.body)
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+
+
+def as_bytes(message: Message) -> bytes:
+    """Return the body: binary unchanged, other types as the bytes of their text."""
+    body = message.body.value if isinstance(message.body, AmqpValue) else message.body
+    return bytes(body) if isinstance(body, bytes | bytearray | memoryview) else as_text(message).encode()
 
 
 def pairs(given: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ REJECTED = "rejected by `enmasse receive --reject`"
 @click.option("--timeout", type=Seconds(above_zero=True), metavar="SECONDS",
               help="End when no message has arrived for SECONDS.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print each message as a JSON object on one line.")
+@click.option("--raw", is_flag=True,
+              help="Write each body unchanged, without a line end: --count 1 --raw > FILE.")  # fmt: skip
 @click.option("--selector", help="A JMS selector (queues and topics).")
 @click.option("--browse", is_flag=True, help="Print what a queue holds and leave it there; ends after the last one.")
 @click.option("--reject", is_flag=True, help="Reject each message: a queue moves it to its dead-letter address.")
@@ -46,9 +49,9 @@ REJECTED = "rejected by `enmasse receive --reject`"
 @tls_options
 @port_offset
 def command(
-    address: str | None, url: str | None, count: int, timeout: float | None, as_json: bool, selector: str | None,
-    browse: bool, reject: bool, release: bool, subscription: str | None, unsubscribe: bool, container: str | None,
-    tls: TlsFiles, offset: int,
+    address: str | None, url: str | None, count: int, timeout: float | None, as_json: bool, raw: bool,
+    selector: str | None, browse: bool, reject: bool, release: bool, subscription: str | None, unsubscribe: bool,
+    container: str | None, tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
     """Receive messages from an ADDRESS: prints each body on a line, then accepts it (or see --browse, --reject and
     --release).
@@ -66,11 +69,15 @@ def command(
         raise click.UsageError("--unsubscribe needs --durable NAME")
     if browse + reject + release > 1 or (browse and subscription is not None):
         raise click.UsageError("--browse, --reject and --release exclude each other, and --browse excludes --durable")
+    if raw and as_json:
+        raise click.UsageError("--raw and --json exclude each other")
+    if raw and sys.stdout.isatty():
+        raise click.UsageError("--raw writes bytes that may change a terminal: give it a file, --raw > FILE")
     remote = choose(address, url, offset, tls)
     if container is None and subscription is not None:
         container = CONTAINER
     outcome = BROWSE if browse else REJECT if reject else RELEASE if release else ACCEPT
-    options = ReceiveOptions(count, timeout, as_json, selector, outcome, subscription, unsubscribe)
+    options = ReceiveOptions(count, timeout, as_json, raw, selector, outcome, subscription, unsubscribe)
     try:
         status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
     except NoSubscription as error:
@@ -90,6 +97,7 @@ class ReceiveOptions:
     timeout: float | None
     """Seconds without a message after which it ends."""
     as_json: bool
+    raw: bool
     selector: str | None
     outcome: str
     """Outcome of a message that was printed: ACCEPT, BROWSE, REJECT or RELEASE."""
@@ -186,6 +194,16 @@ class ReceiveLoop:
             reason = "only a topic has durable subscriptions; receive from this address without --durable"
             raise AmqpError(NOT_IMPLEMENTED, reason)
 
+    def _check_is_queue(self) -> None:
+        """Check that the address is not of a type that cannot be browsed. Raises AmqpError."""
+        from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
+        from enmasse.cli.messages.amqp import known_row
+
+        row = known_row(self._remote)
+        if row is not None and row["type"] not in (None, "queue"):
+            reason = f"only a queue holds messages to browse, and this is of type {row['type']}; leave --browse out"
+            raise AmqpError(NOT_IMPLEMENTED, reason)
+
     async def _print_messages(self, receiver: ClientReceiver) -> int:
         options, remote = self._options, self._remote
         kept: list[Delivery] = []
@@ -202,7 +220,9 @@ class ReceiveLoop:
                 delivery = await self._next(receiver)
                 if delivery is None:
                     if self._ends_with_queue and not self._received:
-                        report(f"{remote}: there is nothing to browse; only queues keep messages for it")
+                        await asyncio.to_thread(self._check_is_queue)
+                        matching = " that the selector matches" if options.selector else ""
+                        report(f"{remote} holds no messages{matching}")
                     if not options.count:
                         return OK
                     within = "there" if self._ends_with_queue else f"within {options.timeout:g} s"
@@ -238,18 +258,19 @@ class ReceiveLoop:
     async def _print(self, delivery: Delivery, kept: list[Delivery]) -> None:
         """Print a message, then settle it. Raises Unprinted."""
         from enmasse.amqp.codec.errors import AmqpError
-        from enmasse.cli.output.show import as_json, as_text
+        from enmasse.cli.output.show import as_bytes, as_json, as_text
 
         outcome = self._options.outcome
         try:
             message = delivery.message
+            raw = as_bytes(message) if self._options.raw else b""
             line = as_json(message, delivery.payload) if self._options.as_json else as_text(message)
         except AmqpError as error:
             await delivery.reject(error.condition, error.description)
             report(f"{self._remote}: a message that cannot be decoded was rejected: {error}")
             return
         try:
-            put(line)
+            click.echo(raw, nl=False) if self._options.raw else put(line)
         except OSError as error:
             raise Unprinted from error
         if outcome == REJECT:
