@@ -4,6 +4,7 @@ NAME.json    the job: what runs, and how far its queries are (`Job`)
 NAME.windows newest windows of a pipeline (`Windows`)
 NAME.lock    held by the job's process for as long as it lives
 NAME.log     output of a job in the background
+NAME.attaching  folder: a file for each receiver, named by its process id, until it is attached
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that a job may have: file names."""
 
 
+ATTACHING = "ENMASSE_SPARK_ATTACHING"
+"""Variable of the processes of a job: its folder `attaching`."""
 KILLED = "killed"
 """How `ended` begins of a job that could not write why."""
 
@@ -61,7 +64,8 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job. since: when it started, RFC 3339. ended: None while it runs; then why it failed, empty if it did not."""
+    """A job. since: when it started, RFC 3339. queries: those whose amqp sources have been attached. ended: None while
+    it runs; then why it failed, empty if it did not."""
 
     name: str
     pid: int
@@ -103,6 +107,25 @@ def is_running(file: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def note_attaching(receiver: int) -> None:
+    """Note, in a job, that the receiver with this process id is not attached yet. A failure is ignored."""
+    if folder := os.environ.get(ATTACHING):
+        with contextlib.suppress(OSError):
+            (Path(folder) / str(receiver)).touch()
+
+
+def note_attached(receiver: int) -> None:
+    """Note, in a job, that the receiver with this process id is attached."""
+    if folder := os.environ.get(ATTACHING):
+        with contextlib.suppress(OSError):
+            (Path(folder) / str(receiver)).unlink()
+
+
+def are_attached(folder: Path) -> bool:
+    """Return True if all receivers of a job that live have been attached. folder: its `attaching`."""
+    return not any(Path("/proc", file.name).exists() for file in folder.glob("*"))
 
 
 def read(file: Path) -> Job | None:

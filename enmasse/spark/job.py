@@ -1,7 +1,8 @@
 """A Spark job as a process, on this machine or on a cluster.
 
 `python -m enmasse.spark.job --state FILE PROGRAM [ARGUMENT …]` runs a Python program; `python -m spark.run` runs the
-file of a pipeline in the same way. Each second the progress of its queries is written to FILE (enmasse.spark_jobs).
+file of a pipeline in the same way. Each second the progress of its queries is written to FILE (enmasse.spark_jobs), of
+each once its sources are attached: what is sent to a topic from then on is received.
 SIGTERM and SIGINT stop the queries, then the session. Exit status 0: the program has ended, or was stopped. 1: it has
 failed; the last line on standard error, and `ended` in FILE, state why in one sentence.
 """
@@ -17,6 +18,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -46,6 +48,8 @@ BROKEN_PIPE = "Exception while sending command."
 """As Py4J logs, with a traceback, that the JVM does not answer."""
 JVM_SECONDS = 1.0
 """Time for a JVM that does not answer to have ended."""
+STARTING = ("Initializing sources", "Getting offsets from")
+"""How Spark's status of a query begins until its sources have started their receivers."""
 UNPACKED = "enmasse-site"
 """Folder of the archive where executors work."""
 
@@ -60,12 +64,17 @@ class Report:
     def __init__(self, file: Path, job: spark_jobs.Job) -> None:
         self._file, self._job = file, job
         self._queries: dict[str, spark_jobs.Query] = {}
+        self._attaching = file.with_suffix(".attaching")
+        self._with_sources: set[str] = set()
         self._over = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
     def start(self) -> None:
         """Write the file, and again each second."""
+        shutil.rmtree(self._attaching, ignore_errors=True)
+        self._attaching.mkdir()
+        os.environ[spark_jobs.ATTACHING] = str(self._attaching.absolute())
         spark_jobs.write(self._file, self._job)
         self._thread.start()
 
@@ -76,18 +85,29 @@ class Report:
 
     def end(self, reason: str) -> None:
         """Write that the job has ended."""
+        shutil.rmtree(self._attaching, ignore_errors=True)
         spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=[], ended=reason))
 
     def _run(self) -> None:
         while not self._over.wait(REPORT_SECONDS):
             try:
                 spark = SparkSession._instantiatedSession
-                now = [] if spark is None else [self._query(query) for query in spark.streams.active]
+                active = [] if spark is None else spark.streams.active
+                now = [self._query(query) for query in active if self._has_sources(query)]
                 spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
             except Exception as error:  # the program may stop its session meanwhile
                 if not self._failed and not jvm_end(error):
                     traceback.print_exc()
                 self._failed = True
+
+    def _has_sources(self, query: Any) -> bool:
+        """Return True if the sources of a query have been attached."""
+        if query.runId not in self._with_sources:
+            started = query.lastProgress is not None or not query.status["message"].startswith(STARTING)
+            if not started or not spark_jobs.are_attached(self._attaching):
+                return False
+            self._with_sources.add(query.runId)
+        return True
 
     def _query(self, query: Any) -> spark_jobs.Query:
         name, last = query.name or str(query.id), query.lastProgress

@@ -44,7 +44,7 @@ class JobProbe:
         self._state = state
 
     async def ask(self) -> ChildHealth:
-        """Read the file. A job is ready while it has a query."""
+        """Read the file. A job is ready while it has a query, which it has once its sources are attached."""
         job = await asyncio.to_thread(spark_jobs.read, self._state)
         if job is None or job.ended is not None or not job.queries:
             return ChildHealth(False, "starting")

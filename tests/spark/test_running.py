@@ -91,6 +91,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         "counted": queue,
         "windows": queue,
         "commands": {"type": "multicast"},
+        "news": {"type": "topic", "flavor": "small-persisted-topic"},
     }
     with running(folder, addresses, options=("--without", "mqtt", "--with", f"spark={file}")) as started:
         started.up(DEADLINE)
@@ -208,6 +209,36 @@ def test_a_job_in_the_background_is_listed_with_its_progress_until_it_is_stopped
     assert (stopped.returncode, stopped.stdout) == (0, "counting is stopped\n")
     wait_for("the end of the job", lambda: have_ended(processes), DEADLINE)
     assert enmasse("status").stderr == "no job runs\n"
+
+
+@pytest.mark.slow
+def test_what_is_sent_to_a_topic_after_submit_is_received(
+    suite: Suite, enmasse: Run, state: Path, tmp_path: Path
+) -> None:
+    program = COUNTING.replace('address="counted"', 'address="news", subscription="counting"')
+    (tmp_path / "reading.py").write_text(program)
+    started = enmasse("submit", "reading.py", suite.url, str(tmp_path / "work"))
+    assert not started.returncode, started.stderr
+    assert "nothing has come from them yet" in enmasse("status").stdout
+    send(suite, "news", 21)
+
+    def rows() -> int:
+        return sum(query.rows for found, _ in spark_jobs.listed(state) for query in found.queries)
+
+    wait_for("all rows", lambda: rows() == 21, DEADLINE)
+
+
+def test_receivers_of_a_job_are_attached_when_all_that_live_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(spark_jobs.ATTACHING, str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for receiver in (os.getpid(), ended.pid):
+        spark_jobs.note_attaching(receiver)
+    assert not spark_jobs.are_attached(tmp_path)
+    spark_jobs.note_attached(os.getpid())
+    assert spark_jobs.are_attached(tmp_path)
 
 
 def test_a_terminal_is_told_how_far_a_job_is(

@@ -26,6 +26,7 @@ JAVA = 17
 MASTERS = ("local", "spark://", "k8s://", "yarn")
 PIPELINES = (".toml", ".json")
 """Endings of the files of pipelines."""
+UNATTACHED = "no query runs yet: Spark starts, or a source is not attached"
 LOOK = 0.2
 STOP_SECONDS = 60.0
 """Time for a job to stop its queries; then it is killed."""
@@ -124,7 +125,7 @@ def run(file: Path, words: tuple[str, ...], **options: Any) -> None:
 @command.command("submit", context_settings={"ignore_unknown_options": True})
 @job_options
 def submit(file: Path, words: tuple[str, ...], **options: Any) -> None:
-    """Run a job in the background, and end when its first query runs, or the program has ended.
+    """Run a job in the background, and end when a query runs and its sources are attached, or the program has ended.
 
     The driver is a process of this machine with any MASTER. `enmasse spark status` shows it, `enmasse spark stop NAME`
     ends it.
@@ -176,7 +177,8 @@ def status(as_json: bool) -> None:
         none="no job runs",
     )  # fmt: skip
     ends = [(job.name, _end(job)) for job, runs in found if not runs]
-    print_notes(ends + [(query.name, _ids(query)) for job, runs in found if runs for query in job.queries])
+    starting = [(job.name, UNATTACHED) for job, runs in found if runs and not job.queries]
+    print_notes(ends + starting + [(query.name, _note(query)) for job, runs in found if runs for query in job.queries])
 
 
 @command.command("stop")
@@ -284,10 +286,12 @@ def _end(job: Any) -> str:
     return f"{first}; and {len(others)} more, see {log}" if others else first
 
 
-def _ids(query: Any) -> str:
-    """Return a note about messages without an id; empty without such."""
+def _note(query: Any) -> str:
+    """Return a note about a query without rows, or about messages without an id; empty without such."""
     from enmasse.text import counted
 
+    if not query.rows:
+        return "its sources are attached, and nothing has come from them yet"
     number = query.without_id
     return f"{counted(number, 'message')} without a message-id: a redelivered copy is a second row" if number else ""
 

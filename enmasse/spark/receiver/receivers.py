@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from enmasse import spark_jobs
 from enmasse.spark.errors import QueryError
 from enmasse.spark.options import shown
 from enmasse.spark.receiver.account import ENDED
@@ -69,6 +70,7 @@ class ReceiverProcess:
         self.attached = threading.Event()
         self.drained = threading.Event()
         self.process = execute(settings.get("account", ()))
+        spark_jobs.note_attaching(self.process.pid)
         self.state = "starting"
         self._write(settings)
         self.folder = partition_folder(Path(settings["spool"]), settings.get("partition", 0))
@@ -141,6 +143,7 @@ class ReceiverProcess:
             self.opened.set()
         elif event == "attached":
             self.attached.set()
+            spark_jobs.note_attached(self.process.pid)
             self.trouble = ""
             if before:
                 log.warning("spark.source.resumed source=%s", self.source)
