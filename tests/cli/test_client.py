@@ -26,6 +26,7 @@ from enmasse.amqp.codec.types import Array, Described, Symbol, UInt
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.cli.commands.messaging.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
+from enmasse.cli.contexts.first_connection import opened
 from enmasse.cli.contexts.remote import RemoteAddress, at_suite, parse
 from enmasse.cli.messages.amqp import run
 from enmasse.cli.output.show import as_json, as_text, properties_from
@@ -145,6 +146,20 @@ def test_a_suite_with_another_port_offset_is_not_taken_for_the_one_that_is_meant
     assert f"EnMasse is not running with --port-offset {offset}: " in down.stderr
     assert f"of the suite with --port-offset {offset - 1}" in down.stderr
     assert f"Is `enmasse up --port-offset {offset}` running?" in sent.stderr
+
+
+def test_a_login_that_cannot_be_checked_at_the_moment_is_tried_again() -> None:
+    """As right after `enmasse user add` of the first user."""
+    offset = free_offset()
+    outcomes = iter((LoginError("try again", 4), LoginError("try again", 4), None))
+
+    async def attempt() -> str:
+        if (error := next(outcomes)) is not None:
+            raise error
+        return "connected"
+
+    with suite_with_port("amqp", 5672 + offset, offset):
+        assert asyncio.run(opened(attempt, 5672 + offset, offset)) == "connected"
 
 
 @contextmanager

@@ -68,7 +68,8 @@ def test_a_user_is_added_with_hashes_in_a_file_of_the_owner(folder: Path) -> Non
     done = user(folder, "add", "alice", "--password-file", "-", stdin="correct horse\r\nanother line\n")
     assert (done.returncode, done.stdout) == (0, f"added alice to {folder / 'users.json'}\n")
     assert _of_any_suite(done.stderr) == (
-        "alice may do nothing yet: `enmasse user allow alice send,recv ADDRESS` adds a permission.\n"
+        "alice may do nothing yet: `enmasse user allow alice send,recv ADDRESS` adds a permission; with view too "
+        "the console shows the address.\n"
         "It is the first entry: clients without a user are refused from now on.\n"
         "Your own `enmasse send` and the like are such clients. They log in after: export ENMASSE_USER=alice "
         "ENMASSE_PASSWORD_FILE=FILE\n"

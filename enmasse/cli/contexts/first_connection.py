@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError
+from enmasse.amqp.codec.errors import CONNECTION_FORCED, AmqpError, LoginError
 from enmasse.cli.contexts.http import is_other_suite, public_ports
 from enmasse.network.backoff import LOOK, Backoff
 
@@ -51,9 +51,12 @@ async def opened(open: Callable[[], Awaitable[T]], port: int, offset: int | None
 
 
 def _died(error: OSError | AmqpError) -> bool:
-    """Return whether nothing listens, or the process that did has ended before it answered."""
+    """Return whether nothing listens, the process that did has ended before it answered, or logins cannot be checked at
+    the moment."""
     from enmasse.aio.mqtt import Disconnected
 
+    if isinstance(error, LoginError):
+        return error.temporary  # as in the moment in which the first user is added
     if isinstance(error, AmqpError):
         return error.condition == CONNECTION_FORCED
     if isinstance(error, Disconnected):

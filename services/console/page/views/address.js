@@ -21,7 +21,7 @@ export function Address({ name, me }) {
   const stored = address && traits(address.type).stored;
   if (watched.ready && !address)
     return html`<h1>${name}</h1><p class="failure"
-      role="alert">This address does not exist, or you may not see it.</p>`;
+      role="alert">This address does not exist, or you may not see it (permission view).</p>`;
   return html`<${Loaded} of=${watched}>${
     address &&
     html`
@@ -57,7 +57,7 @@ export function Address({ name, me }) {
       Producers: count(address.stats.producers),
       In: `${rate(address.stats.rates.in)}/s`,
       Out: `${rate(address.stats.rates.out)}/s`,
-      Accepted: count(address.stats.totals.accepted),
+      "Accepted by consumers": count(address.stats.totals.accepted),
       Rejected: count(address.stats.totals.rejected),
       Released: count(address.stats.totals.released),
       Expired: count(address.stats.totals.expired),
