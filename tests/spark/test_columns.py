@@ -123,6 +123,14 @@ def test_bytes_that_are_no_messages_give_the_rows_of_the_codec(payloads: list[by
     same([b"\x00\x53\x73" + payload for payload in payloads])
 
 
+def test_maps_and_lists_are_json() -> None:
+    bodies = [{"sequence": 17159, "é": [True, None, b"x"]}, AmqpValue([1, 2.5]), AmqpSequence([{"a": ULong(1)}])]
+    found = same([Message(body).encode() for body in bodies])
+    texts = ['{"sequence": 17159, "é": [true, null, "x"]}', "[1, 2.5]", '[{"a": 1}]']
+    assert found["text"].to_pylist() == texts
+    assert found["body"].to_pylist() == [text.encode() for text in texts]
+
+
 def json_of(n: int) -> bytes:
     return b'{"device": "d%d", "temperature": %d}' % (n, n)
 

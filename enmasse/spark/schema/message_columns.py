@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from enmasse.amqp.codec.errors import AmqpError, malformed
+from enmasse.amqp.codec.types import Array
+from enmasse.amqp.messages.jsonform import plain
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.spark.spool.segment import SpoolRecord
 
@@ -45,7 +48,8 @@ TIMES = (-62_135_596_800_000, 253_402_300_799_999)
 
 
 def body_columns(body: Any) -> tuple[bytes | None, str | None]:
-    """Return (binary, text) of a body: data unchanged, with its text if it is UTF-8; a value as its text."""
+    """Return (binary, text) of a body: data unchanged, with its text if it is UTF-8; a map or a list as JSON; another
+    value as its text."""
     if isinstance(body, AmqpValue):
         body = body.value
     elif isinstance(body, AmqpSequence):
@@ -58,7 +62,7 @@ def body_columns(body: Any) -> tuple[bytes | None, str | None]:
             return data, data.decode()
         except UnicodeDecodeError:
             return data, None
-    text = str(body)
+    text = json.dumps(plain(body), ensure_ascii=False) if isinstance(body, (dict, list, tuple, Array)) else str(body)
     return text.encode(), text
 
 
