@@ -299,7 +299,7 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
         problems.append(document.problem("needs address, or the section table: where results go", "windows"))
     table = sections.get("table")
     path = table["path"] if table else None
-    if table and table["format"] == "parquet" and isinstance(path, str) and (wrong := folder_fault(path)):
+    if table and table["format"] != "delta" and isinstance(path, str) and (wrong := folder_fault(path)):
         problems.append(document.problem(wrong, "table", "path"))
     if table and not windows:
         problems.append(document.problem("needs the section windows, whose results it holds", "table"))

@@ -155,6 +155,13 @@ def test_all_faults_of_a_file_are_found_at_once_in_a_line_each(tmp_path: Path) -
     assert len(str(caught.value).splitlines()) == 12
 
 
+def test_a_wrong_format_of_a_table_does_not_hide_its_wrong_path(tmp_path: Path) -> None:
+    text = json.dumps({**GOOD, "table": {"format": "parket", "path": "hdfs://host/t"}})
+    found = problems(tmp_path, text, "p.json")
+    assert [each for each in found if "table.path: 'hdfs://host/t' is a URL" in each]
+    assert [each for each in found if "table.format: must be parquet or delta" in each]
+
+
 def test_a_file_or_a_folder_is_given_not_both(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in (["p.toml", "--work", "w"], []):
         with pytest.raises(SystemExit):

@@ -309,6 +309,12 @@ def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path,
     assert not enmasse("status").stdout
 
 
+def test_an_archive_in_no_folder_is_refused_in_one_sentence(enmasse: Run) -> None:
+    found = enmasse("archive", "nodir/a.tgz")
+    assert found.returncode == 1
+    assert found.stderr.startswith("nodir/a.tgz cannot be written: there is no folder nodir; make it first")
+
+
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: Reason: Traceback (most recent call last):
   File "/py4j/clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)

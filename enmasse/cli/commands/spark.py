@@ -212,6 +212,8 @@ def stop(name: str) -> None:
 def archive(file: Path) -> None:
     """Write the archive (.tar.gz) that executors of a cluster need, for a spark-submit of your own (docs/spark.md)."""
     _check()
+    if not file.parent.is_dir():
+        end("spark.archive.failed", f"{file} cannot be written: there is no folder {file.parent}; make it first")
     if failed := _failed_of("enmasse.spark.archive", str(file)):
         end("spark.archive.failed", f"{file} cannot be written: {failed}")
     done("", "written", file=str(file))
