@@ -19,7 +19,7 @@ import pytest
 
 from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
-from enmasse.cli.commands.suite.logs import _names
+from enmasse.cli.commands.suite.logs import _names, shown
 from enmasse.cli.commands.suite.scale import NAMES, _is_of
 from enmasse.cli.commands.suite.status import command
 from enmasse.cli.commands.suite.up import ComponentLevel, MqttLimit
@@ -529,3 +529,8 @@ def test_a_port_is_kept_over_a_restart_while_the_system_remembers_its_last_conne
     ports.close()
     with port_of_the_next_run(tmp_path / "ports.json", port) as again:
         assert again == port
+
+
+def test_a_line_of_a_log_names_the_component_that_it_is_about() -> None:
+    line = '{"event": "component.process.ended", "level": "error", "service": "enmasse", "component": "small-0"}'
+    assert shown("enmasse", line).split()[-2:] == ["component.process.ended", "component=small-0"]

@@ -18,7 +18,8 @@ from enmasse.text import did_you_mean, named_as
 POLL_SECONDS = 0.2
 PIECE = 1 << 16
 BROKER = "broker"
-_FIRST = ("timestamp", "level", "event", "component")
+_FIRST = ("timestamp", "level", "event")
+_ITSELF = ("service", "component")
 
 
 @click.command(name="logs", short_help="Show the logs of the suite.")
@@ -151,14 +152,21 @@ def _fields(line: str) -> dict[str, Any]:
 
 
 def shown(name: str, line: str) -> str:
-    """Return time, component, level, event and fields of a line of JSON; another line after the component's name."""
+    """Return time, component, level, event and fields of a line of JSON; another line after the component's name.
+
+    A field that only repeats the component's name is left out; `component` of the supervisor's events is another one.
+    """
     from enmasse.text import printable
 
     found = _fields(line)
     if "event" not in found:
         return f"{name}: {printable(line)}"
     when = str(found.get("timestamp", ""))[11:23]
-    facts = [f"{key}={_fact(value)}" for key, value in found.items() if key not in _FIRST]
+    facts = [
+        f"{key}={_fact(value)}"
+        for key, value in found.items()
+        if key not in _FIRST and not (key in _ITSELF and value == name)
+    ]
     text = " ".join([when, name, str(found.get("level", "")), str(found["event"]), *facts])
     return printable(text)
 
