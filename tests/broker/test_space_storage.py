@@ -10,6 +10,7 @@ import pytest
 from services.broker.app import keep_shares
 from services.broker.core.errors import BrokerError
 from services.broker.core.limits.space_storage import StorageShare
+from services.broker.core.publisher import publish_moved
 from services.broker.core.publishing.verdict import RELEASE, WAIT
 from tests.broker.sansio import Core, encoded
 
@@ -89,6 +90,20 @@ def test_only_messages_that_fit_nowhere_are_refused(tmp_path: Path) -> None:
     core.share(SIZE // 2, refused=SIZE)
     with pytest.raises(BrokerError):
         core.put("!!one/b")
+
+
+def test_what_an_administrator_moves_or_restores_is_taken_beyond_the_share(tmp_path: Path) -> None:
+    """A restored space is new: its shares are nothing until its brokers have asked for more."""
+    core = Spaces(tmp_path)
+    core.share(0, refused=1)
+    for policy in ("FAIL", "BLOCK"):
+        core.broker.catalogue.put_settings("!!one/#", {"addressFullMessagePolicy": policy})
+        route = core.broker.catalogue.route("!!one/a", None)
+        assert route is not None
+        payload = encoded(BODY, durable=True)
+        assert publish_moved(core.broker, route, payload, core, 1, policy.encode()) is WAIT
+        core.commit()
+    assert core.looked["one"][0] == 2 * SIZE
 
 
 def test_with_the_policy_block_producers_wait_and_nothing_is_refused(tmp_path: Path) -> None:

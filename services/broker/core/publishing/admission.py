@@ -41,7 +41,7 @@ class Admission:
     # -- one message ---------------------------------------------------------------------------------------------------
     def refusal(self, owner: BrokerAddress, durable: bool, size: int, *, moved: bool = False) -> Verdict | None:
         """Return the verdict on a message of `size` bytes when a limit may be reached. None: it is taken; ACCEPT: it is
-        dropped. `moved`: its space has it already, at another broker. Raises BrokerError if it is rejected."""
+        dropped. `moved`: an administrator moves or restores it. Raises BrokerError if it is rejected."""
         space = owner.space
         if space is not None and space.size + size > space.most and not moved:
             return self._beyond_share(owner, space, size)
@@ -95,18 +95,19 @@ class Admission:
         return errors.address_full(owner.name, why)
 
     def full_policy(self, owner: BrokerAddress) -> str:
-        """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address or the broker is full,
-        DISK if the disk is full, STORE if the data directory cannot be used, LATE if the disk is behind; empty: the
-        message is taken."""
+        """Return the policy for the next durable message: FAIL, BLOCK or DROP if the address, its space or the broker
+        is full, DISK if the disk is full, STORE if the data directory cannot be used, LATE if the disk is behind;
+        empty: the message is taken."""
+        space = owner.space
+        if not self._ledger.disk_policy and space is not None and space.size >= space.most:
+            return "BLOCK" if owner.settings.full_policy == "BLOCK" else "FAIL"
         return self._policy(owner, True, 1)
 
     def _policy(self, owner: BrokerAddress, durable: bool, size: int) -> str:
+        """Return what `full_policy` does, whatever the share of the space: moved messages may pass that."""
         ledger = self._ledger
         if ledger.disk_policy and durable:
             return ledger.disk_policy
-        space = owner.space
-        if space is not None and space.size + size > space.most:
-            return "BLOCK" if owner.settings.full_policy == "BLOCK" else "FAIL"
         late = "LATE" if ledger.disk_behind and durable else ""
         beyond = ledger.size + size > ledger.capacity
         if not beyond and not ledger.is_full(owner):
