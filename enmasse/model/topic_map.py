@@ -248,14 +248,27 @@ class TopicMap:
         return self._spelled(wire)
 
     def spellings(self, wire: str) -> tuple[str, ...]:
-        """`topic_of(wire)`, and for topics of the default the one that has its name in front."""
-        topic = self.topic_of(wire)
-        full = self._spelled(self.local(wire))
-        return (topic,) if topic == full else (topic, full)
+        """`topic_of(wire)`, and for topics of the default the one that has its name in front. If another address takes
+        the topic without it: the topic under which the message was sent if it is older than that address."""
+        wire = self.local(wire)
+        topic, full = self.topic_of(wire), self._spelled(wire)
+        if topic != full:
+            return topic, full
+        former = self._before_its_address(wire)
+        return (topic,) if former is None else (topic, former)
 
-    def spells_default(self, filter: str) -> bool:
-        """The filter begins with the name of the default: it is for the second of `spellings`."""
-        return bool(self._below_default) and filter.startswith(self._below_default)
+    def _before_its_address(self, wire: str) -> str | None:
+        below = self._below_default
+        if not below or not wire.startswith(below):
+            return None
+        short = unescape(wire[len(below) :])
+        name = self._prefix(short)
+        return None if name is None or self._of_default(name) else short
+
+    def spells_default(self, name: str) -> bool:
+        """Return whether a topic or filter begins with the name of the default. Such a filter is for the one of
+        `spellings` that does too."""
+        return bool(self._below_default) and name.startswith(self._below_default)
 
     def _spelled(self, wire: str) -> str:
         name = self._prefix_of_wire(wire)

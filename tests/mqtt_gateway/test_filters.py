@@ -85,6 +85,18 @@ def test_topics_of_the_default_are_named_as_the_filter_names_them() -> None:
     assert named == ["x/y", "rest/x/y", "x/y", None]
 
 
+def test_a_message_older_than_the_address_of_its_topic_keeps_its_topic() -> None:
+    older = TopicRoute("rest", "topic", None, "rest/t/x").plain(1, False, b"")
+    front, _ = MessageReader(TOPICS).read(older)
+    for filter, topic in (("t/#", "t/x"), ("+/x", "t/x"), ("rest/#", "rest/t/x"), ("#", "rest/t/x"), ("u/#", None)):
+        found = of(Subscription(filter=filter, qos=1)).match(front, front.spellings)
+        assert (found and found.topic) == topic
+    for filter, topic in (("$share/g/t/#", "t/x"), ("t/#", "t/x"), ("rest/#", "rest/t/x")):
+        alone = of(Subscription(filter=filter, qos=1)).only(filter, front, front.spellings)
+        assert alone is not None
+        assert alone.topic == topic
+
+
 def test_wildcards_do_not_cover_topics_that_begin_with_a_dollar() -> None:
     """v5 MQTT-4.7.2-1."""
     assert match(of(Subscription(filter="#", qos=0), Subscription(filter="+/x", qos=0)), "$a/x") is None

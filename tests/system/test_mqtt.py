@@ -32,7 +32,7 @@ from tests.kit.relayed import RelayedClient
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, until
 from tests.redis_server import RedisServer
-from tests.system.mqtt_devices import exactly_once
+from tests.system.mqtt_devices import Device, exactly_once
 from tests.system.seeing import kill, wait_process
 
 PATIENCE = DEADLINE
@@ -189,6 +189,38 @@ def test_retained_messages(suite: Suite) -> None:
     assert "matches 1 retained message" in ask(suite, "retained", "clear", "#", status=1)
     ask(suite, "retained", "clear", "#", "--force")
     assert topics() == set()
+
+
+@pytest.mark.parametrize("share", ["", "$share/all/"])
+def test_what_a_session_has_stored_outlives_a_new_address_of_its_topics(suite: Suite, share: str) -> None:
+    name = f"tram{len(share)}"
+    devices = [(version, qos, Device(f"{name}-{version}-{qos}", suite.mqtt_port, version))
+               for version in (4, 5) for qos in (1, 2)]  # fmt: skip
+    for version, qos, device in devices:
+        device.connect()
+        device.subscribe(f"{share.replace('all', f'{version}-{qos}')}{name}/#", qos)
+        device.close()
+    for qos in (1, 2):
+        ask(suite, "publish", f"{name}/1", f"sent with {qos}", "--qos", str(qos))
+    suite.edit("addresses.json", {name: {"type": "topic", "flavor": "small-persisted-topic"}})
+    ask(suite, "status", "--wait", "60")
+    ask(suite, "publish", f"{name}/1", "sent later")
+    for version, qos, device in devices:
+        expected = dict.fromkeys(["sent with 1", "sent with 2", "sent later"], f"{name}/1")
+        wait_for_topics(device, expected, f"all of MQTT {version} with QoS {qos}")
+        device.end()
+
+
+def wait_for_topics(device: Device, expected: dict[str, str], what: str) -> None:
+    """Connect the device, and wait until it has got these payloads by these topics."""
+    topics: dict[str, str] = {}
+
+    def note(client: Any, data: Any, message: Any) -> None:
+        topics[message.payload.decode()] = message.topic
+
+    device.client.on_message = note
+    device.connect()
+    wait_for(what, lambda: topics == expected, PATIENCE)
 
 
 def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from enmasse.model.sessions import Subscription
 from enmasse.model.topic_map import FilterRefused, FilterTarget, TopicMap
 from enmasse.mqtt.packets import NONE, Properties
-from enmasse.mqtt.topics import RESERVED, parse_share
+from enmasse.mqtt.topics import RESERVED, matches, parse_share
 from enmasse.name_tries import PatternTrie
 from services.mqtt_gateway.address_use import AddressUse, Carried
 from services.mqtt_gateway.amqp.mapping import MessageFields
@@ -117,7 +117,7 @@ class SessionFilters:
 
     def _find(self, spellings: tuple[str, ...], own: bool) -> Match | None:
         for topic in spellings:
-            full = topic is not spellings[0]
+            full = topic is not spellings[0] and self._topics.spells_default(topic)
             found = [
                 self.subscriptions[filter]
                 for filter in self._tree.match(topic)
@@ -152,7 +152,7 @@ class SessionFilters:
         filter = subscription.filter
         share = parse_share(filter)
         plain = filter if share is None else share.filter
-        topic = spellings[-1] if self._topics.spells_default(plain) else spellings[0]
+        topic = next((each for each in spellings if matches(plain, each)), spellings[0])
         counts = [self.carried[filter]] if filter in self.carried else []
         return Match(topic, [subscription], (self._use.delivered(spellings[0]), *counts))
 

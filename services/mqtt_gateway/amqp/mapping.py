@@ -288,7 +288,7 @@ class MessageReader:
         if isinstance(name, str) and name:
             fields.name = name = self._topics.local(name)
             fields.spellings = self._topics.spellings(name)
-            if not legal(fields.spellings[-1]):
+            if not all(map(legal, fields.spellings)):
                 raise AmqpError("amqp:not-allowed", "MQTT has no topics of more than 65,535 bytes")
         qos = annotations.get(QOS)
         from_mqtt = isinstance(qos, int) and not isinstance(qos, bool) and 0 <= qos <= 2

@@ -405,7 +405,7 @@ class SessionSource(LinkUser):
         )
 
     def spellings(self, fields: MessageFields) -> tuple[str, ...]:
-        """Return the topics by which filters may match a message of this source, its full name last."""
+        """Return the topics by which filters may match a message of this source, the most likely first."""
         address = self.topic_address
         name = fields.name
         if address is None:
