@@ -92,6 +92,17 @@ def test_only_messages_that_fit_nowhere_are_refused(tmp_path: Path) -> None:
         core.put("!!one/b")
 
 
+def test_a_message_larger_than_the_storage_of_the_space_is_refused_at_once(tmp_path: Path) -> None:
+    """Nobody waits for room that never comes, also with the policy BLOCK."""
+    core = Spaces(tmp_path)
+    core.share(0)
+    for policy in ("FAIL", "BLOCK"):
+        core.broker.catalogue.put_settings("!!one/#", {"addressFullMessagePolicy": policy})
+        with pytest.raises(BrokerError, match="are more than the 10000 bytes of storage that the plan of the space"):
+            core.send(b"x" * 10_001, "!!one/a", durable=True)
+    assert core.producers["!!one/a"].credit and core.looked["one"][1] == 0
+
+
 def test_what_an_administrator_moves_or_restores_is_taken_beyond_the_share(tmp_path: Path) -> None:
     """A restored space is new: its shares are nothing until its brokers have asked for more."""
     core = Spaces(tmp_path)

@@ -124,6 +124,15 @@ def space_full(limit: int) -> BrokerError:
     )
 
 
+def larger_than_space(size: int, limit: int) -> BrokerError:
+    """Refusal: the message alone is larger than what the plan of its address space allows."""
+    return BrokerError(
+        f"{size} bytes are more than the {limit} bytes of storage that the plan of the space allows: send smaller "
+        "messages, or ask for another plan of the space",
+        "amqp:resource-limit-exceeded",
+    )
+
+
 def no_space() -> BrokerError:
     """Refusal: the disk has no more than the reserve left."""
     return BrokerError(

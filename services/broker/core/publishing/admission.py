@@ -73,9 +73,12 @@ class Admission:
 
     def _beyond_share(self, owner: BrokerAddress, space: SpaceTotals, size: int) -> Verdict:
         """Return RELEASE for a message that does not fit into the share of its space: nothing is lost, and another
-        broker may have room to spare. Raises BrokerError if none has, unless producers of the address wait for room."""
-        space.want(size)
+        broker may have room to spare. Raises BrokerError if none has, unless producers of the address wait for room,
+        and for one that is larger than the storage of the space."""
         given = space.given
+        if given is not None and size > given.limit:  # it never fits, whoever waits
+            raise errors.larger_than_space(size, given.limit)
+        space.want(size)
         if given is not None and 0 < given.refused <= size and owner.settings.full_policy != "BLOCK":
             raise errors.space_full(given.limit)
         self.block(owner)
