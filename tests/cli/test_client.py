@@ -225,6 +225,13 @@ def test_every_outcome_is_counted() -> None:
     assert "rejected: amqp:precondition-failed: too odd" in err
 
 
+def test_a_sender_is_told_that_it_may_send_released_messages_again() -> None:
+    with peer(taking(lambda delivery, _: delivery.release())) as port:
+        status, told, err = send(port, "-m", "2")
+    assert (status, told["released"]) == (1, 2)
+    assert "2 released: not now, nothing took them. Try again" in err
+
+
 def test_no_answer() -> None:
     with peer(taking(lambda delivery, number: delivery.accept() if number == 1 else None)) as port:
         status, told, err = send(port, "-m", "3", seconds=PASSES)

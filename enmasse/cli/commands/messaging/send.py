@@ -219,6 +219,9 @@ class _Sending:
                 "before it had the answer. They may be stored: look with `receive --browse` before you send them again"
             )
             report(marked("messages.delivery.failed", f"{self._remote}: {tally.error}"))
+        elif released := tally.counts["released"]:
+            tally.error = f"{released} released: not now, nothing took them. Try again"
+            report(marked("messages.delivery.failed", f"{self._remote}: {tally.error}"))
         return OK if tally.counts["accepted"] == tally.sent else FAILED
 
     async def _once(self) -> int:
