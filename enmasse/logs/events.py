@@ -72,7 +72,7 @@ EVENTS = (
     Event("amqp.handler.failed", "error", "peer", "A callback raised; its link, session or connection was ended with amqp:internal-error.", REPORT),
     Event("amqp.peer.stalled", "warning", "peer buffered", "A peer does not read; `buffered` bytes wait for it and nothing more is written.", "Look at the peer if this continues."),
     Event("audit.broker.ordered", "info", "who role from what outcome result space", "A process or an operator has deleted a queue or address, removed messages or closed a connection by management of the broker `service`. `result`: mostly the number of messages.", NOTHING),
-    Event("audit.configuration.changed", "info", "who from what outcome added changed removed space", "Entries of the file `from` were added, changed or removed, and are in force. Who edits a file is not known.", NOTHING),
+    Event("audit.configuration.changed", "info", "who from what outcome added changed removed space", "Entries of the file `from` were added, changed or removed, and are in force. Who edits a file is not known. A restart with unchanged files is no change.", NOTHING),
     Event("audit.configuration.ordered", "info", "who role from what outcome space", "A user of the console has changed entries of the configuration, or wanted to. `from`: host of the client; a removed entry has a hyphen in front.", NOTHING),
     Event("audit.connection.closed", "info", "who role from what outcome space", "A user of the console has had the connection of a client closed.", NOTHING),
     Event("audit.login.accepted", "info", "who from what outcome count space", "A client has proved to be the user `who`.", NOTHING),

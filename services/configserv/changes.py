@@ -29,6 +29,11 @@ MAX_NAMES = 100
 """Names in one list of an event at most; `more` counts the others of all lists."""
 
 
+def log_loaded(state: AppliedState) -> None:
+    """Log an event for the first complete configuration of this process."""
+    log.get().info("configserv.configuration.loaded", addresses=len(state.addresses), flavors=len(state.flavors))
+
+
 def log_changes(was: AppliedState, applied: Applied) -> None:
     """Log an event for each file whose entries in force have changed, or one for the first complete configuration."""
     now = applied.state
@@ -37,7 +42,7 @@ def log_changes(was: AppliedState, applied: Applied) -> None:
     files = [each for each in _files(was, applied) if each.names]
     _audit(files)
     if not was.complete:
-        log.get().info("configserv.configuration.loaded", addresses=len(now.addresses), flavors=len(now.flavors))
+        log_loaded(now)
         return
     for each in files:
         space = split_file(each.file).space

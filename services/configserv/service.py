@@ -24,7 +24,7 @@ from enmasse.text import counted
 from services.configserv.address_phases import Merger
 from services.configserv.admitting import USERS, admitted
 from services.configserv.bound_placements import BoundPlacements
-from services.configserv.changes import MAX_NAMES, log_changes
+from services.configserv.changes import MAX_NAMES, log_changes, log_loaded
 from services.configserv.configuring import ADDRESS as CONFIGURE
 from services.configserv.configuring import Configuring
 from services.configserv.drivers import Contents, DriverSettings
@@ -135,6 +135,8 @@ class ConfigService:
             "force": ReportTarget(feeds.Force, (), self._receive_force),
         }
         self._configure_endings()
+        if self._applied.state.complete:
+            log_loaded(self._applied.state)  # as saved: it was in force before, so it is no change for auditors
         self._publish(Applied())
         self._merger.configure(self._applied.now)
         self._problems.set(self._applied.problems)
@@ -160,6 +162,7 @@ class ConfigService:
     def take(self, now: Applied) -> None:
         """Put a configuration in force and publish it."""
         before = self._applied.take(now)
+        log_changes(before.state, now)
         self._problems.set(self._applied.problems)
         self._configure_endings()
         moved = self._publish(before)
@@ -503,7 +506,6 @@ class ConfigService:
         Called before the change is published.
         """
         now, was = self._applied.state, before.state
-        log_changes(was, self._applied.now)
         first = now.complete and not was.complete
         revised = []
         changed = list(self._applied.now.changed)

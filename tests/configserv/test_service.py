@@ -252,6 +252,23 @@ def test_after_sigkill_it_starts_from_the_last_good_configuration(
     assert (service.health() or {})["ready"]
 
 
+def test_a_restart_is_no_change_for_auditors_and_an_edit_meanwhile_is(service: Configserv, connect: Connect) -> None:
+    def audited() -> list[tuple[str, int]]:
+        lines = [json.loads(line) for line in Path(service.settings["audit"]).read_text().splitlines()]
+        return [(line["from"], line["added"]) for line in lines if line["event"] == "audit.configuration.changed"]
+
+    service.write("addresses.json", {"a": QUEUE})
+    service.start()
+    connect().find("addresses", lambda body: "a" in body["addresses"])
+    first = audited()
+    assert ("addresses.json", 1) in first
+    service.kill()
+    service.write("addresses.json", {"a": QUEUE, "b": ANYCAST, "c": ANYCAST})
+    service.start()
+    connect().find("addresses", lambda body: "c" in body["addresses"])
+    assert audited() == [*first, ("addresses.json", 2)]
+
+
 def test_phases_follow_the_reports(service: Configserv, connect: Connect) -> None:
     service.write("addresses.json", {"a": ANYCAST, "q": QUEUE})
     service.start()
