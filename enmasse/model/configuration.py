@@ -504,5 +504,5 @@ def _in_use(name: str, document: Document | None, addresses: Mapping[AddressName
     if document is not None and name in document.entries:
         reason = f"its type cannot change while addresses use it ({listed}); the old flavor stays until they do not"
         return document.problem(reason, name)
-    reason = f"is gone but still used by {listed}; it stays until they have another flavor. Put it back, or move them"
+    reason = f"is still used by {listed}; it stays until they have another flavor. Put it back, or move them"
     return Problem(file=FLAVORS, entry=name, reason=reason)

@@ -385,8 +385,7 @@ def test_a_flavor_that_vanishes_stays_while_it_is_used() -> None:
     assert found.state.addresses == {"a": Address(type="queue", flavor="q", max_size=5)}
     assert found.state.flavors["q"] == last.flavors["q"]
     assert [str(problem) for problem in found.problems] == [
-        "flavors.json: q: is gone but still used by 'a'; it stays until they have another flavor. "
-        "Put it back, or move them",
+        "flavors.json: q: is still used by 'a'; it stays until they have another flavor. Put it back, or move them",
         "addresses.json:1: new.flavor: the flavor 'q' is no longer in flavors.json",
     ]
     done = applied({"a": {"type": "queue", "flavor": "q2"}}, flavors=rest, last=found.state)
