@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -49,9 +50,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     options = ("--tls", "auto", "--metrics-addresses", str(BOUND))
     with running(tmp_path_factory.mktemp("scraped"), addresses, {"bounded": FLAVOR}, options=options) as suite:
         suite.edit("addresses.json", {"sensors": {"type": "topic", "flavor": "small-persisted-topic"}})
-        view = {"allow": ["view"], "addresses": ["#"]}
         every = {"allow": ["view", "send", "recv", "manage"], "addresses": ["#"]}
-        users: dict[str, Any] = {"prometheus": {"password": hashed(PASSWORD).password, "permissions": [view]}}
+        users: dict[str, Any] = {"alice": {"password": hashed(PASSWORD).password, "permissions": [every]}}
         users["anonymous"] = {"permissions": [every]}
         (suite.config / "users.json").write_text(json.dumps(users))
         suite.up()
@@ -65,8 +65,13 @@ class Prometheus:
     def __init__(self, folder: Path, suite: Suite) -> None:
         self._port = free_port()
         config = folder / "prometheus.yml"
-        (folder / "enmasse.password").write_text(f"{PASSWORD}\n")
-        config.write_text(documented(suite, folder / "enmasse.password"))
+        token = folder / "enmasse.token"
+        made = suite.command(
+            "token", "add", "prometheus", "--user", "alice", "--read-only", "--output", str(token),
+            "--port-offset", str(suite.offset),
+        )  # fmt: skip
+        assert made.returncode == 0, made
+        config.write_text(documented(suite, token))
         with (folder / "log").open("w") as log:
             self._process = subprocess.Popen(
                 ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
@@ -103,16 +108,16 @@ class Prometheus:
         return [each["state"] for each in found if wanted.items() <= each["labels"].items()]
 
 
-def documented(suite: Suite, password: Path) -> str:
-    """Return the configuration of the guide, for this suite and this file with the password, with short intervals."""
+def documented(suite: Suite, token: Path) -> str:
+    """Return the configuration of the guide, for this suite and this file with the token, with short intervals."""
     guide = (ROOT / "docs" / "guides" / "monitor.md").read_text()
     block = re.search(r"(?m)^ +scrape_configs:\n(?: +.*\n)+", guide)
     assert block is not None
     config = yaml.safe_load(block[0])
     (job,) = config["scrape_configs"]
-    assert job["basic_auth"] == {"username": "prometheus", "password_file": "/etc/prometheus/enmasse.password"}
+    assert job["authorization"] == {"credentials_file": "/etc/prometheus/enmasse.token"}
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8080"]}]
-    job["basic_auth"]["password_file"] = str(password)
+    job["authorization"]["credentials_file"] = str(token)
     job["static_configs"] = [{"targets": [f"127.0.0.1:{8080 + suite.offset}"]}]
     config |= {"rule_files": [str(RULES)], "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}}
     return str(yaml.safe_dump(config))
@@ -250,3 +255,18 @@ def test_alerts_become_pending_and_fire(suite: Suite, used: BlockingConnection, 
     receiver = used.create_receiver(queue, credit=10)
     wait_for("a consumer", lambda: not prometheus.alerts("EnMasseQueueNotConsumed", address=queue), PATIENCE)
     receiver.close()
+
+
+def test_the_first_address_space_leaves_the_token_of_the_guide_its_metrics(
+    suite: Suite, prometheus: Prometheus
+) -> None:
+    offset = ("--port-offset", str(suite.offset))
+    first, second = (suite.command("space", "add", name, *offset) for name in ("one", "two"))
+    assert (first.returncode, second.returncode) == (0, 0), (first, second)
+    assert "/metrics" in first.stderr and "/metrics" not in second.stderr
+
+    def scraped_since(begin: float) -> bool:
+        return any(value >= begin for _, value in prometheus.query('timestamp(up{job="enmasse"} == 1)'))
+
+    begin = time.time()
+    wait_for("a scrape with spaces", lambda: scraped_since(begin), PATIENCE)

@@ -107,7 +107,14 @@ def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts
         )
     stated = {"type": kind, "flavor": flavor, "plan": plan, "hosts": list(hosts)}
     entry = {key: value for key, value in stated.items() if value}
-    where = _there(offset).add(name, entry)
+    there = _there(offset)
+    first = not there.all()
+    where = there.add(name, entry)
+    if first:
+        report(
+            "From this first address space on /metrics and the status need `manage` on '#': users with only `view` get "
+            "403. Prometheus can have a token: `enmasse token add prometheus --user ADMINISTRATOR --read-only`"
+        )
     done(f"added {name} to {where}", "added", name=name, place=where)
 
 
