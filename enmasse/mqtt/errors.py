@@ -44,6 +44,16 @@ class ProtocolError(MqttError):
     reason = reasons.PROTOCOL_ERROR
 
 
+class PacketTooLarge(ProtocolError):
+    """A packet that is larger than the receiver takes. `client_id`: that of a CONNECT, if that much of it has come."""
+
+    reason = reasons.PACKET_TOO_LARGE
+    client_id = ""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, "v5 MQTT-3.2.2-15")
+
+
 class UnsupportedVersion(ProtocolError):
     """CONNECT of a version that is not served, to be answered with `encode.VERSION_REFUSED`."""
 

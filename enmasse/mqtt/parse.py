@@ -106,6 +106,16 @@ def connect(flags: int, body: FieldCursor, version: int, of_client: bool) -> Con
     return Connect(client_id, bool(bits & 0x02), keep_alive, username, password, will, values, version, bridge)
 
 
+def connect_client_id(body: FieldCursor, version: int) -> str:
+    """Client identifier of a CONNECT whose rest may be missing; `read_level` was there before. Raises
+    MalformedPacket."""
+    body.u8()
+    body.u16()
+    if version == V5:
+        properties.read(body, properties.CONNECT)
+    return body.text("the client identifier")
+
+
 def connack(flags: int, body: FieldCursor, version: int, of_client: bool) -> ConnAck:
     """Read the body of a CONNACK. Raises MalformedPacket."""
     bits, reason = body.u8(), body.u8()

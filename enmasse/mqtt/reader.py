@@ -3,11 +3,12 @@ form are taken apart here, everything else, and whatever is wrong, by `parse`.""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from enmasse.first_bytes import as_text, spoken
-from enmasse.mqtt import fields, parse, properties, reasons
-from enmasse.mqtt.errors import MalformedPacket, MqttError, ProtocolError
+from enmasse.mqtt import fields, parse, properties
+from enmasse.mqtt.errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
 from enmasse.mqtt.fields import FieldCursor
 from enmasse.mqtt.packets import NONE, V5, V311, Packet, Properties, PubAck, PubComp, Publish, PubRec, PubRel
 
@@ -16,6 +17,9 @@ BIGGEST: Final = 268_435_455 + 5
 
 _MOST_PIECES: Final = 1024
 """Pieces of an unfinished packet, at most: a peer that sends two bytes at a time must not cost forty for each."""
+
+_TO_LEVEL: Final = 9
+"""Bytes of the body of a CONNECT up to its protocol level: after a name of 6 characters at most (MQIsdp)."""
 
 _FLAGS: Final = tuple(
     None if flags & 6 == 6 or flags & 14 == 8 else (flags >> 1 & 3, bool(flags & 1), bool(flags & 8))
@@ -132,7 +136,10 @@ class Reader:
                     return pos
             stop = body + size
             if stop - pos > most:
-                raise self._too_large(head, stop - pos)
+                if head == 0x10 and not started and end < body + _TO_LEVEL:  # the answer depends on the version
+                    self._needed = body + _TO_LEVEL - pos
+                    return pos
+                raise self._too_large(head, data, body, stop - pos)
             if stop > end:
                 self._check_head(head)  # refuse early: an invalid packet must not fill memory
                 self._needed = stop - pos
@@ -236,13 +243,17 @@ class Reader:
             self.started = True
         return packet
 
-    def _too_large(self, head: int, size: int) -> MqttError:
+    def _too_large(self, head: int, data: bytes, start: int, size: int) -> MqttError:
         self._check_head(head)
-        return ProtocolError(
-            f"a packet of {size} bytes; at most {self.max_packet if self.started else self.max_first} are taken",
-            "v5 MQTT-3.2.2-15",
-            reasons.PACKET_TOO_LARGE,
-        )
+        if self.started or head != 0x10:
+            most = self.max_packet if self.started else self.max_first
+            return PacketTooLarge(f"a packet of {size} bytes; at most {most} are taken")
+        body = FieldCursor("CONNECT", data, start, len(data))
+        self.version = parse.read_level(body)
+        error = PacketTooLarge(f"a CONNECT of {size} bytes; at most {self.max_first} are taken: send a smaller will")
+        with contextlib.suppress(MalformedPacket):  # that much has not come yet
+            error.client_id = parse.connect_client_id(body, self.version)
+        return error
 
 
 def _not_minimal() -> MalformedPacket:

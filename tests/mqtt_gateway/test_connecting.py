@@ -84,6 +84,27 @@ def test_other_protocol_levels_are_refused_in_the_form_of_3_1_1(level: int) -> N
     assert peer.closed
 
 
+@VERSIONS
+def test_a_connect_that_is_too_large_is_refused_at_its_beginning(version: int) -> None:
+    """A client of MQTT 5 gets the reason; the event names the client."""
+    world, events = World(), list[dict[str, Any]]()
+    world.server_state.refusals.seen = events.append
+    will = Will("gone", b"x" * 45_000)
+    packet = encode.encode(Connect("device-7", will=will, version=version), version, True)
+    peer = world.peer(version)
+    peer.send_bytes(packet[:5])
+    assert not peer.closed  # the version has not come yet
+    peer.send_bytes(packet[5:60])
+    if version == V5:
+        assert peer.expect(ConnAck).reason == reasons.PACKET_TOO_LARGE
+    else:
+        assert peer.take_bytes() == b""
+    assert peer.closed
+    [event] = events
+    assert (event["what"], event["client"], event["condition"]) == ("connect", "device-7", "packet too large")
+    assert "send a smaller will" in event["reason"]
+
+
 def _published(peer: Peer) -> list[Publish]:
     return [each for each in peer.take() if isinstance(each, Publish)]
 

@@ -17,7 +17,7 @@ from enmasse.identity.principal import ANONYMOUS
 from enmasse.logs import log as logs
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.mqtt import encode, reasons
-from enmasse.mqtt.errors import MqttError, ProtocolError, UnsupportedVersion
+from enmasse.mqtt.errors import MqttError, PacketTooLarge, ProtocolError, UnsupportedVersion
 from enmasse.mqtt.packets import (
     NONE,
     V5,
@@ -498,6 +498,8 @@ class Connection:
         else:  # v3.1.1 MQTT-3.1.4-1, v5 MQTT-3.1.4-1: what is no CONNECT at all gets no answer
             reader = self.intake.reader
             self.output.v5 = reader.version == V5 and not reader.started
+            if isinstance(error, PacketTooLarge) and len(error.client_id) <= self._server_state.limits.client_id:
+                self.client_id = error.client_id
             self._refuse(error.reason, str(error))
 
     def _note_refused(self, what: str, reason: int, text: str) -> None:
