@@ -89,7 +89,12 @@ class ClientLogins:
         if certificate is not None and attempt.password is None and attempt.username in (None, certificate.user):
             return self._by_certificate(logins, certificate, attempt.peer, space or DEFAULT_SPACE)
         if attempt.username is not None:
-            return await logins.login(attempt.username, attempt.password or b"", attempt.peer, wanted, space)
+            try:
+                return await logins.login(attempt.username, attempt.password or b"", attempt.peer, wanted, space)
+            except ClientRefused as refused:
+                if certificate is None or attempt.password is not None or refused.refusal is not Refusal.CREDENTIALS:
+                    raise
+                raise ClientRefused(Refusal.CREDENTIALS, _other_name(certificate)) from None
         if attempt.password is not None:
             raise ClientRefused(Refusal.CREDENTIALS, "a password needs a user name")
         unnamed = NOBODY if space is None else Login(Principal(ANONYMOUS, space=space))
@@ -108,3 +113,11 @@ class ClientLogins:
         if login is None:
             raise ClientRefused(Refusal.NOT_ALLOWED, certificate.refusal)
         return login
+
+
+def _other_name(certificate: Certified) -> str:
+    """Return why a user name without a password does not log in beside this certificate. The name may be a password, so
+    it is not repeated."""
+    if certificate.problem:
+        return f"a user name without a password; {certificate.problem}"
+    return f"a user name without password, and not that of the certificate: send {certificate.user!r}, or no user name"

@@ -120,6 +120,12 @@ def test_failed_handshakes_are_events_of_each_listener(suite: Suite, authority: 
     wait_for("the events", seen)
 
 
+def test_the_event_of_another_user_name_says_that_it_is_not_the_certificates(suite: Suite, device: Files) -> None:
+    assert answer(suite, device, user="alice") == "Bad user name or password"
+    said, offset = "not that of the certificate: send 'device-1'", str(suite.offset)
+    wait_for("the event", lambda: said in suite.command("events", "--port-offset", offset).stdout)
+
+
 def test_proton_logs_in_by_certificate(suite: Suite, device: Files) -> None:
     connection = proton(suite, device)
     sender = connection.create_sender("devices/device-1/x")
