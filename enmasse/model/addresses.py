@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -492,7 +493,7 @@ def references(
                 if other == name:
                     reason = "an address cannot be its own; name another queue"
                 elif found is None and other in keep and other not in document.entries:
-                    change = f"change that first (`enmasse address set {name} {key}=`)"
+                    change = f"change that first (`enmasse address set {quote(name)} {key}=`)"
                     reason = f"names {other[:60]!r}, which is removed: {change}, or keep {other[:60]!r}"
                 elif found is None:
                     reason = f"there is no valid address {other[:60]!r}; add it as a queue"

@@ -11,6 +11,7 @@ import hashlib
 import marshal
 import re
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, Final, Literal
 
 import msgspec
@@ -260,7 +261,7 @@ def _entry(name: str, entry: Any) -> User:
     known = ("permissions", "limits") if name.startswith(GROUP) else _KEYS
     for key in entry:
         if key.lower() in _PLAIN_KEYS:
-            raise Wrong(_HASHES_ONLY.format(name), key)
+            raise Wrong(_HASHES_ONLY.format(quote(name)), key)
         if key not in known:
             of = "a group has" if name.startswith(GROUP) else "known are"
             raise values.unknown_key(key, known, of)
@@ -290,8 +291,8 @@ def _password(name: str, value: Any) -> str:
     found = _ARGON2.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         if isinstance(value, str) and value.startswith("$argon2"):
-            raise Wrong(f"is not a hash by argon2id, version 19; run `enmasse user password {name}`")
-        raise Wrong("is not a hash by argon2id; " + _HASHES_ONLY.format(name))
+            raise Wrong(f"is not a hash by argon2id, version 19; run `enmasse user password {quote(name)}`")
+        raise Wrong("is not a hash by argon2id; " + _HASHES_ONLY.format(quote(name)))
     memory, passes, lanes = map(int, found.groups())
     if not (1 <= passes <= MAX_ARGON2_PASSES and 1 <= lanes <= MAX_ARGON2_LANES):
         raise Wrong(f"t must be 1 to {MAX_ARGON2_PASSES}, p 1 to {MAX_ARGON2_LANES}; set the password again")

@@ -134,12 +134,13 @@ def test_a_client_has_one_name_for_all_commands() -> None:
             assert commands.done("subscription", "remove", name, "--force") == "deleted mqtt.~al%2Fone\n"
         commands.done("subscription", "show", "away")
         assert asked(commands) == ("subscription", {"id": "mqtt.~al%2Faway"})
-        assert "2 clients have this identifier: name one of them: ~al/two, ~bo/two" in commands.refused(
-            "mqtt", "disconnect", "two"
+        assert (
+            "2 clients have this identifier: name one of them, or its user with --owner: ~al/two, ~bo/two"
+            in commands.refused("mqtt", "disconnect", "two")
         )
         assert commands.done("subscription", "remove", "two", "--force") == "deleted mqtt.two\n"  # a name of its own
         assert commands.refused("mqtt", "disconnect", "away").startswith(
-            "~al/away is away and has no connection: `enmasse subscription remove "
+            "~al/away is away and has no connection: `enmasse subscription remove '~al/away' "
         )
         assert all(request != "disconnect" for request, _ in commands.seen[-2:])
 

@@ -48,6 +48,11 @@ def accepts(folder: Path, name: str, password: str) -> bool:
         checks.close()
 
 
+def test_a_hint_quotes_the_name_for_the_shell(folder: Path) -> None:
+    done = user(folder, "add", "bad name é", "--no-password")
+    assert "`enmasse user allow 'bad name é' send,recv ADDRESS`" in _of_any_suite(done.stderr)
+
+
 @pytest.mark.parametrize("name", ["a/b", "a.b", "@a/b"])
 def test_a_slash_in_the_name_of_a_user_is_warned_of(folder: Path, name: str) -> None:
     user(folder, "add", "first", "--no-password")

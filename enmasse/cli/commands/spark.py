@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -307,7 +308,7 @@ def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, bac
     name = options["name"] or _name_of(file)
     state = state_folder() / f"{name}.json"
     if spark_jobs.is_running(state):
-        text = f"a job {name!r} runs already: stop it with `enmasse spark stop {name}`, or choose another --name"
+        text = f"a job {name!r} runs already: stop it with `enmasse spark stop {quote(name)}`, or choose another --name"
         end("spark.job.in-use", text, COULD_NOT_START)
     for pair in options["conf"]:
         if not pair.partition("=")[0] or "=" not in pair:

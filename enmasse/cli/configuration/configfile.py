@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from enmasse.cli.common import end
@@ -62,7 +63,7 @@ def locked(folder: Path) -> ExitStack:
         if not folder.is_dir():
             end(
                 "configuration.folder.missing",
-                f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+                f"configuration directory {folder}: no such directory. `enmasse init {quote(str(folder))}` makes one.",
             )
         held.enter_context(locked(folder))
     except OSError as error:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn, Protocol
 
 from enmasse.cli.common import UNREACHABLE, done, end, report, tell
@@ -80,7 +81,7 @@ def removed(there: Entries, name: str, *, force: bool, kind: Kind = ADDRESSES) -
     elif held := _held(there, name):
         report(
             f"{name} holds {counted(held, 'message')}: it stays (Terminating) until they are received. "
-            f"`enmasse {kind.noun} remove {name} --force` deletes them."
+            f"`enmasse {kind.noun} remove {quote(name)} --force` deletes them."
         )
     done("", "removed", name=name, place=where or None, forced=force)
 

@@ -6,6 +6,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -49,7 +50,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
     if not folder.is_dir():
         end(
             "configuration.folder.missing",
-            f"configuration directory {folder}: no such directory. `enmasse init {folder}` makes one.",
+            f"configuration directory {folder}: no such directory. `enmasse init {quote(str(folder))}` makes one.",
         )
     if context is not None:
         from enmasse.cli.configuration.checking import check_there

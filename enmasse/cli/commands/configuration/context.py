@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -57,13 +58,14 @@ def add(
         raise click.BadParameter(f"{fault} and try again", param_hint="--password-file")
     contexts = Contexts.read()
     if name in contexts.by_name:
-        end("context.name.in-use", f"there is a context {name!r} already; `enmasse context remove {name}` removes it")
+        remedy = f"`enmasse context remove {quote(name)}` removes it"
+        end("context.name.in-use", f"there is a context {name!r} already; {remedy}")
     contexts.by_name[name] = Context(
         name=name, user=user, password_file=_whole(new_password_file), ca=_whole(ca), namespace=namespace,
         kube_context=kube_context, space=space, **urls,
     )  # fmt: skip
     contexts.write()
-    done(f"added {name}; `enmasse context use {name}` makes it the current one", "added", name=name)
+    done(f"added {name}; `enmasse context use {quote(name)}` makes it the current one", "added", name=name)
 
 
 def _whole(file: str | None) -> str | None:

@@ -108,8 +108,8 @@ def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) ->
         report(f"warning: with @ in its name: clients that state it mean {user} of the space {space}, if it exists.")
     if not groups:
         report(
-            f"{name} may do nothing yet: `enmasse user allow {name} send,recv ADDRESS` adds a permission; with view "
-            "too the console shows the address."
+            f"{name} may do nothing yet: `enmasse user allow {quote(name)} send,recv ADDRESS` adds a permission; with "
+            "view too the console shows the address."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -115,7 +116,7 @@ def revoke(
         permissions[:], found = _without(_permissions(object_of(name, entry, where)), effect, operations, patterns)
         if missing := [pattern for pattern in patterns if pattern not in found]:
             text = f"{where}: {name} has no permission `{effect} {','.join(operations)} on {missing[0]}`"
-            remedy = f"nothing was changed. `enmasse user show {name}` shows those that there are."
+            remedy = f"nothing was changed. `enmasse user show {quote(name)}` shows those that there are."
             end("user.permission.unknown", f"{text}; {remedy}")
         return {**entry, "permissions": list(permissions)}
 

@@ -4,6 +4,7 @@ the console of the context in force."""
 from __future__ import annotations
 
 import time
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
@@ -141,22 +142,22 @@ def _console_answers(offset: int) -> bool:
 def named_client(offset: int, client: str) -> str:
     """Return the name of the MQTT client that is meant by its name, or by a client identifier that only one has; the
     given text if no client has it. Ends the command if the client is away, or several are meant."""
-    found = _meant(sessions(offset), client)
+    found = _meant(sessions(offset), client, "name one of them, or its user with --owner")
     if found is None:
         return client
     if not found.connected:
-        text = f"is away and has no connection: `enmasse subscription remove {found.client}` deletes its session"
+        text = f"is away and has no connection: `enmasse subscription remove {quote(found.client)}` deletes its session"
         end("mqtt.client.unknown", f"{found.client} {text}")
     return found.client
 
 
-def _meant(rows: list[OfClient], client: str) -> OfClient | None:
+def _meant(rows: list[OfClient], client: str, remedy: str = "name one of them") -> OfClient | None:
     """Return the row of the client with this name, or of the only one with this client identifier; None if no client
     has it. Ends the command if several do."""
     found = [row for row in rows if row.client == client] or [row for row in rows if owner(row.client).client == client]
     if len(found) > 1:
         names = ", ".join(sorted(row.client for row in found)[:MOST_NAMES])
-        end("mqtt.client.unknown", f"{client}: {len(found)} clients have this identifier: name one of them: {names}")
+        end("mqtt.client.unknown", f"{client}: {len(found)} clients have this identifier: {remedy}: {names}")
     return found[0] if found else None
 
 
