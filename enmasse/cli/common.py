@@ -150,6 +150,11 @@ def put(content: str) -> None:
     click.echo(_CONTROLS.sub(_escaped, content) if terminal else content, color=True)  # click removes nothing
 
 
+def put_bytes(content: bytes) -> None:
+    """Write a body to stdout unchanged, which is no terminal then."""
+    click.echo(content, nl=False)
+
+
 _CONTROLS = re.compile("[\0-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 """Control characters but line ends and tabs, and those that set the direction of writing."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -106,6 +107,15 @@ class Prometheus:
         wanted = {"alertname": alert, **labels}
         found = (self._get("alerts") or {"alerts": []})["alerts"]
         return [each["state"] for each in found if wanted.items() <= each["labels"].items()]
+
+    def scraped_since(self, begin: float) -> bool:
+        return any(value >= begin for _, value in self.query('timestamp(up{job="enmasse"} == 1)'))
+
+
+def started_after(suite: Suite, pid: int) -> bool:
+    """Whether another process is the console now, and is ready."""
+    console = suite.component("console")
+    return bool(console["ready"]) and console["pid"] != pid
 
 
 def documented(suite: Suite, token: Path) -> str:
@@ -217,8 +227,14 @@ def test_more_addresses_than_the_bound_are_counted_together(prometheus: Promethe
     wait_for(series, partial(is_bounded, series, also=True), PATIENCE)
 
 
-@pytest.mark.usefixtures("prometheus")
-def test_a_console_of_which_only_metrics_are_scraped_follows_no_live_state(suite: Suite) -> None:
+def test_a_console_of_which_only_metrics_are_scraped_follows_no_live_state(
+    suite: Suite, prometheus: Prometheus
+) -> None:
+    before = suite.component("console")["pid"]
+    os.kill(before, signal.SIGKILL)  # it was asked for the token, and follows since
+    wait_for("a console that was asked for nothing", lambda: started_after(suite, before))
+    begin = time.time()
+    wait_for("a scrape", lambda: prometheus.scraped_since(begin), PATIENCE)
     console = psutil.Process(suite.component("console")["pid"])
 
     def follows() -> bool:
@@ -264,9 +280,5 @@ def test_the_first_address_space_leaves_the_token_of_the_guide_its_metrics(
     first, second = (suite.command("space", "add", name, *offset) for name in ("one", "two"))
     assert (first.returncode, second.returncode) == (0, 0), (first, second)
     assert "/metrics" in first.stderr and "/metrics" not in second.stderr
-
-    def scraped_since(begin: float) -> bool:
-        return any(value >= begin for _, value in prometheus.query('timestamp(up{job="enmasse"} == 1)'))
-
     begin = time.time()
-    wait_for("a scrape with spaces", lambda: scraped_since(begin), PATIENCE)
+    wait_for("a scrape with spaces", lambda: prometheus.scraped_since(begin), PATIENCE)

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from enmasse.cli.common import FAILED, OK, TIMED_OUT, Seconds, TlsFiles, end, port_offset, put, report, tls_options
+from enmasse.cli.common import (
+    FAILED,
+    OK,
+    TIMED_OUT,
+    Seconds,
+    TlsFiles,
+    end,
+    port_offset,
+    put,
+    put_bytes,
+    report,
+    tls_options,
+)
 from enmasse.cli.completion import addresses
 from enmasse.cli.messages.reconnects import Reconnects, Unprinted
 from enmasse.errors import marked
@@ -270,7 +282,7 @@ class ReceiveLoop:
             report(f"{self._remote}: a message that cannot be decoded was rejected: {error}")
             return
         try:
-            click.echo(raw, nl=False) if self._options.raw else put(line)
+            put_bytes(raw) if self._options.raw else put(line)
         except OSError as error:
             raise Unprinted from error
         if outcome == REJECT:
