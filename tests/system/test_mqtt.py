@@ -194,6 +194,8 @@ def test_retained_messages(suite: Suite) -> None:
 @pytest.mark.parametrize("share", ["", "$share/all/"])
 def test_what_a_session_has_stored_outlives_a_new_address_of_its_topics(suite: Suite, share: str) -> None:
     name = f"tram{len(share)}"
+    file = suite.config / "addresses.json"
+    before = file.read_bytes()
     devices = [(version, qos, Device(f"{name}-{version}-{qos}", suite.mqtt_port, version))
                for version in (4, 5) for qos in (1, 2)]  # fmt: skip
     for version, qos, device in devices:
@@ -209,6 +211,8 @@ def test_what_a_session_has_stored_outlives_a_new_address_of_its_topics(suite: S
         expected = dict.fromkeys(["sent with 1", "sent with 2", "sent later"], f"{name}/1")
         wait_for_topics(device, expected, f"all of MQTT {version} with QoS {qos}")
         device.end()
+    file.with_suffix(".new").write_bytes(before)  # to the byte: another test compares
+    file.with_suffix(".new").rename(file)
 
 
 def wait_for_topics(device: Device, expected: dict[str, str], what: str) -> None:

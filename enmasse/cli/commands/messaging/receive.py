@@ -210,9 +210,10 @@ class ReceiveLoop:
         """Check that the address is not of a type that cannot be browsed. Raises AmqpError."""
         from enmasse.amqp.codec.errors import NOT_IMPLEMENTED, AmqpError
         from enmasse.cli.messages.amqp import known_row
+        from enmasse.model.address_types import TYPES
 
         row = known_row(self._remote)
-        if row is not None and row["type"] not in (None, "queue"):
+        if row is not None and row["type"] in TYPES and not TYPES[row["type"]].takes_dead_letters:
             reason = f"only a queue holds messages to browse, and this is of type {row['type']}; leave --browse out"
             raise AmqpError(NOT_IMPLEMENTED, reason)
 
