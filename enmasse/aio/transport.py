@@ -30,6 +30,7 @@ from enmasse.logs import log as logs
 from enmasse.network import fair_turns, tls_handshake
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.fair_turns import InTurn, Tenant, Turns
+from enmasse.network.peer_names import peer_name
 from enmasse.network.port_sockets import listening
 from enmasse.network.tls_transport import read_much
 
@@ -253,7 +254,7 @@ class Wire(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
-        self.peer = _peer_name(transport)
+        self.peer = peer_name(transport)
         self.hub.wires.add(self)
         if self.connection.is_client:
             self.connection.open()
@@ -567,7 +568,7 @@ class Peer:
     """Peer of an accepted socket: its address, and its TLS connection."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        self.address = _peer_name(transport)
+        self.address = peer_name(transport)
         self.ssl: ssl_module.SSLObject | None = transport.get_extra_info("ssl_object")
         self.tls = self.ssl is not None
         self.certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
@@ -686,11 +687,6 @@ async def dial(
             wire.connection_lost(None)
         raise
     return wire
-
-
-def _peer_name(transport: asyncio.BaseTransport) -> str:
-    name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from typing import Final, NamedTuple
 
@@ -51,11 +50,3 @@ def failure(error: OSError) -> TlsFailure | None:
 
 def _words(code: str) -> str:
     return code.lower().replace("_", " ")
-
-
-def peer_name(sock: socket.socket) -> str:
-    """Return host:port of the peer of an accepted socket, "?" if it has gone."""
-    try:
-        return "{}:{}".format(*sock.getpeername()[:2])
-    except (OSError, IndexError):
-        return "?"

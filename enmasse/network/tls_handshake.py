@@ -13,7 +13,8 @@ import ssl as ssl_module
 from collections.abc import Callable
 
 from enmasse.network.backoff import LOOK, Backoff
-from enmasse.network.tls_failures import NotAgreed, peer_name
+from enmasse.network.peer_names import peer_of_socket
+from enmasse.network.tls_failures import NotAgreed
 from enmasse.network.tls_transport import TlsTransport
 
 HELLO = 8 << 10
@@ -33,7 +34,7 @@ async def accept(
 ) -> bool:
     """Connect the accepted socket of a client, as `connect`. Return False if that fails; `refused` gets host:port of
     the client, and the error."""
-    peer = peer_name(sock)
+    peer = peer_of_socket(sock)
     try:
         await connect(make, sock, context, patience=patience, shutdown=shutdown)
     except OSError as error:  # of TLS too

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 from urllib.parse import urlsplit
 
 from enmasse.model.loopback import is_loopback, may_be_rebound
+
+ORIGIN_REFUSED: Final = "pages of this origin may not connect: see the option --allowed-origin\n"
+"""Body of the answer to a page that may not connect by WebSocket."""
 
 
 def is_allowed(origin: str, host: str, allowed: Collection[str], local: str) -> bool:
@@ -29,3 +33,8 @@ def may_be_any_site(origin: str, host: str, allowed: Collection[str]) -> bool:
     """Return True if a page of this origin, to whose server TLS is not used, may be of any site: its name, which is no
     address, was made to resolve to the gateway. Pages of `https:` connect with TLS, also to a proxy before it."""
     return origin not in allowed and "*" not in allowed and not origin.startswith("https:") and may_be_rebound(host)
+
+
+def why_refused(origin: str, host: str) -> str:
+    """Return the reason of the event for a page of this origin that asked for a WebSocket at `host`."""
+    return f"a page of {origin} asked for a WebSocket at {host}: see the option --allowed-origin"

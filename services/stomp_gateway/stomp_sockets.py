@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from enmasse.identity.proofs.certificates import certified
+from enmasse.network.peer_names import peer_name
 from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name, shown
 from services.stomp_gateway.stomp_client import StompClient
@@ -59,9 +60,9 @@ class StompSocket(ClientSocket):
         """As asyncio.Protocol."""
         self._transport = found = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         found.set_write_buffer_limits(high=HIGH, low=LOW)
-        name, ssl = found.get_extra_info("peername"), found.get_extra_info("ssl_object")
+        ssl = found.get_extra_info("ssl_object")
         self.peer = StompPeer(
-            name=f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?"),
+            name=peer_name(found),
             number=self.number,
             host=server_name(ssl),
             tls=shown(ssl),

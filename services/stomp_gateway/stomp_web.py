@@ -11,8 +11,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from enmasse.identity.proofs.certificates import certified
+from enmasse.network.peer_names import peer_name
 from enmasse.network.tls import server_name, shown
-from enmasse.network.web_origins import is_allowed, may_be_any_site
+from enmasse.network.web_origins import ORIGIN_REFUSED, is_allowed, may_be_any_site, why_refused
 from enmasse.websocket.websocket_stream import HttpProtocol, WebSocketStream
 from services.stomp_gateway.stomp_clients import LOGIN_SECONDS, StompClients
 from services.stomp_gateway.stomp_peers import STUCK, StompPeer
@@ -129,12 +130,11 @@ class StompWebServer:
             return _refusal(404, f"STOMP over WebSocket is at {PATH}\n")
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         local = transport.get_extra_info("sockname")[0]
-        name, ssl = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
+        name, ssl = peer_name(transport), transport.get_extra_info("ssl_object")
         if origin is not None and not is_allowed(origin, request.host, self._allowed_origins, local):
-            reason = f"a page of {origin} asked for a WebSocket at {request.host}: see the option --allowed-origin"
-            note = self._clients.bridge.refusals.note
-            note("connect", condition="origin refused", reason=reason, peer=f"{name[0]}:{name[1]}")
-            return _refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
+            reason = why_refused(origin, request.host)
+            self._clients.bridge.refusals.note("connect", condition="origin refused", reason=reason, peer=name)
+            return _refusal(403, ORIGIN_REFUSED)
         offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         chosen = next((each for each in PROTOCOLS if each in offered), None)
         if chosen is None:
@@ -145,7 +145,7 @@ class StompWebServer:
             origin is not None and not request.secure and may_be_any_site(origin, request.host, self._allowed_origins)
         )
         facts = StompPeer(
-            name=f"{name[0]}:{name[1]}",
+            name=name,
             number=peer.number,
             host=server_name(ssl),
             tls=shown(ssl),

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from enmasse.network.deadline import Deadline
+from enmasse.network.peer_names import peer_name
 from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name, shown
 from services.http_gateway.wire.frame_budget import PREFACE
@@ -84,9 +85,9 @@ class PeerConnection(ClientSocket):
         """As asyncio.Protocol."""
         self._transport = found = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         found.set_write_buffer_limits(high=HIGH, low=LOW)
-        name, ssl = found.get_extra_info("peername"), found.get_extra_info("ssl_object")
+        ssl = found.get_extra_info("ssl_object")
         self.facts = PeerFacts(
-            name=f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?"),
+            name=peer_name(found),
             number=self.facts.number,
             local=str((found.get_extra_info("sockname") or ("",))[0]),
             host=server_name(ssl),

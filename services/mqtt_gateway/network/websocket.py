@@ -13,13 +13,14 @@ from aiohttp.http_exceptions import HttpProcessingError
 from enmasse.identity.processes.relayed_client import ConnectedClient
 from enmasse.logs import log as logs
 from enmasse.network.fair_turns import Tenant
+from enmasse.network.peer_names import peer_name
 from enmasse.network.tls import protection
-from enmasse.network.web_origins import is_allowed, may_be_any_site
+from enmasse.network.web_origins import ORIGIN_REFUSED, is_allowed, may_be_any_site, why_refused
 from enmasse.websocket.websocket_stream import SERVER, HttpProtocol, WebSocketStream
 from services.mqtt_gateway.interfaces import NOT_ASKED
 from services.mqtt_gateway.network.amqp_relay import AmqpRelay, NotRelayed
 from services.mqtt_gateway.network.amqp_wire import AmqpWire
-from services.mqtt_gateway.network.wire import Flusher, asked_of, certificate_of, peer_name
+from services.mqtt_gateway.network.wire import Flusher, asked_of, certificate_of
 from services.mqtt_gateway.protocol.connection import LINGER, Connection
 from services.mqtt_gateway.protocol.server_state import ServerState
 
@@ -117,9 +118,9 @@ class WebSocketServer:
         origin = request.headers.get("Origin")  # programs that are no browsers send none
         if origin is not None and not self._is_allowed(origin, request):
             peer = "" if request.transport is None else peer_name(request.transport)
-            reason = f"a page of {origin} asked for a WebSocket at {request.host}: see the option --allowed-origin"
+            reason = why_refused(origin, request.host)
             self._server_state.refusals.note("connect", condition="origin refused", reason=reason, peer=peer)
-            return self._refusal(403, "pages of this origin may not connect: see the option --allowed-origin\n")
+            return self._refusal(403, ORIGIN_REFUSED)
         if chosen is None:  # v3.1.1 MQTT-6.0.0-3, v5 MQTT-6.0.0-3
             return self._refusal(400, self._offer())
         any_site = (

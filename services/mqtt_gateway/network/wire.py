@@ -10,6 +10,7 @@ from enmasse.identity.login import Certified
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from enmasse.network.fair_turns import Tenant
+from enmasse.network.peer_names import peer_name
 from enmasse.network.tls import server_name, shown
 from enmasse.network.tls_transport import read_much
 from services.mqtt_gateway.interfaces import NOT_ASKED, Asked
@@ -225,9 +226,3 @@ def asked_of(transport: asyncio.BaseTransport, space: str | None) -> Asked:
     if space is None and ssl_object is None:
         return NOT_ASKED
     return Asked(space, server_name(ssl_object), shown(ssl_object))
-
-
-def peer_name(transport: asyncio.BaseTransport) -> str:
-    """Return host:port of the peer."""
-    name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "?")
