@@ -70,17 +70,17 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | No
     properties: dict[str, Any] = {"to": to}
     header: dict[str, Any] = {}
     application: dict[str, Any] = {}
-    for name, value in headers.items():
-        if (field := _FIELDS.get(name)) is not None:
-            if (found := _value(field, value)) is not None:
-                (properties if field.section == "properties" else header)[field.field] = found
-        elif name not in OF_PROTOCOL:
-            application[name] = value
-    if reply_to is not None:
-        properties["reply_to"] = reply_to
-    add_ttl(properties, header)
-    header.setdefault("durable", True)
     try:
+        for name, value in headers.items():
+            if (field := _FIELDS.get(name)) is not None:
+                if (found := _value(field, value)) is not None:
+                    (properties if field.section == "properties" else header)[field.field] = found
+            elif name not in OF_PROTOCOL:
+                application[name] = value
+        if reply_to is not None:
+            properties["reply_to"] = reply_to
+        add_ttl(properties, header)
+        header.setdefault("durable", True)
         if (text := headers.get(PROPERTIES)) is not None:
             application.update(stated_properties(PROPERTIES, text))
         return encoded_message(header, properties, application, body, duplicate_id)
@@ -89,16 +89,13 @@ def to_amqp(headers: Mapping[str, str], body: bytes, to: str, reply_to: str | No
 
 
 def _value(field: MessageField, text: str) -> Any:
-    """Return the value of a header; None: it says nothing."""
+    """Return the value of a header; None: it is empty and states none. Raises NoField."""
     if len(text) > LONGEST:
-        raise StompError("bad header", f"{field.header}: more than {LONGEST} characters")
-    try:
-        if field.kind == "id":
-            found = typed_id(field.header, text)
-            return text.removeprefix(_IS_TEXT) if found is None else found
-        value = field_value(field, text)
-    except NoField as error:
-        raise StompError("bad header", str(error)) from None
+        raise NoField(f"{field.header}: more than {LONGEST} characters")
+    if field.kind == "id":
+        found = typed_id(field.header, text)
+        return text.removeprefix(_IS_TEXT) if found is None else found
+    value = field_value(field, text)
     return None if field.header in ("expires", "ttl") and not value else value
 
 

@@ -75,45 +75,36 @@ def to_amqp(
     it gets instead of those of the headers. Raises Answered."""
     fields: dict[str, dict[str, Any]] = {"properties": {"to": to}, "header": {"durable": True}}
     application: dict[str, Any] = {}
-    for name, value in headers.items():
-        if (field := _FIELDS.get(name)) is not None:
-            fields[field.section][field.field] = _value(field, value)
-        elif name.startswith(EVENT_HEADER):
-            if not _EVENT.fullmatch(name[len(EVENT_HEADER) :]):
-                raise Answered(400, f"{name}: names of attributes of CloudEvents are small letters and digits")
-            application[EVENT_PROPERTY + name[len(EVENT_HEADER) :]] = decoded(value)
-        elif name == PROPERTIES:
-            application.update(_properties(decoded(value)))
-        elif name.startswith(PREFIX) and name not in _READ_ONLY:
-            raise Answered(400, f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
-    fields["properties"].update(given or {})
-    add_ttl(fields["properties"], fields["header"])
     try:
+        for name, value in headers.items():
+            if (field := _FIELDS.get(name)) is not None:
+                fields[field.section][field.field] = _value(field, value)
+            elif name.startswith(EVENT_HEADER):
+                if not _EVENT.fullmatch(name[len(EVENT_HEADER) :]):
+                    raise NoField(f"{name}: names of attributes of CloudEvents are small letters and digits")
+                application[EVENT_PROPERTY + name[len(EVENT_HEADER) :]] = decoded(value)
+            elif name == PROPERTIES:
+                application.update(stated_properties(PROPERTIES, decoded(value)))
+            elif name.startswith(PREFIX) and name not in _READ_ONLY:
+                raise NoField(f"{name}: no such header; known are {', '.join(_FIELDS)}, {PROPERTIES}")
+        fields["properties"].update(given or {})
+        add_ttl(fields["properties"], fields["header"])
         return encoded_message(fields["header"], fields["properties"], application, body, duplicate_id)
     except NoField as error:
         raise Answered(400, str(error)) from None
 
 
 def _value(field: MessageField, text: str) -> Any:
-    """Return the value of a header. The text of an id that begins as a type does has its colon escaped."""
+    """Return the value of a header. The text of an id that begins as a type does has its colon escaped. Raises Answered
+    and NoField."""
     if len(text) > LONGEST:
         raise Answered(431, f"{field.header}: more than {LONGEST} characters")
-    try:
-        if field.kind == "text":
-            return decoded(text)
-        if field.kind != "id":
-            return field_value(field, text)
-        found = typed_id(field.header, text)
-        return decoded(text) if found is None else found
-    except NoField as error:
-        raise Answered(400, str(error)) from None
-
-
-def _properties(text: str) -> dict[str, Any]:
-    try:
-        return stated_properties(PROPERTIES, text)
-    except NoField as error:
-        raise Answered(400, str(error)) from None
+    if field.kind == "text":
+        return decoded(text)
+    if field.kind != "id":
+        return field_value(field, text)
+    found = typed_id(field.header, text)
+    return decoded(text) if found is None else found
 
 
 def decoded(text: str) -> str:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from enmasse.aio.live_follower import LiveLink
 from enmasse.amqp.connection import Connection
-from enmasse.bridge.bridge import Bridge
+from enmasse.bridge.bridge import SKEW, Bridge
 from enmasse.bridge.client_access import NOBODY
 from enmasse.bridge.client_logins import LoginAttempt
 from enmasse.bridge.client_rates import too_large
@@ -67,8 +67,6 @@ OPENING: Final = 8.0
 """Seconds that the subscription service and the last-will service have for a CONNECT."""
 CLOSING: Final = 3.0
 """Seconds in which what sessions have asked for is done before the connections go."""
-SKEW: Final = 1.0
-"""Seconds after which a login is looked at again, of which the newest permissions say that it is no longer good."""
 CLEARING: Final = 3.0
 """Seconds that a client without a will waits until its former one is cleared."""
 TAKING: Final = 1.5

@@ -405,9 +405,7 @@ class MqttSession(Publisher):
     def accepted(self, entries: Sequence[Entry]) -> None:
         """As Publisher: most are of QoS 1, and go no further way."""
         publications = self.publications
-        if publications is None:
-            return
-        if len(entries) > 1 and all(entry.qos == 1 for entry in entries):
+        if publications is not None and len(entries) > 1 and all(entry.qos == 1 for entry in entries):
             publications.accepted([entry.key for entry in entries])
         else:
             super().accepted(entries)

@@ -132,22 +132,20 @@ class Inbound:
         run = _alike(packets)
         if len(run) < FEW:
             return 0
-        if not run[0].qos:
-            if not self._session.publish_run(run):
-                return 0
-            self.messages += len(run)
-            return len(run)
         states = self._states
-        del run[max(0, min(self._window - self._unanswered, self._most - len(states))) :]
-        ids = [packet.packet_id for packet in run]
-        if len(run) < FEW or len(set(ids)) < len(ids) or not states.keys().isdisjoint(ids):
-            return 0
+        ids: list[int] = []
+        if run[0].qos:
+            del run[max(0, min(self._window - self._unanswered, self._most - len(states))) :]
+            ids = [packet.packet_id for packet in run]
+            if len(run) < FEW or len(set(ids)) < len(ids) or not states.keys().isdisjoint(ids):
+                return 0
         if not self._session.publish_run(run):
             return 0
         self.messages += len(run)
-        states.update(dict.fromkeys(ids, _ONE))
-        self._acks.expect(*ids)
-        self._asked(len(ids))
+        if ids:
+            states.update(dict.fromkeys(ids, _ONE))
+            self._acks.expect(*ids)
+            self._asked(len(ids))
         return len(run)
 
     def _must_wait(self, packet: Publish) -> bool:
