@@ -240,30 +240,25 @@ class TopicMap:
         """The topic of a message whose `to` is `wire`. Any text gives a topic of at least one character
         [MQTT-4.7.3-1]."""
         wire = self.local(wire)
-        below = self._below_default
-        if below and wire.startswith(below) and len(wire) > len(below):
-            short = unescape(wire[len(below) :])
-            if short and not short.startswith(SPACE) and self._prefix(short) is None:
-                return short
-        return self._spelled(wire)
+        short = self._without_default(wire)
+        return short if short is not None and self._prefix(short) is None else self._spelled(wire)
 
     def spellings(self, wire: str) -> tuple[str, ...]:
         """`topic_of(wire)`, and for topics of the default the one that has its name in front. If another address takes
         the topic without it: the topic under which the message was sent if it is older than that address."""
         wire = self.local(wire)
-        topic, full = self.topic_of(wire), self._spelled(wire)
-        if topic != full:
-            return topic, full
-        former = self._before_its_address(wire)
-        return (topic,) if former is None else (topic, former)
+        short, full = self._without_default(wire), self._spelled(wire)
+        if short is None:
+            return (full,)
+        owner = self._prefix(short)
+        if owner is None:
+            return short, full
+        return (full,) if self._of_default(owner) else (full, short)
 
-    def _before_its_address(self, wire: str) -> str | None:
-        below = self._below_default
-        if not below or not wire.startswith(below):
-            return None
-        short = unescape(wire[len(below) :])
-        name = self._prefix(short)
-        return None if name is None or self._of_default(name) else short
+    def _without_default(self, wire: str) -> str | None:
+        """Return the topic of a name below the default, without the default's name; None of other names."""
+        short = unescape(wire[len(self._below_default) :]) if self.spells_default(wire) else ""
+        return short if short and not short.startswith(SPACE) else None
 
     def spells_default(self, name: str) -> bool:
         """Return whether a topic or filter begins with the name of the default. Such a filter is for the one of
