@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Set
-from itertools import takewhile
+from itertools import islice, takewhile
 from shlex import quote
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from enmasse.model.names import DEFAULT_SPACE, SPACE, router_form
 from enmasse.model.permission_words import Operation
 from enmasse.model.topic_map import escape
 from enmasse.model.users import GROUP, USER_VARIABLE, ConnectionLimits, Effect, Granted, Permission, words
-from enmasse.text import did_you_mean
+from enmasse.text import MOST_COMPARED, did_you_mean
 
 _RESERVED: Final = ("$", "_", SPACE)
 _MAX_ANSWERS, _LONGEST = 512, 1024
@@ -295,21 +295,17 @@ def pattern_warnings(patterns: Iterable[str], addresses: Mapping[str, bool]) -> 
         for other in _OTHER_PLACEHOLDER.findall(pattern)
     ]
     strays = without_address(patterns, addresses) if addresses else ()
-    return found + [f"no address is there that {each!r} matches.{did_you_mean(each, addresses)}" for each in strays]
+    near = list(islice(addresses, MOST_COMPARED))
+    return found + [f"no address is there that {each!r} matches.{did_you_mean(each, near)}" for each in strays]
 
 
 def deciding(
-    name: str,
-    permissions: Iterable[Permission],
-    effect: Effect,
-    operations: Iterable[Operation],
-    patterns: Iterable[str],
+    name: str, permissions: Iterable[Permission], effect: Effect, wanted: Iterable[tuple[Operation, str]]
 ) -> list[Rule]:
-    """Return the permissions of an entry that have this effect on one of the operations on one of the patterns."""
+    """Return the permissions of an entry that have this effect on one of the wanted operations on its pattern."""
     rules = [Rule(f"{name}.permissions.{number}", each) for number, each in enumerate(permissions)]
     rights = Rights(name, tuple(rule for rule in rules if rule.permission.effect == effect))
-    names = [expanded(pattern, name) for pattern in patterns]
-    found = [rights.decide(operation, each).rule for operation in operations for each in names]
+    found = [rights.decide(operation, expanded(pattern, name)).rule for operation, pattern in wanted]
     return list(dict.fromkeys(rule for rule in found if rule is not None))
 
 

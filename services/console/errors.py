@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 import msgspec
 from aiohttp import web
 
-from enmasse.api.types import Fault, Problem
+from enmasse.api.types import Address, Fault, Problem
 from enmasse.errors import CATALOGUE
 from enmasse.logs import log
-from enmasse.text import did_you_mean
+from enmasse.text import MOST_COMPARED, did_you_mean
 
-MOST_COMPARED = 1000
-"""Names of addresses that are compared with one that there is not."""
 STATUSES: Mapping[str, int] = {
     "console.caller.busy": 429,
     "console.change.refused": 422,
@@ -75,10 +73,13 @@ def unknown(what: str, hint: str = "") -> RequestError:
     return RequestError("console.resource.unknown", f"there is no {what}, or you may not view it{end}")
 
 
-def unknown_address(name: str, viewed: Iterable[str] = ()) -> RequestError:
-    """Return the error for an address that there is not, with the one that may be meant of those that the caller may
-    view."""
-    meant = did_you_mean(name[:200], islice(viewed, MOST_COMPARED))
+def unknown_address(
+    name: str, rows: Iterable[tuple[str, Address]] = (), views: Callable[[str], bool] = bool
+) -> RequestError:
+    """Return the error for an address that there is not, with the one that may be meant of the first of these rows that
+    the caller `views`."""
+    viewed = [row.name for _, row in islice(rows, MOST_COMPARED) if views(row.name)]
+    meant = did_you_mean(name[:200], viewed)
     return unknown(f"address {name[:200]!r}", f" `enmasse address list` shows them.{meant}")
 
 

@@ -42,7 +42,7 @@ def operations(parts: Components) -> list[Operation]:
         row = rows.get(name)
         found = None if row is None else shown_address(rows, caller, row)
         if found is None:
-            raise unknown_address(name, (row.name for _, row in rows if caller.views(row.name)))
+            raise unknown_address(name, rows, caller.views)
         return found
 
     async def listed(call: Call) -> Answered:

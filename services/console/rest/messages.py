@@ -38,7 +38,7 @@ def operations(parts: Components) -> list[Operation]:
     def seen(caller: Caller, name: str) -> Address:
         row = parts.addresses.get(name)
         if row is None or not caller.views(name):
-            raise unknown_address(name, (row.name for _, row in parts.addresses if caller.views(row.name)))
+            raise unknown_address(name, parts.addresses, caller.views)
         return row
 
     def queue(caller: Caller, name: str) -> tuple[Address, list[str]]:

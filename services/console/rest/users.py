@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from itertools import chain, product
 from typing import Annotated, Any
 
 import msgspec
@@ -77,7 +78,7 @@ def operations(parts: Components) -> list[Operation]:
         name, exists = call.name(), rows.get(call.name()) is not None
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
         row, granted = rows.get(name), configuration.users.granted(name, parts.space)
-        if row is not None and granted is not None:
+        if row is not None and granted is not None and granted.permissions:
             viewed = (each for _, each in parts.addresses if call.caller.views(each.name))
             levels = {each.name: TYPES[each.type].levels for each in viewed if each.type is not None}
             found = await asyncio.to_thread(_warnings, name, granted.permissions, levels)  # names are compared
@@ -207,12 +208,9 @@ def _warnings(name: str, permissions: tuple[Permission, ...], levels: dict[str, 
     """Return sentences about permissions of an entry that may not do what they say. `levels`: address → whether it is a
     topic."""
     patterns = list(dict.fromkeys(pattern for each in permissions for pattern in each.addresses))
-    denials = dict.fromkeys(
-        rule
-        for each in permissions
-        if each.effect == "allow"
-        for rule in deciding(name, permissions, "deny", each.operations, each.addresses)
-    )
+    allowing = [each for each in permissions if each.effect == "allow"]
+    allowed = chain.from_iterable(product(each.operations, each.addresses) for each in allowing)
+    denials = deciding(name, permissions, "deny", allowed)
     return pattern_warnings(patterns[:MOST_WARNED], levels) + [denial_warning(name, rule) for rule in denials]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -204,7 +205,7 @@ def _deciding(
         )
         for permission in permissions
     ]
-    return deciding(name, known, effect, operations, patterns)
+    return deciding(name, known, effect, product(operations, patterns))
 
 
 def _levels(there: FileEntries | ContextEntries, config: Path | None, offset: int) -> dict[str, bool]:
@@ -254,14 +255,8 @@ def check(name: str, operation: Any, address: str, as_json: bool, config: Path |
     granted = {name: user.granted for name, user in good.items()}
     topics = TopicMap(validate.addresses(folder))
     decision, about = decided(Permissions(granted).rights(Principal(name)), topics, operation, address)
-    rule, where = decision.rule, None
-    if rule is None:
-        groups = "".join(f", nor of @{group}" for group in good[name].groups)
-        reason = f"no permission of {name}{groups} allows it"
-    else:
-        where = rule.where
-        reason = str(rule)
-    _answer(name, operation, address, about, reason, where, allowed=decision.allowed, as_json=as_json)
+    of = "".join((name, *(f", nor of @{group}" for group in good[name].groups)))
+    _answer(name, operation, address, about, decision.rule, of, allowed=decision.allowed, as_json=as_json)
 
 
 def _answer(
@@ -269,19 +264,22 @@ def _answer(
     operation: str,
     address: str,
     about: str,
-    reason: str,
-    rule: str | None,
+    rule: Rule | None,
+    of: str,
     *,
     allowed: bool,
     as_json: bool,
 ) -> NoReturn:
-    """Print the answer of `check`, and end. `about`: the name on AMQP that it is about."""
+    """Print the answer of `check`, and end. `about`: the name on AMQP that it is about; `rule`: the one that decides;
+    `of`: the user, and groups, whose permissions were looked at."""
     from enmasse.text import printable
 
     if as_json:
-        click.echo(json.dumps({"allowed": allowed, "rule": rule, "address": about}))
+        where = None if rule is None else rule.where
+        click.echo(json.dumps({"allowed": allowed, "rule": where, "address": about}))
         sys.exit(0 if allowed else FAILED)
     what = address if about == address else f"{address} (on AMQP {about})"
+    reason = f"no permission of {of} allows it" if rule is None else str(rule)
     text = printable(f"{name} {'may' if allowed else 'may not'} {operation} {what}: {reason}")
     if not allowed:
         end("user.operation.denied", text)
@@ -293,14 +291,17 @@ def _check_by_console(offset: int, name: str, operation: str, address: str, *, a
     from urllib.parse import urlencode
 
     from enmasse.cli.contexts.console import ask, path
+    from enmasse.identity.permissions import Rule
+    from enmasse.model.users import Permission
 
     query = urlencode({"operation": operation, "address": address})
     decision = ask(offset, "GET", f"{path('users', name, 'may')}?{query}")
     allowed, of = decision["allowed"], decision["permission"]
     about = decision.get("address", address)  # an older console does not say it
-    rule, reason = None, f"no permission of {name} allows it"
+    rule = None
     if of is not None:
-        shown = {of["effect"]: of["operations"], "addresses": of["addresses"]}
-        rule = of["source"]
-        reason = f"{rule}: {permission_text(shown)}"
-    _answer(name, operation, address, about, reason, rule, allowed=allowed, as_json=as_json)
+        permission = Permission(
+            effect=of["effect"], operations=tuple(of["operations"]), addresses=tuple(of["addresses"])
+        )
+        rule = Rule(of["source"], permission)
+    _answer(name, operation, address, about, rule, name, allowed=allowed, as_json=as_json)
