@@ -54,17 +54,22 @@ def entries(path: Path, text: str) -> dict[str, Any]:
     return found
 
 
+def check_is_folder(folder: Path) -> None:
+    """End the command if a configuration directory does not exist."""
+    if not folder.is_dir():
+        end(
+            "configuration.folder.missing",
+            f"configuration directory {folder}: no such directory. `enmasse init {quote(str(folder))}` makes one.",
+        )
+
+
 def locked(folder: Path) -> ExitStack:
     """Keep other commands that change files of this folder waiting, while the result is open."""
     from enmasse.storage.files import locked
 
     held = ExitStack()
     try:
-        if not folder.is_dir():
-            end(
-                "configuration.folder.missing",
-                f"configuration directory {folder}: no such directory. `enmasse init {quote(str(folder))}` makes one.",
-            )
+        check_is_folder(folder)
         held.enter_context(locked(folder))
     except OSError as error:
         end("configuration.folder.not-readable", f"configuration directory {folder}: {error.strerror}.")

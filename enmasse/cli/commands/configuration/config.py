@@ -6,12 +6,12 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, end, end_with, port_offset, say
+from enmasse.cli.common import FAILED, end_with, port_offset, say
+from enmasse.cli.configuration.configfile import check_is_folder
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.contexts.folders import edited_folder
 
@@ -47,11 +47,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
     from enmasse.text import counted
 
     folder = edited_folder(folder, offset)
-    if not folder.is_dir():
-        end(
-            "configuration.folder.missing",
-            f"configuration directory {folder}: no such directory. `enmasse init {quote(str(folder))}` makes one.",
-        )
+    check_is_folder(folder)
     if context is not None:
         from enmasse.cli.configuration.checking import check_there
 

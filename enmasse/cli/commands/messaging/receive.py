@@ -273,17 +273,21 @@ class ReceiveLoop:
         from enmasse.amqp.codec.errors import AmqpError
         from enmasse.cli.output.show import as_bytes, as_json, as_text
 
-        outcome = self._options.outcome
+        options = self._options
+        outcome = options.outcome
+        shown: bytes | str
         try:
             message = delivery.message
-            raw = as_bytes(message) if self._options.raw else b""
-            line = as_json(message, delivery.payload) if self._options.as_json else as_text(message)
+            if options.raw:
+                shown = as_bytes(message)
+            else:
+                shown = as_json(message, delivery.payload) if options.as_json else as_text(message)
         except AmqpError as error:
             await delivery.reject(error.condition, error.description)
             report(f"{self._remote}: a message that cannot be decoded was rejected: {error}")
             return
         try:
-            put_bytes(raw) if self._options.raw else put(line)
+            put_bytes(shown) if isinstance(shown, bytes) else put(shown)
         except OSError as error:
             raise Unprinted from error
         if outcome == REJECT:
