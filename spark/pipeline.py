@@ -262,7 +262,7 @@ def main() -> None:
     try:
         sections = pipeline_file.load(Path(given.file)) if given.file else None
     except pipeline_file.PipelineFileError as error:
-        sys.exit("\n".join(map(str, error.problems)))
+        sys.exit(str(error))
     work = given.work if sections is None else sections["source"]["work"]
     # Before there are executors: those in pods mount it.
     (Path(work).absolute() / "checkpoint").mkdir(parents=True, exist_ok=True)

@@ -311,7 +311,7 @@ def main() -> None:
     try:
         load(Path(sys.argv[-1]), {"work": "."})
     except PipelineFileError as error:
-        sys.exit("\n".join(map(str, error.problems)))
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -267,9 +267,9 @@ def kill_starting_jvm() -> None:
         return
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            group = int((process / "stat").read_bytes().rpartition(b")")[2].split()[2])
-            if group == own != int(process.name):
-                os.kill(int(process.name), signal.SIGKILL)
+            pid = int(process.name)
+            if pid != own and os.getpgid(pid) == own:
+                os.kill(pid, signal.SIGKILL)
 
 
 def outcome(given: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Sections
-from enmasse.amqp.messages.scan import PROPERTIES, after, section_at
+from enmasse.amqp.messages.scan import PROPERTIES
 
 SHORT_LIST, NULL = 0xC0, 0x40
 
@@ -31,16 +31,12 @@ class MissingIds:
 
     def _remember(self, payload: bytes) -> None:
         """Count a message that begins unlike the one before it."""
-        pos, end = 0, len(payload)
         try:
-            while pos < end:
-                code, value = section_at(payload, pos, end)
-                if code == PROPERTIES and payload[value] == SHORT_LIST:
-                    self._begin, self._at = payload[: value + 1], value + 1
-                if code >= PROPERTIES:
-                    break
-                pos = after(payload, value, end)
-            if Sections(payload).message_id is None:
+            sections = Sections(payload)
+            at = sections.value_at(PROPERTIES)
+            if at >= 0 and payload[at] == SHORT_LIST:
+                self._begin, self._at = payload[: at + 1], at + 1
+            if sections.message_id is None:
                 self.count += 1
         except (AmqpError, IndexError):
             self.count += 1
