@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,40 +172,31 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 @contextmanager
-def unplugged(nodes: Nodes, victim: Node) -> Iterator[None]:
-    victim.unplug()
-    yield
-    victim.plug()
+def between(begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
+    begin()
+    try:
+        yield
+    finally:  # the nodes are those of all tests
+        end()
 
 
-@contextmanager
-def deaf(nodes: Nodes, victim: Node) -> Iterator[None]:
-    for node in nodes.others(victim):
-        nodes.net.cut(node, victim)
-    yield
-    for node in nodes.others(victim):
-        nodes.net.mend(node, victim)
+def one_way(nodes: Nodes, victim: Node, *, to: bool) -> AbstractContextManager[None]:
+    """Cut what all others send to the victim, or what it sends to them."""
+    ends = [(node, victim) if to else (victim, node) for node in nodes.others(victim)]
 
+    def each(change: Callable[[Node, Node], None]) -> None:
+        for sender, receiver in ends:
+            change(sender, receiver)
 
-@contextmanager
-def mute(nodes: Nodes, victim: Node) -> Iterator[None]:
-    for node in nodes.others(victim):
-        nodes.net.cut(victim, node)
-    yield
-    for node in nodes.others(victim):
-        nodes.net.mend(victim, node)
-
-
-@contextmanager
-def slow(nodes: Nodes, victim: Node) -> Iterator[None]:
-    victim.slow(SLOW)
-    yield
-    victim.quick()
+    return between(partial(each, nodes.net.cut), partial(each, nodes.net.mend))
 
 
 HARMS: dict[str, Callable[[Nodes, Node], AbstractContextManager[None]]] = {
-    "unplugged": unplugged, "deaf": deaf, "mute": mute, "slow": slow,
-}  # fmt: skip
+    "unplugged": lambda _, victim: between(victim.unplug, victim.plug),
+    "deaf": lambda nodes, victim: one_way(nodes, victim, to=True),
+    "mute": lambda nodes, victim: one_way(nodes, victim, to=False),
+    "slow": lambda _, victim: between(partial(victim.slow, SLOW), victim.quick),
+}
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -223,6 +215,6 @@ def test_mqtt_clients_have_everything_once_while_each_router_is_unplugged(nodes:
     def harms() -> Iterator[tuple[str, AbstractContextManager[None]]]:
         for victim, node in nodes.routers.items():
             wait_for(nodes.are_whole, "all routers are neighbours")
-            yield f"unplugged {victim}", unplugged(nodes, node)
+            yield f"unplugged {victim}", HARMS["unplugged"](nodes, node)
 
     once_while(nodes.device("out", 0), nodes.device("in", 1), harms())

@@ -6,17 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from enmasse.network.deadline import LATE
+from enmasse.supervisor.children.os_process import state
 from tests.kit.running import LOOPS
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.network.judging import SECONDS
-
-
-def state(process: subprocess.Popen[bytes]) -> str:
-    """Return S for a process that waits, T for one that was stopped."""
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_what_came_while_the_process_was_stopped_is_read_before_a_deadline_passes() -> None:
@@ -29,9 +24,9 @@ def test_what_came_while_the_process_was_stopped_is_read_before_a_deadline_passe
     ]
     for process in processes:
         assert process.stdout is not None and process.stdout.readline() == b"waits\n"
-        wait_for(lambda process=process: state(process) == "S", "the loop waits")  # type: ignore[misc]  # mypy infers no type of a lambda's default
+        wait_for(lambda process=process: state(process.pid) == b"S", "the loop waits")  # type: ignore[misc]  # mypy infers no type of a lambda's default
         process.send_signal(signal.SIGSTOP)
-        wait_for(lambda process=process: state(process) == "T", "it is stopped")  # type: ignore[misc]  # mypy infers no type of a lambda's default
+        wait_for(lambda process=process: state(process.pid) == b"T", "it is stopped")  # type: ignore[misc]  # mypy infers no type of a lambda's default
     # pause: until the deadlines are past
     time.sleep(SECONDS + 2 * LATE)
     for process in processes:

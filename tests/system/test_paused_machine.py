@@ -39,9 +39,11 @@ def paused(suite: Suite) -> Iterator[None]:
     pids = [suite.process.pid, *(each["pid"] for each in status(suite)["components"])]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    yield
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGCONT)
+    try:
+        yield
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.slow
