@@ -324,9 +324,9 @@ class Client:
             if self._sent.received(packet):
                 wire.write(encode.ack(encode.PUBREL, packet.packet_id))
         elif isinstance(packet, PubRel):
-            unknown = self.version == V5 and packet.packet_id not in self._received
+            known = packet.packet_id in self._received
             self._received.discard(packet.packet_id)
-            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if unknown else reasons.SUCCESS
+            reason = reasons.SUCCESS if known else reasons.PACKET_IDENTIFIER_NOT_FOUND
             wire.write(encode.encode(PubComp(packet.packet_id, reason), self.version, True))
         elif isinstance(packet, SubAck | UnsubAck):
             answer = self._answers.get(packet.packet_id)
