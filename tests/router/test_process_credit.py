@@ -7,11 +7,8 @@ import pytest
 
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
-from enmasse.identity.processes.peer_check import PeerCheck
-from enmasse.identity.processes.roles import Listener, Role
 from services.router.routing.links.in_link import FURTHER
-from services.router.routing.peers import PeerRights
-from tests.router.world import World
+from tests.router.world import World, gateway_rights
 
 WINDOW = 250
 MOST = (1 + FURTHER) * WINDOW
@@ -35,9 +32,7 @@ class Sending(World):
         self.sender.detach()
         self.pump()
         if process:
-            admission = PeerCheck(Listener.SERVICES, None, "", {"subject": ((("commonName", f"{Role.GATEWAY}/g"),),)})
-            admission.certified()
-            self.record.rights = PeerRights(admission, "r", 0)
+            self.record.rights = gateway_rights()
         self.sender = self.client.begin().attach_sender("g", Source(), Target(address="a"))
         self.pump()
 

@@ -16,14 +16,18 @@ from services.router.routing.brokers.relay import CAPABILITY
 from services.router.routing.configuration import LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
-from tests.router.world import World
+from services.router.routing.links.in_link import FURTHER
+from tests.router.world import World, gateway_rights
 
+WINDOW = 250
 MANY = 3000
 """Several windows of the router's credit."""
 
 
 class Broker(Handler):
-    """It takes what its credit, which the test gives, lets come."""
+    """It takes what its credit, which the test gives, lets come, and accepts it, if it `stores`."""
+
+    stores = True
 
     def __init__(self, world: World, name: str) -> None:
         self.got: list[bytes] = []
@@ -47,7 +51,7 @@ class Broker(Handler):
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
     ) -> None:
         self.got.append(payload)
-        if not settled:
+        if not settled and self.stores:
             link.session.settle(delivery_id)
 
     def pump(self) -> None:
@@ -56,10 +60,12 @@ class Broker(Handler):
 
 
 class Relay:
-    """A client with an anonymous sender, and brokers with a link route each."""
+    """A client with an anonymous sender, or a gateway (`process`), and brokers with a link route each."""
 
-    def __init__(self, *brokers: str) -> None:
+    def __init__(self, *brokers: str, process: bool = False) -> None:
         self.world = World()
+        if process:
+            self.world.record.rights = gateway_rights()
         self.brokers = [Broker(self.world, name) for name in brokers]
         for name in brokers:
             self.route(name)
@@ -118,6 +124,26 @@ def test_a_broker_that_takes_nothing_holds_up_nobody_for_long() -> None:
     broker.links[0].grant(1000)
     relay.pump()
     assert Message.decode(broker.got[-1]).body == str(sent + 999).encode()
+
+
+@pytest.mark.parametrize(
+    ("process", "credit", "unsettled"), [(True, MANY, (1 + FURTHER) * WINDOW), (True, 0, WINDOW), (False, MANY, WINDOW)]
+)
+def test_a_gateway_has_several_windows_at_a_broker_that_takes_them(process: bool, credit: int, unsettled: int) -> None:
+    relay = Relay("b", process=process)
+    (broker,) = relay.brokers
+    assert relay.send(-1, settled=False)
+    relay.pump()
+    broker.links[0].grant(1)
+    relay.pump()
+    broker.stores = False
+    broker.links[0].grant(credit)
+    sent = 0
+    while sent < MANY and relay.send(sent, settled=False):
+        sent += 1
+        if sent % 16 == 0:
+            relay.pump()
+    assert unsettled - WINDOW // 2 < sent <= unsettled  # credit is topped up in steps of half a window
 
 
 def test_a_message_goes_where_the_link_route_leads_now() -> None:

@@ -9,8 +9,11 @@ from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Receiver, Sender
+from enmasse.identity.processes.peer_check import PeerCheck
+from enmasse.identity.processes.roles import Listener, Role
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
+from services.router.routing.peers import PeerRights
 from services.router.routing.router import Router
 
 
@@ -97,3 +100,10 @@ class World:
         total = self.router.totals()
         links: list[Any] = sorted(self.record.links.values(), key=lambda link: link.direction)
         return [(x.delayed1, x.delayed10, x.stuck) for x in (*links, total)]
+
+
+def gateway_rights() -> PeerRights:
+    """Return the rights of a connection of a gateway."""
+    admission = PeerCheck(Listener.SERVICES, None, "", {"subject": ((("commonName", f"{Role.GATEWAY}/g"),),)})
+    admission.certified()
+    return PeerRights(admission, "r", 0)

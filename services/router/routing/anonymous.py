@@ -83,8 +83,10 @@ class AnonymousInLink(InLink):
     def forward_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
         """Forward deliveries that arrived together: those that begin alike, up to the `to` of a broker's address, at
         once. Hot path."""
-        link.bytes += sum(map(len, payloads))
+        size = sum(map(len, payloads))
+        link.bytes += size
         at, end = 0, len(payloads)
+        waits = False
         while at < end:
             alike, relay = self._alike(payloads, at)
             sent = 0
@@ -93,7 +95,9 @@ class AnonymousInLink(InLink):
                 self._count(relay, sent)
             for n in range(at + sent, at + len(alike)):
                 link.on_delivery(link, first + n, settled, payloads[n], b"", 0)
+                waits = True  # or an address of the router has it
             at += len(alike)
+        self.grant_further(0 if waits else len(payloads), size)
 
     def _alike(self, payloads: list[bytes], at: int) -> tuple[list[bytes], RelayOut | None]:
         """Return the messages from `at` on that begin as the first of them up to the end of its `to`, and the link to

@@ -140,9 +140,14 @@ class InLink(LinkRecord):
             sent = self._spread(payloads) if out is None else self.run_to(out, first, payloads, settled)
         for delivery_id, payload in enumerate(payloads[sent:], first + sent):
             link.on_delivery(link, delivery_id, settled, payload, b"", 0)  # another one after an event of the first
+        waits = self.address.holders  # type: ignore[union-attr]  # as above
+        self.grant_further(0 if waits else len(sizes), size)
+
+    def grant_further(self, passed_on: int, size: int) -> None:
+        """Let a process have more unsettled, unless some of what came together waits in the router or is large.
+        `passed_on`: deliveries of that, 0 if one waits; `size`: their bytes."""
         if self.further:
-            waits = self.address.holders  # type: ignore[union-attr]  # as above
-            link.pass_further(0 if waits or size > SMALL * len(sizes) else self.further)
+            self.link.pass_further(self.further if size <= SMALL * passed_on else 0)
 
     def run_to(self, out: Destination, first: int, payloads: list[bytes], settled: bool) -> int:
         """Give deliveries with consecutive ids to a direct destination; return how many it has taken."""
