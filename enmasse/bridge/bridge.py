@@ -288,7 +288,7 @@ class Bridge(Generic[S]):
             raise ClientRefused(Refusal.AWAY, "the configuration is not known yet") from None
 
     def _on_addresses(self, body: Addresses) -> None:
-        self.topics = topics = TopicMaps(body.addresses, body.leaving or None)
+        self.topics = topics = TopicMaps(body.addresses, body.leaving or None, body.remarked or ())
         for space, state in self.spaces.items():
             state.set_topics(topics.of(space))
         self._addressed_now()

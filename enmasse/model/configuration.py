@@ -8,7 +8,7 @@ space are judged by themselves (enmasse/model/tenants).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeVar
@@ -38,7 +38,8 @@ SCHEMA = 1
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
-
+MAX_REMARKED = 1000
+"""Topics whose moved mark `mqttDefault` is remembered."""
 _WITHOUT = {
     BROKERS: "placements go on without it",
     USERS: "no client is let in before it can be used",
@@ -72,6 +73,8 @@ class AppliedState(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, User] | None = None
     issuers: dict[str, Issuer] | None = None
     salt_key: bytes = b""
+    remarked: tuple[AddressName, ...] = ()
+    """Topics whose `mqttDefault` was set or taken back after they were made, the last of them last."""
     tenants: TenantState | msgspec.UnsetType = msgspec.UNSET
     """Address spaces and plans; absent: there has never been any. The addresses of all spaces are in `addresses`."""
 
@@ -164,6 +167,7 @@ def apply(
         users=users,
         issuers=issuers,
         salt_key=last.salt_key,
+        remarked=_remarked(last, every, [*changed, *spaces.changed]),
         tenants=spaces.state,
     )
     return Applied(
@@ -180,6 +184,19 @@ def apply(
         judged=spaces.judged,
         own=addresses,
     )
+
+
+def _remarked(
+    last: AppliedState, addresses: Mapping[AddressName, Address], changed: Iterable[AddressName]
+) -> tuple[AddressName, ...]:
+    """Return the topics whose mark `mqttDefault` has moved. Messages of before are read by them."""
+    found = dict.fromkeys(last.remarked)
+    for name in changed:
+        before, after = last.addresses.get(name), addresses.get(name)
+        if before is not None and before.mqtt_default != (after is not None and after.mqtt_default):
+            found.pop(name, None)
+            found[name] = None
+    return tuple(found)[-MAX_REMARKED:]
 
 
 def _parts_of_spaces(contents: Mapping[str, Content], reason: str) -> Iterator[Problem]:

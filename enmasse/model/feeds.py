@@ -43,7 +43,8 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     `invalid` (optional): names whose entry is wrong and that have no last good version. Controllers make and delete
     nothing for them. `leaving` (optional): names that are no addresses and that a broker still carries: no
     other address takes their topics. `limits` (optional): limits of the spaces whose stored messages have one. `ending`
-    (optional): removed spaces of which brokers may still have something.
+    (optional): removed spaces of which brokers may still have something. `remarked` (optional): topics whose
+    `mqttDefault` was set or taken back after they were made.
 
     `revision`, here and in the feeds below: grows with every change of the content; 0: not stated.
     """
@@ -54,13 +55,15 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     forced: list[AddressName] = []
     invalid: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
     leaving: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
+    remarked: list[AddressName] | msgspec.UnsetType = msgspec.UNSET
     limits: dict[str, SpaceLimits] | msgspec.UnsetType = msgspec.UNSET
     ending: Ending | msgspec.UnsetType = msgspec.UNSET
 
 
 class AddressChanges(Addresses, frozen=True, kw_only=True):
     """Feed `addresses/changes`: all addresses if `full`, else those that have changed since the message before, and the
-    names that are gone. `forced`, `invalid`, `leaving`, `limits` and `ending` are complete in each message.
+    names that are gone. `forced`, `invalid`, `leaving`, `remarked`, `limits` and `ending` are complete in each
+    message.
 
     A name of `invalid` is in `removed` when it becomes invalid, and again when its entry is removed.
     """
@@ -81,6 +84,7 @@ class AddressChanges(Addresses, frozen=True, kw_only=True):
             forced=self.forced,
             invalid=self.invalid,
             leaving=self.leaving,
+            remarked=self.remarked,
             limits=self.limits,
             ending=self.ending,
         )

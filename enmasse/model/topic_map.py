@@ -104,6 +104,12 @@ def unescape(name: str) -> str:
     return "/".join([_unescape_level(level) for level in name.split("/")])
 
 
+def _below(prefix: str, wire: str) -> str | None:
+    """Return the topic of a name below a prefix, without the prefix; None of other names."""
+    topic = unescape(wire[len(prefix) :]) if wire.startswith(prefix) else ""
+    return topic if topic and not topic.startswith(SPACE) else None
+
+
 def _escape_level(level: str) -> str:
     if not level:
         return _EMPTY
@@ -153,6 +159,7 @@ class TopicMap:
         addresses: Mapping[AddressName, Address],
         leaving: Iterable[AddressName] | None = None,
         space: str = DEFAULT_SPACE,
+        remarked: Iterable[AddressName] = (),
     ) -> None:
         self.space = space
         self.prefix = space_prefix(space)
@@ -177,6 +184,7 @@ class TopicMap:
             if "." in name:
                 dotted = True
         self._below_default = "" if self.default is None else self.default + "/"
+        self._below_remarked = [split_name(name).local + "/" for name in remarked if space_of(name) == space]
         if dotted:
             self._dotted = {router_form(name): name for name in self._addresses}
 
@@ -244,21 +252,32 @@ class TopicMap:
         return short if short is not None and self._prefix(short) is None else self._spelled(wire)
 
     def spellings(self, wire: str) -> tuple[str, ...]:
-        """`topic_of(wire)`, and for topics of the default the one that has its name in front. If another address takes
-        the topic without it: the topic under which the message was sent if it is older than that address."""
+        """`topic_of(wire)`, and for topics of the default the one that has its name in front. Then the topics under
+        which the message was sent if it is older than the address that takes that topic now, or than a mark
+        `mqttDefault` that was moved."""
         wire = self.local(wire)
         short, full = self._without_default(wire), self._spelled(wire)
+        older = self._older(wire) if self._below_remarked else ()
         if short is None:
-            return (full,)
+            return (full, *older)
         owner = self._prefix(short)
         if owner is None:
-            return short, full
-        return (full,) if self._of_default(owner) else (full, short)
+            return (short, full, *older)
+        return (full, *older) if self._of_default(owner) else (full, short, *older)
 
     def _without_default(self, wire: str) -> str | None:
         """Return the topic of a name below the default, without the default's name; None of other names."""
-        short = unescape(wire[len(self._below_default) :]) if self.spells_default(wire) else ""
-        return short if short and not short.startswith(SPACE) else None
+        return _below(self._below_default, wire) if self.spells_default(wire) else None
+
+    def _older(self, wire: str) -> list[str]:
+        """Return the topics that a name had below addresses that were the default."""
+        found = (_below(prefix, wire) for prefix in self._below_remarked if prefix != self._below_default)
+        return [topic for topic in found if topic is not None]
+
+    @property
+    def default_is_remarked(self) -> bool:
+        """The default was another topic address before: filters matched its topics with its name in front."""
+        return self._below_default in self._below_remarked
 
     def spells_default(self, name: str) -> bool:
         """Return whether a topic or filter begins with the name of the default. Such a filter is for the one of
@@ -399,12 +418,18 @@ class TopicMap:
 class TopicMaps:
     """Topics over one snapshot of the addresses of all address spaces."""
 
-    def __init__(self, addresses: Mapping[AddressName, Address], leaving: Iterable[AddressName] | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[AddressName, Address],
+        leaving: Iterable[AddressName] | None = None,
+        remarked: Iterable[AddressName] = (),
+    ) -> None:
+        self._remarked = remarked
         self._of: dict[str, dict[AddressName, Address]] = {}
         self._leaving: dict[str, list[AddressName]] = {}
         self._made: dict[str, TopicMap] = {}
         if not any(name.startswith(SPACE) for names in (addresses, leaving or ()) for name in names):
-            self._made[DEFAULT_SPACE] = TopicMap(addresses, leaving)
+            self._made[DEFAULT_SPACE] = TopicMap(addresses, leaving, remarked=remarked)
             return
         for name, address in addresses.items():
             self._of.setdefault(space_of(name), {})[name] = address
@@ -415,7 +440,7 @@ class TopicMaps:
         """Return the topics of an address space; none, if it has no addresses."""
         found = self._made.get(space)
         if found is None:
-            found = TopicMap(self._of.get(space, {}), self._leaving.get(space), space)
+            found = TopicMap(self._of.get(space, {}), self._leaving.get(space), space, self._remarked)
             if space in self._of or space in self._leaving or space == DEFAULT_SPACE:
                 self._made[space] = found
         return found

@@ -357,6 +357,7 @@ class ConfigService:
             forced=self.forced.names,
             invalid=list(self._applied.now.failed) or msgspec.UNSET,
             leaving=sorted(self._leaving) or msgspec.UNSET,
+            remarked=list(state.remarked) or msgspec.UNSET,
             limits=space_users.storage_limits(state),
             ending=self._endings.at_brokers(),
         )

@@ -55,12 +55,15 @@ def test_snapshots_come_typed_and_again_after_the_service_was_killed(service: Co
             await until(lambda: got[-1].addresses.keys() == {"t"})
             assert got[-1].addresses[AddressName("t")].mqtt_default
             assert got[-1].revision > got[0].revision
+            service.write("addresses.json", {"t": {"type": "topic", "flavor": "t"}})
+            await until(lambda: got[-1].remarked == ["t"])
             await asyncio.to_thread(service.kill)
             await until(lambda: not client.connected)
             service.write("addresses.json", {"b": {"type": "multicast"}})
             await asyncio.to_thread(service.start)
             await until(lambda: got[-1].addresses.keys() == {"b"})
             assert client.connected
+            assert got[-1].remarked == ["t"]
 
     run()
 

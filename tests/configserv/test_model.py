@@ -314,6 +314,20 @@ def test_one_default_for_mqtt() -> None:
     assert "'one' is the default already" in str(found.problems[0])
 
 
+def test_topics_whose_mark_of_the_default_moves_are_remembered() -> None:
+    topic = {"type": "topic", "flavor": "t"}
+    marked = {**topic, "mqttDefault": True}
+    state = None
+    for entries, remarked in (
+        ({"a": marked, "b": topic}, []),
+        ({"a": topic, "b": topic, "c": marked}, ["a"]),
+        ({"a": topic, "b": marked}, ["a", "b", "c"]),
+        ({"a": marked, "b": topic}, ["a", "b", "c"]),
+    ):
+        state = applied(entries, last=state).state
+        assert sorted(state.remarked) == remarked, entries
+
+
 def test_duplicates_and_lines() -> None:
     text = b"""{
   "a": {"type": "anycast"},

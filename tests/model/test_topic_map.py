@@ -302,6 +302,21 @@ def test_a_message_older_than_the_address_of_its_topic_has_its_topic_last() -> N
     assert TopicMap(HOUSE).spellings("rest/jobs/y") == ("rest/jobs/y", "jobs/y")
 
 
+def test_a_message_older_than_the_mark_of_the_default_has_the_topic_of_then() -> None:
+    remarked = [AddressName("telemetry"), AddressName("gone"), AddressName("!!one/jobs")]
+    map = TopicMap(HOUSE, remarked=remarked)
+    assert map.spellings("telemetry/a%2Eb") == ("telemetry/a.b", "a.b")
+    assert map.spellings("gone/y") == ("gone/y", "y")
+    assert map.spellings("rest/gone/y") == ("gone/y", "rest/gone/y")
+    assert map.spellings("telemetry") == ("telemetry",)
+    assert not map.default_is_remarked
+    back = TopicMap(HOUSE, remarked=[AddressName("rest")])
+    assert back.spellings("rest/x") == ("x", "rest/x")
+    assert back.default_is_remarked
+    in_space = {full_name("one", LocalName(name)): each for name, each in HOUSE.items()}
+    assert TopicMaps(in_space, remarked=remarked).of("one").spellings("!!one/jobs/y") == ("jobs/y", "y")
+
+
 def test_a_topic_that_routers_take_for_another_address_has_no_owner() -> None:
     map = TopicMap({AddressName("a"): Address(type="topic"), AddressName("a.b"): Address(type="topic")})
     assert map.owner("a/b/c") is None

@@ -97,6 +97,35 @@ def test_a_message_older_than_the_address_of_its_topic_keeps_its_topic() -> None
         assert alone.topic == topic
 
 
+def matched(filter: str, to: str, default: str, *remarked: str) -> str | None:
+    addresses = {AddressName(name): Address(type="topic", mqtt_default=name == default) for name in ("old", "new")}
+    topics = TopicMap(addresses, remarked=map(AddressName, remarked))
+    front, _ = MessageReader(topics).read(TopicRoute(default, "topic", None, to).plain(1, False, b""))
+    found = SessionFilters("me", topics, [Subscription(filter=filter, qos=1)], AddressUse(topics))
+    match = found.match(front, front.spellings)
+    return None if match is None else match.topic
+
+
+def test_a_message_older_than_the_mark_of_the_default_keeps_its_topic() -> None:
+    for filter, topic in (("a/#", "a/x"), ("+/x", "a/x"), ("old/#", "old/a/x"), ("b/#", None)):
+        assert matched(filter, "old/a/x", "new", "old") == topic
+    for filter, topic in (("x", "x"), ("+/x", "new/x"), ("new/#", "new/x"), ("y", None)):
+        assert matched(filter, "new/x", "new", "new") == topic
+    assert matched("a/#", "old/a/x", "new") is None
+    assert matched("+/x", "new/x", "new") is None
+
+
+def test_two_names_of_one_topic_are_two_messages() -> None:
+    topics = TopicMap({AddressName("new"): Address(type="topic", mqtt_default=True)}, remarked=[AddressName("old")])
+    filters = SessionFilters("me", topics, [Subscription(filter="a/#", qos=1)], AddressUse(topics))
+    found = []
+    for to in ("new/old/a/x", "old/a/x"):
+        front, _ = MessageReader(topics).read(TopicRoute("new", "topic", None, to).plain(1, False, b""))
+        match = filters.match(front, front.spellings)
+        found.append(None if match is None else match.topic)
+    assert found == [None, "a/x"]
+
+
 def test_wildcards_do_not_cover_topics_that_begin_with_a_dollar() -> None:
     """v5 MQTT-4.7.2-1."""
     assert match(of(Subscription(filter="#", qos=0), Subscription(filter="+/x", qos=0)), "$a/x") is None

@@ -64,7 +64,7 @@ class SessionFilters:
         self._client = client
         self._topics = topics
         self._tree: PatternTrie[str] = PatternTrie(reserved=RESERVED)
-        self._matches: dict[str | tuple[str, str], Match | None] = {}
+        self._matches: dict[tuple[str, ...] | tuple[str, tuple[str, ...]], Match | None] = {}
         for each in subscriptions:
             self.add(each)
 
@@ -109,15 +109,18 @@ class SessionFilters:
         them."""
         if fields.publisher == self._client:
             return self._find(spellings, own=True)
-        topic = spellings[0]
         try:
-            return self._matches[topic]
+            return self._matches[spellings]
         except KeyError:
-            return self._remember(topic, self._find(spellings, own=False))
+            return self._remember(spellings, spellings, self._find(spellings, own=False))
 
     def _find(self, spellings: tuple[str, ...], own: bool) -> Match | None:
         for topic in spellings:
-            full = topic is not spellings[0] and self._topics.spells_default(topic)
+            full = (
+                topic is not spellings[0]
+                and self._topics.spells_default(topic)
+                and not self._topics.default_is_remarked
+            )
             found = [
                 self.subscriptions[filter]
                 for filter in self._tree.match(topic)
@@ -129,11 +132,13 @@ class SessionFilters:
                 return Match(topic, found, (self._use.delivered(spellings[0]), *counts))
         return None
 
-    def _remember(self, topic: str | tuple[str, str], match: Match | None) -> Match | None:
-        if len("".join(topic)) <= LONGEST:
+    def _remember(
+        self, key: tuple[str, ...] | tuple[str, tuple[str, ...]], spellings: tuple[str, ...], match: Match | None
+    ) -> Match | None:
+        if len(max(spellings, key=len)) <= LONGEST:
             if len(self._matches) >= MAX_MATCHES:
                 self._matches.clear()
-            self._matches[topic] = match
+            self._matches[key] = match
         return match
 
     def only(self, filter: str, fields: MessageFields, spellings: tuple[str, ...]) -> Match | None:
@@ -142,11 +147,11 @@ class SessionFilters:
         subscription = self.subscriptions.get(filter)
         if subscription is None or not spellings:
             return None
-        topic = filter, spellings[0]
+        key = filter, spellings
         try:
-            return self._matches[topic]
+            return self._matches[key]
         except KeyError:
-            return self._remember(topic, self._of_one(subscription, spellings))
+            return self._remember(key, spellings, self._of_one(subscription, spellings))
 
     def _of_one(self, subscription: Subscription, spellings: tuple[str, ...]) -> Match:
         filter = subscription.filter
