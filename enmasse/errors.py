@@ -190,6 +190,8 @@ ERRORS = (
     Error("suite.logs.not-readable", "The folder with the logs cannot be read.", "Run the command as the user of `enmasse up`, or name the data folder with --data."),
     Error("suite.reload.refused", "The options were not read again; nothing was changed.", "Correct what the message states, and repeat the command."),
     Error("suite.reload.unfinished", "The options are in force, but a process does not listen yet where they say, or still listens where it did before.", "See `enmasse status`, and the log of the process that it names."),
+    Error("suite.restart.refused", "The component was not restarted.", "See the reason."),
+    Error("suite.restart.unfinished", "The component is not ready again within 200 s. The order stays in force.", "See `enmasse status`, and its log: `enmasse logs COMPONENT`."),
     Error("suite.scale.refused", "The number of processes is not possible.", "See the reason."),
     Error("suite.scale.unfinished", "Processes have not come, or not left, within 200 s. The order stays in force.", "See `enmasse status`, and the logs of those that it names."),
     Error("suite.status.not-ready", "The suite was not ready in the time of --wait.", "See the reasons above it; `enmasse status` shows all."),

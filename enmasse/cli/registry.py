@@ -27,6 +27,7 @@ COMMANDS = {
     "status": ("suite", "Show whether the running suite is ready."),
     "logs": ("suite", "Show the logs of the suite."),
     "scale": ("suite", "Set the number of processes of a service."),
+    "restart": ("suite", "Restart a component of the suite."),
     "address": ("configuration", "List, show, add, change and remove addresses."),
     "flavor": ("configuration", "List, show, add, change and remove flavors."),
     "space": ("configuration", "List, show, add, change and remove address spaces."),

@@ -137,6 +137,7 @@ EVENTS = (
     Event("component.process.hung", "error", "pid seconds", "A process has not answered its health check for `seconds`; it is killed and started again.", "Look at the disk and at the load of the machine, and at the last lines of the process's log; report it if it repeats."),
     Event("component.process.killed", "error", "pid seconds", "A process did not stop within `seconds` and was killed.", "Read its log."),
     Event("component.process.leaving", "info", "pid counts", "A process was ordered to leave: it hands its clients on, and ends then (`component.process.stopped`). `counts`: what it has.", NOTHING),
+    Event("component.process.restarted", "info", "", "A process ended because an operator had ordered a restart, and is started again.", NOTHING),
     Event("component.process.started", "info", "pid", "A process was started.", NOTHING),
     Event("component.process.stopped", "info", "", "A process stopped as requested.", NOTHING),
     Event("component.process.suspended", "error", "pid seconds", "A process that clients wait for has been stopped by a signal (SIGSTOP) for `seconds`; it is killed and started again.", "Find out who stops it."),

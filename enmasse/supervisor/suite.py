@@ -237,6 +237,24 @@ class Supervisor:
             return self._routers.scale(bounds)
         return status.scale(self.components(), service, bounds)
 
+    def restart(self, name: str) -> tuple[bool, str]:
+        """Have a process end and start again. Return whether that is accepted, and the reason or what happens."""
+        children = self._children()
+        child = next((each for each in children if each.spec.name == name), None)
+        if child is None:
+            names = sorted(each.spec.name for each in children)
+            return False, f"there is no component {name!r}; there are {', '.join(names)}"
+        ports = child.spec.wanted_endpoints
+        hands_on = any(
+            each is not child and each.ready and not each.leaving and each.spec.wanted_endpoints & ports
+            for each in children
+        )
+        if not child.restart(STOP_WITHIN, hands_on=hands_on):
+            return False, f"{name} is starting or ending at the moment: see `enmasse status`"
+        if child.leaving:
+            return True, f"{name} hands its clients on, and starts again then"
+        return True, f"{name} ends, and starts again then"
+
     async def reload(self) -> Reload:
         """Read the options again, and have those take effect that can. Raises StartError, and changes nothing then;
         OSError, if files cannot be written."""

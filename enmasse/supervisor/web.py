@@ -1,5 +1,5 @@
-"""HTTP of the supervisor, on loopback: health, status, metrics, and the orders `scale`, `reload` and `force`. Commands
-on this machine ask here; the console passes these paths on, but for `reload`.
+"""HTTP of the supervisor, on loopback: health, status, metrics, and the orders `scale`, `restart`, `reload` and
+`force`. Commands on this machine ask here; the console passes these paths on, but for `reload`.
 
 Requests other than those for health and `/api/suite` need the operator's secret (`Authorization: Bearer …`). A web page
 in a browser on this machine must be able neither to read nor to change anything here. So the Host header must name
@@ -147,6 +147,17 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         _audit(request, f"scale {service[:100]}={bounds}", sentence)
         return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
 
+    async def restart(request: Request) -> Response:
+        body = _object(request.body)
+        if wrong := _unknown_field(body, "component"):
+            return wrong
+        name = body.get("component")
+        if not _is_name(name):
+            return _refused('expected {"component": NAME}', 400)
+        accepted, sentence = suite.restart(name)
+        _audit(request, f"restart {name[:100]}", sentence[:MAX_REASON])
+        return _json({"accepted": True, "message": sentence}) if accepted else _refused(sentence, 409)
+
     async def reload(request: Request) -> Response:
         try:
             found = await suite.reload()
@@ -182,6 +193,7 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
         "/api/queries": {"GET": queries},
         "/api/suite": {"GET": about},
         "/api/scale": {"POST": scale},
+        "/api/restart": {"POST": restart},
         "/api/reload": {"POST": reload},
         "/api/force": {"POST": force},
     }
@@ -244,7 +256,7 @@ def _are_names(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and 0 < len(value) <= MAX_NAMES and all(map(_is_name, value))
 
 
-def _is_name(value: object) -> bool:
+def _is_name(value: object) -> TypeGuard[str]:
     try:
         return isinstance(value, str) and bool(value.encode())
     except UnicodeEncodeError:  # half of a surrogate pair

@@ -11,7 +11,7 @@ from services.console.errors import of_suite
 from services.console.following.supervisor import Supervisor
 
 READ = ("/livez", "/readyz", "/healthz", "/metrics", "/api/suite", "/api/status", "/api/ready")
-ORDERS = ("/api/scale", "/api/force")
+ORDERS = ("/api/scale", "/api/restart", "/api/force")
 PASSED = ("Host", "Origin", "Authorization", "Content-Type")
 """Headers by which the supervisor decides."""
 

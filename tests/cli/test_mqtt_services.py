@@ -99,6 +99,25 @@ def test_gateways_are_scaled_and_their_number_stays(empty_config: Path, tmp_path
         assert gateways(up) == ["mqtt_gateway-0"]
 
 
+def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
+    with start(empty_config, tmp_path, ENMASSE_GATEWAYS="2") as up:
+        up.until_ready()
+        before = {c["name"]: c["pid"] for c in up.status()["components"]}
+        done = enmasse("restart", "mqtt-gateway", "subserv", "--json", "--port-offset", up.offset)
+        assert done.returncode == 0, done.stderr
+        restarted = ["mqtt_gateway-0", "mqtt_gateway-1", "subserv"]
+        assert json.loads(done.stdout) == {"done": "restarted", "components": restarted}
+        assert done.stderr.count("hands its clients on") == 2, "another gateway serves its ports"
+        after = {c["name"]: c for c in up.status()["components"]}
+        assert {name for name, pid in before.items() if after[name]["pid"] != pid} == set(restarted)
+        assert all(c["ready"] and not c["leaving"] and c["restarts"] == 0 for c in after.values())
+        os.kill(after["subserv"]["pid"], signal.SIGKILL)
+        wait_for(lambda: up.component("subserv")["restarts"] == 1, what="a restart that nobody ordered")
+        for name, reason in (("enmasse", "the suite itself"), ("subser", "Did you mean 'subserv'")):
+            refused = enmasse("restart", name, "--port-offset", up.offset)
+            assert refused.returncode == 1 and reason in refused.stderr, refused.stderr
+
+
 @pytest.mark.slow  # test_gateways_are_scaled_and_their_number_stays has two, too
 def test_their_number_is_set_at_the_start(empty_config: Path, tmp_path: Path) -> None:
     with start(empty_config, tmp_path, ENMASSE_GATEWAYS="3") as up:

@@ -48,6 +48,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "plan": [("enmasse plan list", ""), ("enmasse plan show small", "its limits")],
     "scale": [("enmasse scale mqtt_gateway=2", "")],
+    "restart": [
+        ("enmasse restart small-persisted-queue-0", "a broker"),
+        ("enmasse restart router", "one router after the other"),
+    ],
     "address": [
         ("enmasse address list --match 'orders*' --sort -messages --limit 10", ""),
         ("enmasse address list --not-ready", ""),

@@ -37,6 +37,7 @@ WITHOUT_SPACE = {
     "status": "routers, brokers and services are those of all address spaces: `enmasse space show NAME` shows one",
     "logs": _OF_MACHINE,
     "scale": "services are those of all address spaces",
+    "restart": "components are those of all address spaces",
     "flavor": "flavors are those of all address spaces: the plan of a space says which of them it may use",
     "space": "it names the address space itself",
     "config": "it checks the folders of all address spaces",

@@ -117,6 +117,8 @@ class Child:
         self._changed = changed
         self._say = say
         self._stopping = asyncio.Event()
+        self._restart: asyncio.Task[None] | None = None
+        """Ends the process, which is started again then; None: no restart is ordered."""
         self._stopped_since: float | None = None
         self._ready_at = 0.0
         self._known_at = 0.0
@@ -131,9 +133,31 @@ class Child:
 
     async def leave(self, patience: float) -> None:
         """As `stop`, but the process hands its clients on first, if it has any."""
+        self._log_leaving()
+        await self._stop(signal.SIGTERM, patience + self.spec.leave_within)
+
+    def restart(self, patience: float, *, hands_on: bool) -> bool:
+        """Have the running process end, and start it again then; send SIGKILL after `patience` seconds. `hands_on`: it
+        hands its clients on first, if it can. Return False if none runs, or it is about to end already."""
+        if self.pid is None or self._restart is not None or self._stopping.is_set():
+            return False
+        self.leaving = hands_on and self.spec.leave_within > 0
+        if self.leaving:
+            self._log_leaving()
+            patience += self.spec.leave_within
+        order = signal.SIGTERM if self.leaving or not self.spec.leave_within else signal.SIGINT
+        self._restart = asyncio.create_task(self._end(order, patience), name=f"restart {self.spec.name}")
+        return True
+
+    async def _end(self, order: int, patience: float) -> None:
+        self._signal(order)
+        await asyncio.sleep(patience)
+        self._log.error("component.process.killed", pid=self.pid, seconds=patience)
+        self._signal(signal.SIGKILL)
+
+    def _log_leaving(self) -> None:
         self._log.info("component.process.leaving", pid=self.pid, counts=self.counts)
         self._ask_now.set()
-        await self._stop(signal.SIGTERM, patience + self.spec.leave_within)
 
     def hurry(self) -> None:
         """Have a process that leaves end at once."""
@@ -253,6 +277,12 @@ class Child:
             end = await self._run_once()
             if self._stopping.is_set():
                 break
+            if self._restart is not None:
+                self._restart.cancel()
+                self._restart, self.leaving = None, False
+                self._set(False, "starting again, as ordered")
+                self._log.info("component.process.restarted")
+                continue
             if self.ready and loop.time() - max(started, self._ready_at) >= STABLE:
                 deaths_in_a_row = 0
                 backoff.reset()

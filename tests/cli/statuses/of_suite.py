@@ -90,6 +90,23 @@ def not_scaled(folder: Path) -> int:
         return of("scale", "router=9", "--port-offset", up.offset)
 
 
+@case("restart", 0)
+def restarted(folder: Path) -> int:
+    with running(folder) as up:
+        return of("restart", "ragent", "--port-offset", up.offset)
+
+
+@case("restart", 1)
+def not_restarted(folder: Path) -> int:
+    with running(folder) as up:
+        return of("restart", "nothing", "--port-offset", up.offset)
+
+
+@case("restart", 4)
+def restart_of_nothing(folder: Path) -> int:
+    return of("restart", "ragent", "--port-offset", free_offset())
+
+
 @case("scale", 4)
 def scale_of_nothing(folder: Path) -> int:
     return of("scale", "router=1", "--port-offset", free_offset())

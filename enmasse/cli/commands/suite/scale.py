@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from enmasse.cli.common import UNREACHABLE, done, end, port_offset, tell
-from enmasse.cli.contexts.contexts import in_force
+from enmasse.cli.common import done, end, port_offset, tell
+from enmasse.cli.contexts import suite_orders
 from enmasse.process import process_bounds
 from enmasse.process.service_table import SERVICES
-from enmasse.text import did_you_mean, named_as, printable
+from enmasse.text import did_you_mean, named_as
 
 NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
 """Word for a service on the command line → its name."""
-WAIT: Final = 200.0
-"""Seconds for the processes to come and to go."""
-LOOK: Final = 0.5
-SAY: Final = 2.0
-"""Seconds between two lines about the progress."""
 
 
 @click.command(name="scale", short_help="Set the number of processes of a service.")
@@ -49,7 +43,7 @@ def command(service: str, count: str | None, offset: int) -> None:
     service = named_as(service, [*NAMES, *SERVICES])
     kind = NAMES.get(service, service)
     most = {} if bounds.fixed else {"most": bounds.most}
-    accepted, message = _order(offset, {"service": kind, "count": bounds.least, **most})
+    accepted, message = suite_orders.order(offset, "/api/scale", {"service": kind, "count": bounds.least, **most})
     if not accepted:
         hint = "" if kind in SERVICES else f".{did_you_mean(service, NAMES)}"
         end("suite.scale.refused", f"{service}={count}: {message}{hint}")
@@ -60,62 +54,22 @@ def command(service: str, count: str | None, offset: int) -> None:
 
 def _wait(offset: int, kind: str, count: int) -> None:
     """Wait until the processes are there, and those that leave have ended; show the progress."""
-    ends, says = time.monotonic() + WAIT, 0.0
-    shown = ""
-    while True:
-        found = [each for each in _components(offset) if _is_of(each, kind)]
-        waits = [each for each in found if each.get("leaving") or not each.get("ready")]
-        ready = len(found) - len(waits)
-        if not waits and ready >= count:
-            return
-        line = "; ".join(f"{each['name']} {_stage(each)}" for each in waits)
-        if line and line != shown and time.monotonic() >= says:
-            tell(printable(line))
-            shown, says = line, time.monotonic() + SAY
-        if time.monotonic() >= ends:
-            end("suite.scale.unfinished", f"{ready} of {count} processes of {kind} are ready: {line or 'others start'}")
-        time.sleep(LOOK)
+
+    def missing(found: list[suite_orders.Component]) -> str | None:
+        of_kind = [each for each in found if _is_of(each, kind)]
+        waits = [each for each in of_kind if each.get("leaving") or not each.get("ready")]
+        if not waits and len(of_kind) >= count:
+            return None
+        return "; ".join(map(suite_orders.stage, waits))
+
+    line = suite_orders.wait(offset, missing)
+    if line is not None:
+        end("suite.scale.unfinished", f"{count} processes of {kind} are not ready: {line or 'others start'}")
 
 
-def _stage(component: dict[str, Any]) -> str:
-    return str(component["detail"]) or ("leaving" if component.get("leaving") else "not ready")
-
-
-def _is_of(component: dict[str, Any], kind: str) -> bool:
+def _is_of(component: suite_orders.Component, kind: str) -> bool:
     """Return whether a process is of those that the number counts: address spaces may have some of their own."""
     if component.get("kind") != kind:
         return False
     service = SERVICES.get(kind)
     return service is None or not service.numbered or str(component.get("name")).removeprefix(f"{kind}-").isdigit()
-
-
-def _components(offset: int) -> list[dict[str, Any]]:
-    if in_force() is not None:
-        from enmasse.cli.contexts.console import API, console
-
-        _, answer = console(offset).request("GET", f"{API}components?limit=1000")
-        return list(answer["items"]) if isinstance(answer, dict) else []
-    _, answer = _asked(offset, "GET", "/api/components")
-    return list(answer.get("components", ())) if isinstance(answer, dict) else []
-
-
-def _order(offset: int, body: dict[str, Any]) -> tuple[bool, str]:
-    """Return whether the order is accepted, and the message. Ends the command with status 4 if no suite runs."""
-    if in_force() is not None:
-        from enmasse.cli.contexts.console import console
-
-        _, answer = console(offset).request("POST", "/api/scale", body)
-    else:  # the supervisor answers without the console, too
-        _, answer = _asked(offset, "POST", "/api/scale", body)
-    if not isinstance(answer, dict):
-        end("suite.http.unexpected", "unexpected answer to the order", UNREACHABLE)
-    return bool(answer.get("accepted")), str(answer.get("message") or answer.get("detail") or "")
-
-
-def _asked(offset: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    from enmasse.cli.contexts.http import NotRunning, request
-
-    try:
-        return request(offset, method, path, body)
-    except NotRunning as error:
-        end("suite.http.unreachable", str(error), UNREACHABLE)
