@@ -204,7 +204,7 @@ def test_users_are_listed_and_shown_without_hashes(folder: Path) -> None:
     shown = json.loads(user(folder, "show", "alice", "--json").stdout)
     assert shown == {
         "name": "alice", "password": True, "scram": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "groups": ["ops"],
-        "permissions": [{"allow": ["view"], "addresses": ["#"]}],
+        "permissions": [{"allow": ["view"], "addresses": ["#"]}], "limits": {},
     }  # fmt: skip
     listed = json.loads(user(folder, "list", "--json").stdout)["users"]
     assert [row["name"] for row in listed] == ["alice", "@ops"]
@@ -354,3 +354,17 @@ def test_revoke_takes_back_what_was_allowed_or_denied(folder: Path) -> None:
     assert written(folder)["bob"]["permissions"] == [*left, *others], "nothing was changed"
     done = user(folder, "revoke", "bob", "send", "orders", "--denial")
     assert done.returncode == 0 and written(folder)["bob"]["permissions"] == [*left, others[0]]
+
+
+def test_limits_are_set_shown_and_removed(folder: Path) -> None:
+    user(folder, "add", "alice", "--no-password")
+    done = user(folder, "limit", "alice", "connections=5", "connects-per-second=2")
+    assert done.returncode == 0, done.stderr
+    assert written(folder)["alice"] == {"limits": {"connections": 5, "connects_per_second": 2}}
+    assert "limits: connections=5 connects_per_second=2" in user(folder, "show", "alice").stdout
+    assert json.loads(user(folder, "show", "alice", "--json").stdout)["limits"]["connections"] == 5
+    for wrong in ("connections=many", "connections=0", "sessions=1"):
+        done = user(folder, "limit", "alice", wrong)
+        assert done.returncode == 1 and "limits" in done.stderr and "nothing was changed" in done.stderr
+    assert user(folder, "limit", "alice", "connections=", "connects_per_second=").returncode == 0
+    assert written(folder)["alice"] == {}

@@ -75,6 +75,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse user allow alice send,recv 'orders/#'", ""),
         ("enmasse user check alice send orders/eu", ""),
         ("enmasse user revoke alice send 'orders/#'", "what `user show alice` has so"),
+        ("enmasse user limit alice connections=5", "at all routers and gateways together"),
     ],
     "token": [
         ("enmasse token add ci --user alice --days 90 --output ci.token", "for a program, by REST alone"),

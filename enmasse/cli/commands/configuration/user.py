@@ -1,4 +1,4 @@
-"""`enmasse user add|list|show|remove|password`: users and groups in users.json."""
+"""`enmasse user add|list|show|remove|password|limit`: users and groups in users.json."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from enmasse.cli.commands.configuration import user_permissions
 from enmasse.cli.commands.configuration.user_permissions import object_of, opened, options, permission_text
 from enmasse.cli.common import done, end, report, say
 from enmasse.cli.completion import users
+from enmasse.cli.configuration import entries
 from enmasse.cli.configuration.configured import ContextEntries, FileEntries
 from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.output import secret_file
 from enmasse.cli.output.lists import Column, WantedRows, list_options
+from enmasse.cli.output.show import pairs
+from enmasse.text import named_as
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -136,6 +139,32 @@ def password(
     _done(line, _kept(name, shown, output), "changed", name, where)
 
 
+@command.command("limit")
+@click.argument("name", shell_complete=users)
+@click.argument("limits", metavar="KEY=VALUE...", nargs=-1, required=True)
+@options
+def limit(name: str, limits: tuple[str, ...], config: Path | None, offset: int) -> None:
+    """Limit the connections of a user, or of each user of a group: connections (open at once), connects_per_second.
+    KEY= removes a limit.
+
+    The limits hold for new connections, at all routers and gateways together.
+    """
+    from enmasse.model.users import ConnectionLimits
+
+    known = ConnectionLimits.__struct_fields__
+    named = [
+        f"{named_as(key, known)}{equals}{value}" for key, equals, value in (each.partition("=") for each in limits)
+    ]
+
+    def changed(entry: Any, where: str) -> dict[str, Any]:
+        found = dict(object_of(name, entry, where))
+        kept = entries.with_keys(object_of(f"{name}.limits", found.pop("limits", {}), where), named)
+        return {**found, **({"limits": kept} if kept else {})}
+
+    where = opened(config, offset).change(name, changed)
+    done(f"changed the limits of {name} in {where}", "changed", name=name, place=where)
+
+
 @command.command("remove")
 @click.argument("name", shell_complete=users)
 @options
@@ -202,6 +231,8 @@ def show(name: str, as_json: bool, config: Path | None, offset: int) -> None:
     for key in ("scram", "groups"):
         if row[key]:
             say(f"  {key}: {printable(', '.join(row[key]))}")
+    if row["limits"]:
+        say(f"  limits: {printable(pairs(row['limits']))}")
     for number, permission in enumerate(row["permissions"]):
         say(f"  permissions.{number}: {printable(permission_text(permission))}")
 
@@ -231,6 +262,7 @@ def _described(name: str, entry: Any) -> dict[str, Any]:
         "scram": items("scram", str),
         "groups": items("groups", str),
         "permissions": items("permissions", dict),
+        "limits": entry["limits"] if isinstance(entry.get("limits"), dict) else {},
     }
 
 
