@@ -66,7 +66,8 @@ def _shortened(state: bytes) -> bytes:
 
 
 def by_state(entries: Iterable[tuple[int, Any]]) -> Iterator[tuple[bytes, list[int]]]:
-    """Ids grouped by their encoded state."""
+    """Ids grouped by their encoded state, that of the oldest delivery first: a broker delivers released messages to
+    others as soon as it reads of them, and keeps their order only if it reads of the oldest one first."""
     groups: dict[bytes, list[int]] = {}
     last: Any = groups  # no state
     group: list[int] = []
@@ -75,7 +76,10 @@ def by_state(entries: Iterable[tuple[int, Any]]) -> Iterator[tuple[bytes, list[i
             last = state
             group = groups.setdefault(b"\x40" if state is None else encode(state), [])
         group.append(delivery_id)
-    return iter(groups.items())
+    if len(groups) < 2:
+        return iter(groups.items())
+    base = (group[0] - 0x80000000) & U32
+    return iter(sorted(groups.items(), key=lambda entry: min((i - base) & U32 for i in entry[1])))
 
 
 def usual_disposition(data: bytes, start: int, end: int) -> Disposition | None:

@@ -71,3 +71,8 @@ def test_ids_are_grouped_by_state(states: list[Any]) -> None:
     for number, state in enumerate(states):
         expected.setdefault(encode(state), []).append(number)
     assert found == expected
+
+
+def test_the_oldest_delivery_leaves_first_whatever_was_stated_first() -> None:
+    stated = [(2, RELEASED), (0, RELEASED), (2**32 - 1, ACCEPTED), (1, Rejected())]
+    assert [ids for _, ids in by_state(stated)] == [[2**32 - 1], [2, 0], [1]]

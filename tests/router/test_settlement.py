@@ -313,3 +313,15 @@ def test_each_delivery_has_one_outcome_and_it_is_its_own(kind: str, actions: lis
     for which in (0, 1):
         _act(world, world.clients[which], ("close",))
     world.check()
+
+
+@pytest.mark.parametrize("kind", ["broker", "queue", "routed"])
+def test_what_a_lost_client_had_comes_in_order_to_one_that_waits(kind: str) -> None:
+    """Its oldest message, which counts as failed, before those behind it, though their outcome is another."""
+    world = World(kind)
+    lost, waits = world.clients
+    for client in (lost, waits):
+        client.attach(FIRST, None, MANY)
+        world.run()
+    _act(world, lost, ("vanish",))
+    assert [held.number for held in waits.held.values()] == list(range(MANY))
