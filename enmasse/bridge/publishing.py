@@ -59,6 +59,11 @@ class Publishing(Generic[R]):
         self._turn = 0.0
 
     @property
+    def topics(self) -> TopicMap:
+        """Topics by which messages find their way."""
+        return self._topics
+
+    @property
     def links(self) -> int:
         """Number of attached links."""
         return sum(lane.link is not None for lane in self._all())

@@ -183,6 +183,7 @@ EVENTS = (
     Event("feed.server.unreachable", "info", "reason", "The configuration service cannot be reached; the last configuration stays in force.", "Check configserv if it continues."),
     Event("feed.snapshot.refused", "error", "reason", "A snapshot of a feed is invalid; the last valid one stays in force.", "Check that all components have the same version."),
     Event("gateway.client.failed", "error", "client space", "Handling a message or an answer for one client failed; its connection was closed.", REPORT),
+    Event("gateway.default.waits", "info", "name reason space", "`mqttDefault` has moved to the address `name`. The topics that no other address takes go to the one before until the subscription service has bound all subscribers at the new one; it is asked every second.", "Check subserv and the broker of the address if it continues."),
     Event("gateway.leave.began", "info", "connections", "A gateway of HTTP or STOMP was ordered to leave: it accepts no further connections, and ends those that are open a few at a time.", NOTHING),
     Event("gateway.leave.ended", "info", "moved left seconds", "The gateway has handed its clients on: `moved` connections were ended one by one, `left` are closed at once.", NOTHING),
     Event("gateway.live.not-offered", "warning", "reason", "The router, a Qpid Dispatch, has not made the link route to the live state of this gateway: the console does not show its clients.", "See `reason`; it is tried again with the next connection."),

@@ -14,6 +14,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from enmasse.model.names import AddressName
+
 ADDRESS: Final = "$mqtt/sessions"
 """Address to which a gateway attaches one sender and one receiver."""
 CONTROL: Final = "$mqtt/control"
@@ -104,6 +106,14 @@ class StatisticsReply(msgspec.Struct, frozen=True, kw_only=True):
     in_spaces: dict[str, dict[str, int]] = {}
     gateways: int = 0
     clients: int = 0
+
+
+class BindDefault(msgspec.Struct, frozen=True, kw_only=True):
+    """`bind_default`: `name` (full) takes the topics that no other address of `space` takes. Reply: Done, once all that
+    leads to subscribers is bound there; until then the gateway publishes to the default before."""
+
+    space: str
+    name: AddressName
 
 
 class HelloReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import NamedTuple, cast
 
 from enmasse.model.address_types import TYPES, AddressType, Traits
@@ -187,6 +188,14 @@ class TopicMap:
         self._below_remarked = [split_name(name).local + "/" for name in remarked if space_of(name) == space]
         if dotted:
             self._dotted = {router_form(name): name for name in self._addresses}
+
+    def with_default(self, name: LocalName | None) -> TopicMap:
+        """Return these topics with another default, none if it is no topic."""
+        address = None if name is None else self._addresses.get(name)
+        other = copy(self)
+        other.default = name if address is not None and address.traits.levels else None
+        other._below_default = "" if other.default is None else other.default + "/"
+        return other
 
     # Names
 

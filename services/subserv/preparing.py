@@ -13,16 +13,20 @@ from enmasse.control.reports import BoundReporter
 from enmasse.logs import log
 from enmasse.model.feeds import Placements
 from enmasse.model.names import AddressName
+from enmasse.model.sessions import BindDefault, Done
 from enmasse.process import runner
 from services.subserv.brokers.broker_requests import ERRORS
 from services.subserv.brokers.brokers import Brokers
-from services.subserv.brokers.conversation import Refused
+from services.subserv.brokers.conversation import BrokerConversation, Refused
 from services.subserv.brokers.slices import portions
+from services.subserv.sessions.clients import UNSPECIFIED, Refusal
 from services.subserv.subscription_placement import Desired, Subscriber
 
 ROLE = "subserv"
 LOOK, AGAIN = 0.05, 1.0
 """Seconds between two looks whether a broker can be asked; until work is tried again that a broker has refused."""
+LONGEST = 4.0
+"""Seconds that a gateway waits for an answer whether a new default is bound; then it asks again."""
 
 
 class Owner(Protocol):
@@ -109,13 +113,33 @@ class Preparing:
             self._desired.open(address, name)
         # The last reading may be of a process that has ended.
         await conversation.read_now()
-        async for some in portions(list(self._owner.subscribers())):
-            ids = [each.id for each in some if self._desired.is_bound(name, each)]
-            await asyncio.gather(*(conversation.bound(id) for id in conversation.differing(ids)))
+        await self._bind_all(conversation)
         # What it has retained of an earlier time is older than what the other broker has: it is read before messages
         # come here again.
         await conversation.feed.mark()
         return True
+
+    async def _bind_all(self, conversation: BrokerConversation) -> None:
+        async for some in portions(list(self._owner.subscribers())):
+            ids = [each.id for each in some if self._desired.is_bound(conversation.broker, each)]
+            await asyncio.gather(*(conversation.bound(id) for id in conversation.differing(ids)))
+
+    async def bind_default(self, request: BindDefault) -> Done:
+        """Return once all that a new default of MQTT has to do with is bound where it is. Raises Refusal."""
+        try:
+            async with asyncio.timeout(LONGEST):
+                while not (self._owner.complete and self._desired.default(request.space) == request.name):
+                    await asyncio.sleep(LOOK)
+                places = self._desired.placements.addresses.get(request.name, ())
+                brokers = [broker for each in places if (broker := self._brokers.get(each.broker)) is not None]
+                for broker in brokers:
+                    if not broker.is_unasked:
+                        await self._bind_all(broker.conversation)
+        except TimeoutError:
+            raise Refusal("amqp:not-found", f"{request.name} is not bound yet", UNSPECIFIED) from None
+        except (*ERRORS, Refused) as error:
+            raise Refusal("amqp:not-found", f"{request.name} cannot be bound: {error}", UNSPECIFIED) from None
+        return Done(count=len(brokers))
 
     def close(self) -> None:
         """End all work."""

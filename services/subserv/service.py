@@ -151,7 +151,7 @@ class SubscriptionService:
         await self.order.load()
         await self.store.write(self.sessions.identity.changes())
         self.sessions.loaded = True
-        self.gateways.serve(self.clients, self._counts, self._counts_in_spaces)
+        self.gateways.serve(self.clients, self._counts, self._counts_in_spaces, self.preparing.bind_default)
         self.loaded = True
 
     async def _load_identity(self) -> None:

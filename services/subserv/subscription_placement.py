@@ -6,8 +6,10 @@ client. Its filters together say which patterns lead to its queue on each broker
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from enmasse.model.addresses import Address
@@ -21,6 +23,9 @@ REMEMBERED = 50
 """Changes of the feeds that are remembered: a subscriber that was looked at before is computed as a whole."""
 FEW = 50
 """Addresses in a change; more concern all subscribers."""
+LEAVE_BOUND = 10.0
+"""Seconds for which a queue stays bound to names that its filters no longer cover because the addresses are others by
+now: a gateway that learns of it later still sends there."""
 LONGEST_CACHED = 256
 """Characters of a filter whose targets are kept."""
 
@@ -63,12 +68,16 @@ class Placed(NamedTuple):
     state: int
     filters: frozenset[str]
     patterns: dict[str, set[str]]
+    former: Mapping[str, set[str]] = MappingProxyType({})
+    """Patterns of before the addresses have changed, bound until this `end`."""
+    end: float = 0.0
 
 
 class Desired:
-    """The feeds, and what follows from them."""
+    """The feeds, and what follows from them. `clock` returns seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.sources = Sources(("addresses", "placements"))
         self.topics = TopicMaps({})
         self._addresses: Mapping[AddressName, Address] = {}
@@ -236,6 +245,10 @@ class Desired:
         """Return the brokers to which messages of an address go."""
         return [each.broker for each in self.placements.addresses.get(name, ()) if each.active]
 
+    def default(self, space: str) -> AddressName | None:
+        """Return the address that takes what no other of its space does."""
+        return next((name for name in self._defaults if split_name(name).space == space), None)
+
     def active_of_wire(self, to: str) -> list[str]:
         """Return the brokers to which messages with this `to` go."""
         owner = self._bindable.of_name(to).owner_of_wire(to)
@@ -248,9 +261,12 @@ class Desired:
 
     def patterns(self, broker: str, subscriber: Subscriber, *, held: bool) -> set[str]:
         """Return the patterns that lead to its queue on this broker. `held`: the queue exists, so it stays bound to
-        topics that are leaving."""
+        topics that are leaving, and for a while to names that its filters covered before the addresses have changed."""
         found = set(self._placed(subscriber).get(broker, ()))
-        if not held or not self._leaving:
+        if not held:
+            return found
+        found.update(self._former(broker, subscriber))
+        if not self._leaving:
             return found
         for filter in subscriber.filters:
             try:
@@ -261,6 +277,25 @@ class Desired:
                 if target.name in self._leaving and any(p.broker == broker for p in self._places(target.name)):
                     found.add(target.pattern)
         return found
+
+    def _covered_before(self, last: Placed | None, filters: frozenset[str]) -> tuple[Mapping[str, set[str]], float]:
+        """Return the patterns of before a change of the feeds, and until when a queue stays bound to them."""
+        if last is None or not last.filters <= filters:
+            return {}, 0.0
+        now = self._clock()
+        found = {broker: set(patterns) for broker, patterns in last.patterns.items()}
+        for broker, patterns in last.former.items() if now < last.end else ():
+            found.setdefault(broker, set()).update(patterns)
+        return found, now + LEAVE_BOUND
+
+    def _former(self, broker: str, subscriber: Subscriber) -> Iterable[str]:
+        placed = subscriber.placed
+        if placed is None or not placed.former:
+            return ()
+        if self._clock() >= placed.end:
+            subscriber.placed = placed._replace(former={})
+            return ()
+        return [each for each in placed.former.get(broker, ()) if broker in self.carriers_of_wire(each)]
 
     def brokers(self, subscriber: Subscriber) -> set[str]:
         """Return the brokers on which a subscriber is to have a queue, without those that are only prepared."""
@@ -286,13 +321,15 @@ class Desired:
                 if last.state != self._state:
                     subscriber.placed = last._replace(state=self._state)
                 return patterns
+            former, end = last.former, last.end
         else:
             new, patterns = filters, {}
+            former, end = self._covered_before(last, filters)
         for filter in new:
             found_at = self._where(filter, subscriber.amqp, subscriber.space, lambda name, place: True)
             for broker, found in found_at.items():
                 patterns.setdefault(broker, set()).update(found)
-        subscriber.placed = Placed(self._state, filters, patterns)
+        subscriber.placed = Placed(self._state, filters, patterns, former, end)
         return patterns
 
     def _is_valid(self, placed: Placed, space: str) -> bool:

@@ -22,7 +22,7 @@ from services.subserv.records import OutgoingRecord, SessionRecord
 from services.subserv.retained.tree import PORTION, Retained, RetainedIndex
 from services.subserv.sessions.qos2_owners import Qos2Owners
 from services.subserv.sessions.sessions import PacketTable, Sessions, undone
-from services.subserv.subscription_placement import Desired, Subscriber
+from services.subserv.subscription_placement import LEAVE_BOUND, Desired, Subscriber
 
 LEVEL = st.sampled_from(["a", "b", "", "$x"])
 NAMES = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)
@@ -287,6 +287,36 @@ def test_a_new_address_costs_subscribers_that_it_does_not_concern_nothing() -> N
     concerned = [each for each in subscribers if "t7/7/#" in each.filters]
     assert sorted(looked_up) == sorted(filter for each in concerned for filter in each.filters)
     assert concerned
+
+
+def test_a_queue_stays_bound_for_a_while_to_names_that_other_addresses_take() -> None:
+    """A gateway that learns later of the addresses still sends there."""
+    now = [0.0]
+    desired, subscriber = Desired(lambda: now[0]), Subscriber("s", 1, ["x/#"])
+    names = [AddressName("old"), AddressName("new")]
+
+    def mark(marked: str) -> None:
+        topics = {name: Address(type="topic", flavor="t", mqtt_default=name == marked) for name in names}
+        desired.set_addresses(Addresses(addresses=topics))
+
+    def patterns(*, held: bool = True) -> set[str]:
+        return desired.patterns("b", subscriber, held=held)
+
+    mark("old")
+    places = {AddressName("old"): [Placement(broker="b")]}
+    desired.set_placements(Placements(brokers={}, addresses=places))
+    assert patterns() == {"old/x/#"}
+    mark("new")
+    assert patterns() == {"old/x/#"}
+    desired.set_placements(Placements(brokers={}, addresses={**places, names[1]: [Placement(broker="b")]}))
+    assert patterns() == {"old/x/#", "new/x/#"}
+    assert patterns(held=False) == {"new/x/#"}
+    now[0] = LEAVE_BOUND
+    assert patterns() == {"new/x/#"}
+    mark("old")
+    assert patterns() == {"old/x/#", "new/x/#"}
+    subscriber.filters = frozenset({"y"})
+    assert patterns() == {"old/y"}
 
 
 def test_long_filters_are_not_remembered() -> None:

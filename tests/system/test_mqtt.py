@@ -215,6 +215,39 @@ def test_what_a_session_has_stored_outlives_a_new_address_of_its_topics(suite: S
     file.with_suffix(".new").rename(file)
 
 
+def test_what_a_session_has_stored_outlives_a_default_that_moves(suite: Suite) -> None:
+    """The mark goes to a topic that is there, to one that is made with it on another broker, and back; messages are
+    published as soon as the suite is ready."""
+    file = suite.config / "addresses.json"
+    before = file.read_bytes()
+    small = {"type": "topic", "flavor": "small-persisted-topic"}
+    suite.edit("addresses.json", {"was/there": small})
+    ask(suite, "status", "--wait", "60")
+    filters = ["bus/#", "+/1", "$share/all/bus/#"]
+    devices = [(filter, qos, Device(f"bus-{at}-{qos}", suite.mqtt_port, version))
+               for at, filter in enumerate(filters) for version, qos in ((4, 1), (5, 2))]  # fmt: skip
+    for filter, qos, device in devices:
+        device.connect()
+        device.subscribe(filter.replace("all", str(qos)), qos)
+        device.close()
+    expected: dict[str, str] = {}
+    for marked in ("mqtt", "was/there", "new", "mqtt"):
+        topics = {name: {**small, "mqttDefault": name == marked} for name in ("mqtt", "was/there")}
+        if marked == "new":
+            topics["new"] = {"type": "topic", "flavor": "large-persisted-topic", "mqttDefault": True}
+        suite.edit("addresses.json", topics, remove=[] if marked == "new" else ["new"])
+        ask(suite, "status", "--wait", "60")
+        for level in ("1", "2"):
+            expected[f"{marked} {level} {len(expected)}"] = "bus/1"
+            ask(suite, "publish", "bus/1", list(expected)[-1], "--qos", level)
+    for filter, qos, device in devices:
+        wait_for_topics(device, expected, f"all of {filter} with QoS {qos}")
+        device.end()
+    file.with_suffix(".new").write_bytes(before)
+    file.with_suffix(".new").rename(file)
+    ask(suite, "status", "--wait", "60")
+
+
 def wait_for_topics(device: Device, expected: dict[str, str], what: str) -> None:
     """Connect the device, and wait until it has got these payloads by these topics."""
     topics: dict[str, str] = {}

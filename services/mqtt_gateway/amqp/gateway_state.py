@@ -15,11 +15,15 @@ from enmasse.bridge.lanes import Counters
 from enmasse.bridge.publishing import Publishing
 from enmasse.identity.refused import Refusals
 from enmasse.logs import log
-from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.names import DEFAULT_SPACE, full_name
+from enmasse.model.sessions import BindDefault, Done
 from enmasse.model.topic_map import TopicMap
 from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
-from services.mqtt_gateway.amqp.session_service import Control
+from services.mqtt_gateway.amqp.session_service import Control, RequestFailed
+
+AGAIN = 1.0
+"""Seconds until the subscription service is asked again whether a new default is bound."""
 
 
 class Shared:
@@ -59,6 +63,8 @@ class Shared:
         """Messages that no subscription matched."""
         self.delivered = 0
         self.tasks: set[asyncio.Future[Any]] = set()
+        self._configured = False
+        self._default_moves = False
 
     def in_space(self, space: str) -> Shared:
         """Return the state of the sessions of another address space."""
@@ -82,11 +88,36 @@ class Shared:
         self._attach(self.space)
 
     def set_topics(self, topics: TopicMap) -> None:
-        """Other addresses are configured."""
+        """Other addresses are configured. If they have another default, messages go to the one before until all that
+        leads to subscribers is bound at the new one."""
         self.topics = topics
         self.reader = MessageReader(topics)
         self.use.set_topics(topics)
-        self.publishing.set_topics(topics)
+        default = self.publishing.topics.default
+        if not self._configured or topics.default in (None, default):
+            self._configured = True
+            self.publishing.set_topics(topics)
+            return
+        self.publishing.set_topics(topics.with_default(default))
+        if not self._default_moves:
+            self._default_moves = True
+            self.spawn(self._move_default())
+
+    async def _move_default(self) -> None:
+        try:
+            while (name := self.topics.default) not in (None, self.publishing.topics.default):
+                assert name is not None
+                request = BindDefault(space=self.space, name=full_name(self.space, name))
+                try:
+                    await self.control.request("bind_default", request, Done)
+                except RequestFailed as failed:
+                    log.get().info("gateway.default.waits", name=name, reason=failed.text, space=self.space)
+                    await asyncio.sleep(AGAIN)
+                    continue
+                if self.topics.default == name:
+                    self.publishing.set_topics(self.topics)
+        finally:
+            self._default_moves = False
 
     def wall(self) -> float:
         """Return seconds since the epoch."""

@@ -156,7 +156,7 @@ class MqttSession(Publisher):
     def set_rights(self, rights: Rights | None) -> None:
         """Put other permissions in force."""
         self.rights = rights
-        self._way = ways(self._shared.publishing.way, lambda: self._shared.topics, rights)
+        self._way = ways(self._shared.publishing.way, lambda: self._shared.publishing.topics, rights)
 
     def may_read_system(self, filter: str) -> bool:
         """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""

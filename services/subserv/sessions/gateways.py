@@ -73,6 +73,7 @@ class GatewayLinks:
         clients: Clients,
         counts: Callable[[], dict[str, int]],
         counts_in_spaces: Callable[[], dict[str, dict[str, int]]],
+        bind_default: Handler,
     ) -> None:
         """Set the handler of requests. `counts`: numbers of what the service keeps; `counts_in_spaces`: of address
         spaces."""
@@ -86,6 +87,7 @@ class GatewayLinks:
             "close": (wire.Close, clients.close),
             "packets": (wire.Packets, clients.packets),
             "statistics": (wire.Statistics, self._statistics),
+            "bind_default": (wire.BindDefault, bind_default),
         }
         self._missing = {
             session.record.gateway: None for session in clients.sessions.by_client.values() if session.record.connected
