@@ -139,6 +139,34 @@ def test_every_kind_of_body_is_a_payload(body: bytes, payload: bytes, content_ty
         assert front.properties.payload_format == 1
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0Su\xa0\1x",
+        b"\0Su\xa0\1",
+        b"\0Su\xa0",
+        b"\0Su\xa0\1xx",
+        b"\0Su\xa0\1x\0Su\xa0\1y",
+        b"\0Su\xb0\0\0\0\1x",
+        b"\0Sw\x45",
+        b"",
+    ],
+)
+def test_a_message_that_begins_as_the_one_before_is_read_as_if_it_were_the_first(body: bytes) -> None:
+    front = route("telemetry/x").plain(1, False, b"")[: -len(b"\0Su\xa0\0")]
+
+    def found(reader: MessageReader) -> object:
+        try:
+            fields, payload = reader.read(front + body)
+        except AmqpError as error:
+            return error.condition
+        return fields.name, fields.qos, fields.properties, payload
+
+    reader = MessageReader(TOPICS)
+    reader.read(front + b"\0Su\xa0\3abc")
+    assert found(reader) == found(MessageReader(TOPICS))
+
+
 @pytest.mark.parametrize("kind", [b"\x77", b"\x76"])
 def test_a_body_that_cannot_be_decoded_comes_as_it_is(kind: bytes) -> None:
     """Brokers store it, as they do not look into bodies: it must reach subscribers."""

@@ -263,9 +263,15 @@ class MessageReader:
     def __init__(self, topics: TopicMap) -> None:
         self._topics = topics
         self._known: dict[bytes, MessageFields] = {}
+        self._begin = b"\xff"  # of the last message, up to the size of its body
+        self._last = MessageFields()  # what that means
 
     def read(self, payload: bytes) -> tuple[MessageFields, bytes]:
         """Return the meaning of the sections before the body, and the payload for MQTT. Raises AmqpError."""
+        if payload.startswith(self._begin):  # the next one of a topic, as a rule
+            size = len(self._begin) + 1
+            if size <= len(payload) == size + payload[size - 1]:
+                return self._last, payload[size:]
         at = front_end(payload)
         head = payload[:at]
         fields = self._known.get(head)
@@ -273,6 +279,7 @@ class MessageReader:
             fields = self._decode(payload, head)
         size = at + 5
         if payload[at : at + 4] == _DATA8 and size <= len(payload) == size + payload[at + 4]:
+            self._begin, self._last = payload[: at + 4], fields
             return fields, payload[size:]
         if payload[at : at + 4] == _DATA32:
             size = at + 8
