@@ -181,6 +181,10 @@ class Deliveries(Protocol):
         """Send messages of QoS 0 that never expire, all or none. None if the client does not take them now. The caller
         settles what was sent."""
 
+    def deliver_together(self, deliveries: Sequence[Delivery]) -> bool:
+        """`deliver` of messages of QoS 1 that never expire and come for the first time, all or none. None if the client
+        does not take them now."""
+
     def assigned(self, packet_id: int) -> None:
         """Send PUBLISH: `Settlements.assign` is durable."""
 
@@ -221,6 +225,9 @@ class Settlements(Protocol):
     def settle(self, delivery: Delivery) -> None:
         """Accept a message that the client has (QoS 0: written; QoS 1: PUBACK, whatever its reason), or can never get
         because it is too large or has expired. QoS 2 only before `assign`."""
+
+    def settle_all(self, deliveries: Sequence[Delivery]) -> None:
+        """`settle` of messages whose PUBACKs came together, at least one."""
 
     def assign(self, delivery: Delivery, packet_id: int) -> None:
         """Store that a message of QoS 2 has this packet id, before its PUBLISH. `Deliveries.assigned` or

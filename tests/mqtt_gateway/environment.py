@@ -130,6 +130,8 @@ class Device:
     def send_together(self, messages: object) -> bool:
         return False  # one by one
 
+    deliver_together = send_together
+
     def unsettled(self) -> list[Delivery]:
         return [] if self.acknowledge else [each for each in self.got if each.qos < 2]
 

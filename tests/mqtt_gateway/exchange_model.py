@@ -50,6 +50,8 @@ class MqttHalf:
     def send_together(self, messages: object) -> bool:
         return False  # one by one
 
+    deliver_together = send_together
+
     def assigned(self, packet_id: int) -> None:
         delivery = self.flying[packet_id]
         assert delivery is not None

@@ -79,6 +79,42 @@ def test_each_qos_is_sent_and_settled_as_it_demands(version: int) -> None:
     peer.expect_nothing()
 
 
+def _together(peer: Peer, *payloads: bytes) -> bool:
+    """Messages of QoS 1 come together."""
+    deliveries = [Delivery("a", payload, 1, identity=payload.hex(), source="s") for payload in payloads]
+    if not peer.session.deliveries.deliver_together(deliveries):
+        return False
+    peer.session.unsettled.update(
+        (each.identity or "", replace(each, payload=payload))
+        for each, payload in zip(deliveries, payloads, strict=True)
+    )
+    return True
+
+
+@VERSIONS
+def test_messages_of_qos_1_that_come_together_are_sent_and_settled_together(version: int) -> None:
+    world = World()
+    peer = _subscribed(world, version)
+    _publish(world, b"0", 1)
+    assert _together(peer, b"1", b"2", b"3", b"4")
+    assert _messages(peer.take()) == [(b"%d" % number, 1, False, number + 1) for number in range(5)]
+    peer.send(PubAck(2), PubAck(1), PubAck(4), PubAck(4), PubAck(3))  # one of them twice
+    assert dict(world.backend.settled) == {b"0": 1, b"1": 1, b"2": 1, b"3": 1}
+    assert not peer.closed
+    peer.vanish()
+    assert [(each.pid, each.identity) for each in world.backend.stored["sub"].sent.values()] == [(5, b"4".hex())]
+
+
+@pytest.mark.parametrize("limits", [Properties(receive_maximum=2), Properties(maximum_packet_size=20)])
+def test_messages_that_come_together_go_one_by_one_if_the_client_does_not_take_all(limits: Properties) -> None:
+    world = World()
+    peer = _subscribed(world, properties=limits)
+    assert not _together(peer, b"1", b"2", b"x" * 20)
+    peer.expect_nothing()
+    _publish(world, b"next", 1)
+    assert _messages(peer.take()) == [(b"next", 1, False, 1)]
+
+
 @VERSIONS
 def test_qos_2_is_published_once_its_id_is_stored_and_released_once_that_is(version: int) -> None:
     world = World()

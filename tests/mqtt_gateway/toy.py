@@ -279,6 +279,10 @@ class ToySession:
             self.backend.settled[kept.payload] += 1
             self.pump()
 
+    def settle_all(self, deliveries: Sequence[Delivery]) -> None:
+        for each in deliveries:
+            self.settle(each)
+
     def assign(self, delivery: Delivery, packet_id: int) -> None:
         assert not self.closed
         assert packet_id not in self.stored.sent

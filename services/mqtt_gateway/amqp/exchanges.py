@@ -94,6 +94,12 @@ class Exchanges:
             return False
         return self._client.send_together(messages)
 
+    def delivered_together(self, deliveries: Sequence[Delivery]) -> bool:
+        """As `arrived_together`, for messages of QoS 1."""
+        if self._client is None or self._once or self._ended or self._repeats.expected:
+            return False
+        return self._client.deliver_together(deliveries)
+
     def under_way(self, source: str, identity: str) -> int:
         """Return the QoS with which this message was sent to the client, or is about to be; 0: it was not."""
         return 2 if (source, identity) in self._once else self._begun.get((source, identity), 0)
@@ -106,6 +112,17 @@ class Exchanges:
             self._once.pop((delivery.source, delivery.identity), None)  # no exchange: the client cannot get it
         if not accept(delivery):
             self._repeats.settled(delivery)
+
+    def settle_all(self, deliveries: Sequence[Delivery]) -> None:
+        """As interfaces.Settlements: at once if they are of one link."""
+        handle = deliveries[0].handle
+        if handle is not None and not self._once:
+            source, link, *_ = handle
+            ids = [each.handle[2] for each in deliveries if each.handle is not None and each.handle[1] is link]
+            if link is not None and len(ids) == len(deliveries) and source.accept_all(link, ids):
+                return
+        for each in deliveries:
+            self.settle(each)
 
     def _goes_on(self, delivery: Delivery) -> bool:
         """Return whether it is a message that the client has, or is getting, already: then this is done here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, Final
 
 from msgspec import structs
@@ -41,11 +42,12 @@ WIDER: Final = 4
 class _Kind:
     """Messages of a run that have the same sections before the body: how many so far, and their bytes."""
 
-    __slots__ = ("bytes", "heading", "match", "messages")
+    __slots__ = ("bytes", "heading", "match", "messages", "qos")
 
-    def __init__(self, match: Match, heading: Heading) -> None:
+    def __init__(self, match: Match, heading: Heading, qos: int) -> None:
         self.match = match
         self.heading = heading
+        self.qos = qos
         self.messages = self.bytes = 0
 
 
@@ -255,6 +257,15 @@ class SessionSource(LinkUser):
         link.session.settle(delivery_id)
         return True
 
+    def accept_all(self, link: Receiver, delivery_ids: Sequence[int]) -> bool:
+        """`accept` of several deliveries."""
+        if link is not self.link:
+            return False
+        if link.second:
+            self._decided.update(delivery_ids)
+        link.accept_all(delivery_ids)
+        return True
+
     def _count(self, link: Receiver, count: int, size: int) -> None:
         """Widen the window while messages are small and the client takes them, but not if lost messages are to be
         found again within it."""
@@ -321,7 +332,7 @@ class SessionSource(LinkUser):
             for count in match.counts:
                 count.messages += 1
                 count.bytes += len(body)
-            if link.on_run is None and _is_plain(fields, match) and not link.second:
+            if link.on_run is None and not link.second and self._may_go_together(fields, match, settled):
                 link.on_run = self.deliver_run
             if self.multicast and not settled:
                 # the sender and all other receivers wait for it: not for a client that does not read or acknowledge
@@ -346,14 +357,14 @@ class SessionSource(LinkUser):
             self._failed(error)
 
     def deliver_run(self, link: Receiver, first: int, payloads: list[bytes], settled: bool) -> None:
-        """Take deliveries with consecutive ids. Those up to the first that does not go with QoS 0 go together; for one
+        """Take deliveries with consecutive ids. The first of them go together, if they go with one QoS, 0 or 1; for one
         alone that costs more than it saves."""
         link.bytes += sum(map(len, payloads))
         together = len(payloads) > 1 and link is self.link
         done = self._deliver_together(link, first, payloads, settled) if together else 0
         if done == len(payloads):
             return
-        link.on_run = None  # until the next message of QoS 0
+        link.on_run = None  # until the next message that may go with others
         tags = link.tags_of_run() if link.keeps_tags else [b""] * len(payloads)
         for at in range(done, len(payloads)):
             link.on_delivery(link, first + at, settled, payloads[at], tags[at], 0)
@@ -364,6 +375,7 @@ class SessionSource(LinkUser):
         read = shared.reader.read
         kinds: dict[MessageFields, _Kind] = {}
         messages: list[tuple[Heading, bytes]] = []
+        qos = -1
         try:
             for payload in payloads:
                 try:
@@ -371,15 +383,23 @@ class SessionSource(LinkUser):
                     kind = kinds.get(fields)
                     if kind is None:
                         match = self.match(fields, self.spellings(fields))
-                        if match is None or not _is_plain(fields, match):
+                        if match is None or not self._may_go_together(fields, match, settled):
                             break
-                        kind = kinds[fields] = _Kind(match, self._heading(fields, match))
+                        kind = kinds[fields] = _Kind(match, self._heading(fields, match), min(fields.qos, match.qos))
                 except AmqpError:
+                    break
+                if qos < 0:
+                    qos = kind.qos
+                elif kind.qos != qos:
                     break
                 kind.messages += 1
                 kind.bytes += len(body)
                 messages.append((kind.heading, body))
-            if not messages or not self._exchanges.arrived_together(messages):
+            if qos == 1:
+                given = self._exchanges.delivered_together(self._deliveries(link, first, messages))
+            else:
+                given = bool(messages) and self._exchanges.arrived_together(messages)
+            if not given:
                 return 0
             done = len(messages)
             shared.delivered += done
@@ -388,12 +408,40 @@ class SessionSource(LinkUser):
                     count.messages += kind.messages
                     count.bytes += kind.bytes
             self._count(link, done, sum(map(len, payloads[:done])))
-            if not settled:
+            if not settled and not qos:
                 link.settle_run(first, done)
             return done
         except Exception as error:  # of one client: the connection is for all
             self._failed(error)
             return 0
+
+    def _deliveries(self, link: Receiver, first: int, messages: Sequence[tuple[Heading, bytes]]) -> list[Delivery]:
+        """Return the first messages of a run as deliveries of QoS 1."""
+        tags = link.tags_of_run() if self._named else repeat(b"")
+        ids = range(first, first + len(messages))
+        return [
+            Delivery(
+                heading.topic,
+                body,
+                1,
+                heading.retain,
+                heading.properties,
+                0.0,
+                tag.hex() if len(tag) == SIZE else None,
+                self.address,
+                False,
+                (self, link, delivery_id, b""),
+            )
+            for delivery_id, (heading, body), tag in zip(ids, messages, tags, strict=False)
+        ]
+
+    def _may_go_together(self, fields: MessageFields, match: Match, settled: bool) -> bool:
+        """Return whether a message needs no look of its own: it never expires, and goes with QoS 0, or with QoS 1 for
+        the first time from a queue."""
+        if fields.ttl is not None or fields.expires:
+            return False
+        qos = min(fields.qos, match.qos)
+        return not qos or (qos == 1 and not (settled or fields.again or self.final or self.multicast))
 
     def _heading(self, fields: MessageFields, match: Match) -> Heading:
         properties = _properties(fields, match) if self._v5 else NONE
@@ -463,11 +511,6 @@ def _digest(payload: bytes) -> str:
     while payload[at : at + 2] == b"\0\x53" and payload[at + 2 : at + 3] in _DELIVERY:
         at = after(payload, at + 3, end)
     return blake2b(memoryview(payload)[at:], digest_size=8).hexdigest()
-
-
-def _is_plain(fields: MessageFields, match: Match) -> bool:
-    """Return whether a message goes with QoS 0, and never expires."""
-    return not (fields.qos and match.qos) and fields.ttl is None and not fields.expires
 
 
 def _properties(fields: MessageFields, match: Match) -> Properties:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from enmasse.identity.owned import Owner
 from enmasse.mqtt.errors import MqttError
-from enmasse.mqtt.packets import Packet, Publish
+from enmasse.mqtt.packets import Packet, PubAck, Publish
 from enmasse.mqtt.reader import Reader
 from enmasse.network.fair_turns import SHARE, Tenant
 from services.mqtt_gateway.protocol.memory import MemoryHolder
@@ -274,9 +274,14 @@ class Intake:
     def _process(self, packets: list[Packet]) -> None:
         parts, handlers, counts = self.parts, self.handlers, self._counts
         done = 0
-        if len(packets) > 1 and type(packets[0]) is Publish and handlers[Publish][1] == INBOUND:
-            done = parts[INBOUND].publish_run(packets)
-            counts[3] += done
+        if len(packets) > 1 and handlers[Publish][1] == INBOUND:
+            kind = type(packets[0])
+            if kind is Publish:
+                done = parts[INBOUND].publish_run(packets)
+                counts[3] += done
+            elif kind is PubAck:
+                done = parts[OUTBOUND].puback_run(packets)
+                counts[4] += done
             if self._held:
                 if not self._held & _CLOSED:
                     self._packets += packets[done:]

@@ -14,7 +14,7 @@ from enmasse.logs import log as logs
 from enmasse.model.sessions import Outgoing
 from enmasse.mqtt import encode, reasons
 from enmasse.mqtt.errors import ProtocolError
-from enmasse.mqtt.packets import NEVER, NONE, V5, PubAck, PubComp, PubRec, PubRel
+from enmasse.mqtt.packets import NEVER, NONE, V5, Packet, PubAck, PubComp, PubRec, PubRel
 from services.mqtt_gateway.interfaces import Delivery, Heading, Session
 from services.mqtt_gateway.protocol.aliases import AliasesOut
 from services.mqtt_gateway.protocol.connecting import Terms
@@ -202,6 +202,39 @@ class Outbound:
         self._output.write_all(3, packets)
         return True
 
+    def deliver_together(self, deliveries: Sequence[Delivery]) -> bool:
+        """As interfaces.Deliveries."""
+        if self._waiting or self.blocked or self.subscribing or self._earlier or self._aliases is not None:
+            return False
+        under_way = len(self._one) + len(self._two) + len(deliveries)
+        if under_way - self._complete > self._most or under_way > _MOST_IDS:
+            return False
+        sent: dict[int, Delivery] = {}
+        packets: list[bytes] = []
+        publish, free_id, last = encode.publish, self._free_id, self._last
+        name, properties, topic, values = None, NONE, b"", b"\0" if self._v5 else b""
+        try:
+            for delivery in deliveries:
+                if delivery.topic is not name:
+                    name = delivery.topic
+                    topic = topic_field(name)
+                if delivery.properties is not properties and self._v5:
+                    properties = delivery.properties
+                    values = encode.publish_properties(properties)
+                packet_id = free_id()
+                sent[packet_id] = delivery
+                packets.append(publish(2 | delivery.retain, topic, packet_id, values, delivery.payload))
+        except ValueError:
+            packets = []
+        if not packets or max(map(len, packets)) > self._largest:
+            self._last = last
+            return False
+        for delivery in deliveries:
+            delivery.payload = b""  # until PUBACK comes, only its identity is needed
+        self._one.update(sent)
+        self._output.write_all(3, packets)
+        return True
+
     def go_on(self) -> None:
         """Send waiting messages as far as there is room."""
         waiting = self._waiting
@@ -273,6 +306,21 @@ class Outbound:
                 self.go_on()
         elif packet.packet_id in self._two:
             raise ProtocolError(f"PUBACK for packet identifier {packet.packet_id}, which has QoS 2", "")
+
+    def puback_run(self, packets: Sequence[Packet]) -> int:
+        """Process PUBACKs that came together, as many of the first ones as are expected; return how many."""
+        pop = self._one.pop
+        deliveries: list[Delivery] = []
+        for packet in packets:
+            delivery = pop(packet.packet_id, None) if type(packet) is PubAck else None
+            if delivery is None:
+                break
+            deliveries.append(delivery)
+        if deliveries:
+            self._settlements.settle_all(deliveries)
+            if self._waiting:
+                self.go_on()
+        return len(deliveries)
 
     def pubrec(self, packet: PubRec) -> None:
         """Process a PUBREC. Raises ProtocolError."""
