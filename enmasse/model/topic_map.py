@@ -274,6 +274,14 @@ class TopicMap:
             return (short, full, *older)
         return (full, *older) if self._of_default(owner) else (full, short, *older)
 
+    def short(self, wire: str) -> str:
+        """Return the topic of a name below the default that lacks the default's name; empty for other names."""
+        wire = self.local(wire)
+        topic = self._without_default(wire)
+        if topic is None or self._prefix(topic) is not None or wire != self._below_default + escape(topic):
+            return ""
+        return topic
+
     def _without_default(self, wire: str) -> str | None:
         """Return the topic of a name below the default, without the default's name; None of other names."""
         return _below(self._below_default, wire) if self.spells_default(wire) else None

@@ -75,7 +75,7 @@ class OutgoingRecord(msgspec.Struct, array_like=True, frozen=True):
 
 class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
     """`number` grows with each message that is stored; times are milliseconds since 1970 (`expires` 0: never).
-    `author`: the user that published it; None: not stated."""
+    `author`: the user that published it; None: not stated. `topic`: of MQTT, if it lacked the name of the address."""
 
     broker: str
     number: int
@@ -84,6 +84,7 @@ class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
     qos: int
     message: bytes
     author: Author | None = None
+    topic: str = ""
 
 
 def put(table: str, key: str, value: msgspec.Struct) -> Change:

@@ -76,7 +76,7 @@ class SubscriptionService:
         self.desired = Desired()
         self.sessions = Sessions()
         self.permits = Permits()
-        self.retained = RetainedMessages(store, self.permits.plans)
+        self.retained = RetainedMessages(store, self.permits.plans, lambda name: self.desired.topics.of_name(name))
         self.brokers = Brokers(self, self.retained.take, self._on_unasked, credential)
         self.retained.order = self.order = RetainedOrder(store, self.desired, self.brokers)
         self.binder = Binder(self.desired, self.brokers, self.retained, self.permits)

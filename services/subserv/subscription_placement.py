@@ -221,6 +221,12 @@ class Desired:
         """Return where a topic is; under its name a queue may be left."""
         return [place for place in self.placements.addresses.get(name, ()) if place.type != "queue"]
 
+    def main(self, wire: str) -> str | None:
+        """Return the broker by which new subscribers get retained messages of a name on AMQP."""
+        owner = self.topics.of_name(wire).owner_of_wire(wire)
+        place = None if owner is None else self._main(owner.name)
+        return None if place is None else place.broker
+
     def _is_open(self, name: AddressName, place: Placement) -> bool:
         return (name, place.broker) in self._opened
 

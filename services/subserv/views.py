@@ -171,13 +171,13 @@ class Views:
             own = space_of(entry.name)
             if own != space and not everywhere:
                 continue
-            if plain == "#" or matches(plain, self._service.desired.topics.of(own).topic_of(entry.name)):
+            if plain == "#" or matches(plain, self._service.retained.topic(entry)):
                 yield entry
 
     def _retained_row(self, entry: Retained) -> wire.RetainedRow:
         topics = self._service.desired.topics.of_name(entry.name)
         return wire.RetainedRow(
-            topic=topics.full(topics.topic_of(entry.name)),
+            topic=topics.full(self._service.retained.topic(entry)),
             name=entry.name,
             size=entry.size,
             qos=entry.qos,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import cast
 
+from enmasse.bridge.client_access import ClientAccess
 from enmasse.bridge.publishing import Publishing
 from enmasse.model.addresses import Address
 from enmasse.model.names import AddressName
-from enmasse.model.sessions import Subscription
+from enmasse.model.sessions import Outgoing, Subscription
 from enmasse.model.topic_map import TopicMap
 from enmasse.mqtt.packets import NONE, Publish
 from services.mqtt_gateway.address_use import AddressUse
 from services.mqtt_gateway.amqp.filters import Match, SessionFilters
+from services.mqtt_gateway.amqp.gateway_state import Shared
 from services.mqtt_gateway.amqp.mapping import MessageReader, TopicRoute
+from services.mqtt_gateway.amqp.session_service import Control
+from services.mqtt_gateway.amqp.sources import held
 
 TOPICS = TopicMap(
     {
@@ -113,6 +118,15 @@ def test_a_message_older_than_the_mark_of_the_default_keeps_its_topic() -> None:
         assert matched(filter, "new/x", "new", "new") == topic
     assert matched("a/#", "old/a/x", "new") is None
     assert matched("+/x", "new/x", "new") is None
+
+
+def test_what_is_sent_again_after_unsubscribe_keeps_its_topic() -> None:
+    """v5 MQTT-3.10.4-3: a message of QoS 2 that the subscription service holds."""
+    shared = Shared(cast(Control, None), cast(ClientAccess, None))
+    shared.set_topics(TOPICS)
+    message = TopicRoute("rest", "topic", None, "rest/x").plain(1, False, b"")
+    sent = Outgoing(1, 2, "ff", "$sub/b/share.g", "published", message)
+    assert held(shared, sent, None, v5=True).topic == "x"
 
 
 def test_two_names_of_one_topic_are_two_messages() -> None:

@@ -191,6 +191,51 @@ def test_retained_messages(suite: Suite) -> None:
     assert topics() == set()
 
 
+def test_retained_messages_go_with_their_topics(suite: Suite) -> None:
+    """To an address that is added, to another default, and to the default when the address is removed."""
+    file = suite.config / "addresses.json"
+    before = file.read_bytes()
+    topic = {"type": "topic", "flavor": "large-persisted-topic"}
+    client = Mqtt("metro-keeper", suite.mqtt_port)
+    seen = 0
+
+    def check(filter: str, **expected: str) -> None:
+        nonlocal seen
+        seen += 1
+        device = Device(f"metro-{seen}", suite.mqtt_port)
+        topics: dict[str, str] = {}
+        device.client.on_message = lambda c, d, message: topics.update({message.topic: message.payload.decode()})
+        device.connect()
+        device.subscribe(filter, 1)
+        wanted = {f"metro/{name}": text for name, text in expected.items()}
+        wait_for(f"{wanted} of {filter}", lambda: {n: t for n, t in topics.items() if "metro" in n} == wanted, PATIENCE)
+        device.end()
+
+    def configure(**entries: Any) -> None:
+        suite.edit("addresses.json", entries, remove=[] if "metro" in entries else ["metro"])
+        ask(suite, "status", "--wait", "60")
+
+    for name in ("1", "2", "3"):
+        client.publish(f"metro/{name}", "first", retain=True)
+    configure(metro=topic)
+    check("metro/#", **{"1": "first", "2": "first", "3": "first"})
+    check("#", **{"1": "first", "2": "first", "3": "first"})
+    client.publish("metro/1", "second", retain=True)
+    client.publish("metro/2", "", retain=True)
+    check("metro/+", **{"1": "second", "3": "first"})
+    rows = listed(suite, "retained", "list", "metro/#")["retained"]
+    assert sorted((row["topic"], row["name"]) for row in rows) == [("metro/1", "metro/1"), ("metro/3", "mqtt/metro/3")]
+    default = {"type": "topic", "flavor": "small-persisted-topic"}
+    configure(mqtt=default, other={**default, "mqttDefault": True})
+    check("metro/#", **{"1": "second", "3": "first"})
+    ask(suite, "retained", "clear", "metro/#", "--force")
+    check("metro/#")
+    client.close()
+    file.with_suffix(".new").write_bytes(before)
+    file.with_suffix(".new").rename(file)
+    ask(suite, "status", "--wait", "60")
+
+
 @pytest.mark.parametrize("share", ["", "$share/all/"])
 def test_what_a_session_has_stored_outlives_a_new_address_of_its_topics(suite: Suite, share: str) -> None:
     name = f"tram{len(share)}"

@@ -326,7 +326,7 @@ class SessionSource(LinkUser):
                         self.accept(link, delivery_id)
                     return
                 if match is None:
-                    match = Match(spellings[-1], ())
+                    match = Match(spellings[0], ())
                     match.qos = begun
             shared.delivered += 1
             for count in match.counts:
@@ -484,7 +484,7 @@ def held(shared: Shared, sent: Outgoing, source: SessionSource | None, v5: bool)
         spellings = (shared.topics.local(sent.source),) if is_address(sent.source) else _spellings(fields)
     match = source.match(fields, spellings) if source is not None else None
     if match is None:
-        match = Match(spellings[-1], ())
+        match = Match(spellings[0], ())
     return Delivery(
         match.topic,
         body,

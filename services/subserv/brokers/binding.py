@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from enmasse.control import ControlError
 from enmasse.identity.owned import space_of_queue
 from enmasse.logs import log
-from enmasse.model.names import DEFAULT_SPACE
+from enmasse.model.names import DEFAULT_SPACE, space_of, space_prefix
+from enmasse.model.topic_map import wire_form
+from enmasse.mqtt.topics import matches
 from enmasse.stores import StoreError, StoreFull
 from services.subserv.broker_names import queue_name
 from services.subserv.brokers.brokers import Broker, Brokers
@@ -155,20 +157,35 @@ class Binder:
     async def matching(self, wanted: Wanted, broker: str) -> list[Retained]:
         """Return the retained messages that a filter covers, of the addresses that a broker carries, in their order. Of
         an address that moves they come by one of its brokers."""
-        index = self._retained.index
+        retained = self._retained
         patterns = self._desired.source(wanted.filter, broker, amqp=wanted.amqp, space=wanted.space)
         found: dict[str, Retained] = {}
-        for pattern in patterns:
-            for entry in index.looks(pattern):
+        for pattern in [*patterns, *self._earlier(wanted, patterns)]:
+            for entry in retained.index.looks(pattern):
                 if entry is None:
                     await asyncio.sleep(0)  # a pattern may have every name looked at, and cover none
+                    continue
+                if space_of(entry.name) != wanted.space:
+                    continue
+                name = entry.name if wanted.amqp else retained.present(entry)
+                if name == entry.name:
+                    here = pattern in patterns
                 else:
-                    found[entry.name] = entry
+                    here = self._desired.main(name) == broker and matches(wanted.filter, retained.topic(entry))
+                if here and ((other := found.get(name)) is None or other.number < entry.number):
+                    found[name] = entry
         entries = sorted(found.values(), key=lambda entry: entry.number)
         if wanted.filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1] (v3.1.1, v5)
-            topic_of = self._desired.topics.of(wanted.space).topic_of
-            entries = [entry for entry in entries if not topic_of(entry.name).startswith("$")]
+            entries = [entry for entry in entries if not retained.topic(entry).startswith("$")]
         return entries
+
+    def _earlier(self, wanted: Wanted, patterns: Collection[str]) -> list[str]:
+        """Return patterns of the names that topics of the filter had by other addresses than there are now."""
+        if wanted.amqp:
+            return []
+        own, form = space_prefix(wanted.space), wire_form(wanted.filter)
+        prefixes = [own, *(each for each in self._retained.index.prefixes if space_of(each) == wanted.space)]
+        return [pattern for prefix in prefixes if (pattern := prefix + form) not in patterns]
 
 
 async def while_it_answers(broker: Broker, work: Coroutine[Any, Any, T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from enmasse.identity.seals import Seal
 from enmasse.identity.space_plans import SpacePlans
 from enmasse.logs import log
 from enmasse.model.names import space_of
+from enmasse.model.topic_map import TopicMap
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store, StoreError
 from services.subserv import broker_names, records
@@ -64,7 +65,14 @@ class RetainedMessages:
 
     order: ArrivalOrder | None = None
 
-    def __init__(self, store: Store, plans: SpacePlans | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plans: SpacePlans | None = None,
+        topics: Callable[[str], TopicMap] = lambda name: TopicMap({}),
+    ) -> None:
+        """`topics`: those of the address space of a name."""
+        self._topics = topics
         self._plans = plans or SpacePlans()
         self.index = RetainedIndex()
         self.refused = 0
@@ -88,7 +96,7 @@ class RetainedMessages:
             record = unpack(value, RetainedRecord)
             self._number = max(self._number, record.number)
             size = len(record.message)
-            rest = record.since, record.expires, 0, record.author
+            rest = record.since, record.expires, 0, record.author, record.topic
             self.index.put(Retained(name, record.broker, record.number, size, record.qos, *rest))
 
     async def message(self, name: str) -> bytes | None:
@@ -136,6 +144,11 @@ class RetainedMessages:
             there = entries[name] if name in entries else self.index.get(name)
             if self.order is not None and self.order.is_stale(name, broker, there):
                 continue
+            topics = self._topics(name)
+            for other in self.index.of_topic(topics.topic_of(name), topics.space):
+                if other.name != name:  # it was published before another address took the topic
+                    change(records.remove(records.RETAINED, other.name))
+                    entries[other.name] = None
             if kept is not None and (reason := self._limit(name, arrival.author, len(kept), entries)):
                 self._refuse(broker, name, reason)
                 kept = None  # what was retained before is out of date
@@ -146,9 +159,10 @@ class RetainedMessages:
                 entries[name] = None
                 continue
             self._number += 1
-            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept, arrival.author)
+            author, topic = arrival.author, topics.short(name)
+            record = RetainedRecord(broker, self._number, now, arrival.expires, arrival.qos, kept, author, topic)
             change(records.put(records.RETAINED, name, record), *(self.order.put(name) if self.order else ()))
-            rest = now, arrival.expires, position, arrival.author
+            rest = now, arrival.expires, position, author, topic
             entries[name] = Retained(name, broker, self._number, len(kept), arrival.qos, *rest)
         await self._store.write(list(changes.values()))
         for name, entry in entries.items():
@@ -164,10 +178,10 @@ class RetainedMessages:
     async def _restore(self, name: str, kept: RetainedRecord) -> None:
         async with self._turn:
             self._number += 1
-            record = msgspec.structs.replace(kept, number=self._number)
+            record = msgspec.structs.replace(kept, number=self._number, topic=self._topics(name).short(name))
             order = self.order.put(name) if self.order else ()
             await self._store.write([records.put(records.RETAINED, name, record), *order])
-            rest = record.since, record.expires, 0, record.author
+            rest = record.since, record.expires, 0, record.author, record.topic
             self.index.put(Retained(name, record.broker, record.number, len(record.message), record.qos, *rest))
 
     @property
@@ -225,6 +239,18 @@ class RetainedMessages:
             count += len(there)
         return count
 
+    def topic(self, entry: Retained) -> str:
+        """Return the topic of MQTT."""
+        return entry.topic or self._topics(entry.name).topic_of(entry.name)
+
+    def present(self, entry: Retained) -> str:
+        """Return the name on AMQP that its topic has by the addresses that there are now."""
+        topics = self._topics(entry.name)
+        if entry.topic or topics.owner_of_wire(entry.name) is None:
+            owner = topics.owner(self.topic(entry))
+            return entry.name if owner is None or not owner.traits.levels else owner.wire
+        return entry.name
+
     async def give(
         self,
         connection: ControlConnection,
@@ -250,7 +276,8 @@ class RetainedMessages:
                         continue  # replaced or deleted since: the subscriber gets the live message
                     identity = self.duplicate_id(f"{number}:{entry.number}:{filter}")
                     try:
-                        data = message_forms.copy_for(record.message, entry.name, filter, identity, entry.expires, now)
+                        name = self.present(entry)
+                        data = message_forms.copy_for(record.message, name, filter, identity, entry.expires, now)
                     except (AmqpError, ValueError, TypeError) as error:  # of one publisher: the others' are given
                         log.get(broker=broker, space=space_of(entry.name)).error(
                             "subserv.copy.failed", topic=entry.name[:200], reason=str(error)

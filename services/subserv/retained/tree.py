@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from enmasse.identity.authors import Author
 from enmasse.identity.shared_room import SharedRoom
 from enmasse.model.names import space_of
+from enmasse.model.topic_map import escape
 
 PORTION: Final = 1000
 """Names and levels that are looked at in a turn, about 0.5 ms."""
@@ -18,10 +20,11 @@ class Retained:
     """A retained message. `arrival`: its place among what came from brokers since the service started (0: before).
 
     `number` grows with each message that is stored; `expires` (milliseconds since 1970) is 0 if it never does;
-    `author`: the user that published it, None: not stated.
+    `author`: the user that published it, None: not stated. `topic`: of MQTT when it was stored, if that lacked the name
+    of its address; else empty.
     """
 
-    __slots__ = ("arrival", "author", "broker", "expires", "name", "number", "qos", "since", "size")
+    __slots__ = ("arrival", "author", "broker", "expires", "name", "number", "qos", "since", "size", "topic")
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class Retained:
         expires: int,
         arrival: int = 0,
         author: Author | None = None,
+        topic: str = "",
     ) -> None:
         self.name = name
         self.broker = broker
@@ -44,6 +48,12 @@ class Retained:
         self.expires = expires
         self.arrival = arrival
         self.author = author
+        self.topic = topic
+
+    @property
+    def prefix(self) -> str:
+        """Return what its name has before its topic; empty if the topic is not stated."""
+        return self.name[: -len(escape(self.topic))] if self.topic else ""
 
 
 def user_of(author: Author | None) -> str:
@@ -66,6 +76,8 @@ class RetainedIndex:
         self.room = SharedRoom()
         """Number of messages."""
         self.bytes = SharedRoom()
+        self.prefixes: Counter[str] = Counter()
+        """Beginning that a name has before its topic → number of messages."""
         self._by_name: dict[str, _Node] = {}
         self._root = _Node()
         self._ends: list[tuple[int, int, str]] = []
@@ -107,6 +119,17 @@ class RetainedIndex:
         user, space = user_of(entry.author), space_of(entry.name)
         self.room.add(user, one, space)
         self.bytes.add(user, one * entry.size, space)
+        if entry.topic:
+            self.prefixes[entry.prefix] += one
+            if not self.prefixes[entry.prefix]:
+                del self.prefixes[entry.prefix]
+
+    def of_topic(self, topic: str, space: str) -> Iterator[Retained]:
+        """Yield the messages of this topic that were stored while it lacked the name of its address."""
+        for prefix in self.prefixes:
+            entry = self.get(prefix + escape(topic)) if space_of(prefix) == space else None
+            if entry is not None and entry.topic == topic:
+                yield entry
 
     def remove(self, name: str) -> Retained | None:
         """Remove a retained message. Return it, or None if it is absent."""
