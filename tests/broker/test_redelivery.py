@@ -165,6 +165,7 @@ def test_when_the_last_other_consumer_leaves(dead_letter: bool) -> None:
     more(other, 1)
     assert taken(other) == ["x"]
     q.detach(other)
+    core.broker.run_pending()
     more(refusing, 5)
     assert taken(refusing) == []
     assert (q.count, dead.count) == ((0, 1) if dead_letter else (1, 0))

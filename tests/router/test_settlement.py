@@ -306,6 +306,15 @@ ACTION = st.one_of(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=st.lists(st.tuples(st.integers(0, 1), ACTION), max_size=40))
 @example(actions=[(1, ("attach", FIRST, None, 9)), (1, ("vanish",))])
+@example(
+    actions=[
+        (0, ("grant", 0)),
+        *[(0, ("attach", FIRST, None, 1))] * 2,
+        (1, ("attach", FIRST, RELEASED, 1)),
+        (1, ("attach", FIRST, None, 1)),
+        (1, ("vanish",)),
+    ]
+)
 def test_each_delivery_has_one_outcome_and_it_is_its_own(kind: str, actions: list[Any]) -> None:
     world = World(kind)
     for which, action in [(0, ("attach", SECOND, None, 5)), (1, ("attach", FIRST, None, 3)), (0, ("run",)), *actions]:

@@ -110,13 +110,18 @@ class Outcomes(Generic[C]):
     def give_back_unsettled(self, consumer: Consumer, *, lost: bool) -> None:
         """Return the messages of a consumer that has left, their delivery counts unchanged. If it was `lost`, the
         oldest one, which it worked on if it takes them in order, counts as a failed delivery: so a message that kills
-        its consumers becomes a dead letter, and those behind it, which it may not have read, do not."""
+        its consumers becomes a dead letter, and those behind it, which it may not have read, do not.
+        They are sent in the next turn: a router detaches the links of a lost client one after the other, and a message
+        must not go to the next of them, and be counted again."""
         messages = list(consumer.unsettled.values())
         consumer.unsettled.clear()
         self._keep_handed(consumer, messages)
         if lost:
             messages = self._count_failed(messages[:1], at_once=True) + messages[1:]
-        self._give_back(messages, failed=False, later=lost)
+        if messages:
+            self._dispatcher.reinsert(messages)
+            self._broker.removed_some()
+        self._broker.postpone(self._queue)
         self.rescue()
 
     def rescue(self) -> None:
@@ -148,19 +153,14 @@ class Outcomes(Generic[C]):
         if left:
             self._give_up(list(filter(None, map(queue.take_one, left))), failed=False)
 
-    def _give_back(self, messages: list[StoredMessage], *, failed: bool, later: bool = False) -> None:
-        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next.
-        `later`: they are sent in the next turn, because a router detaches the links of a lost client one after the
-        other: a message must not go to the next of them, and be counted again."""
+    def _give_back(self, messages: list[StoredMessage], *, failed: bool) -> None:
+        """Return messages to their places; with `failed` the attempt counts, and may be the last or delay the next."""
         if failed:
             messages = self._count_failed(messages)
         if messages:
             self._dispatcher.reinsert(messages)
             self._broker.removed_some()
-        if later:
-            self._broker.postpone(self._queue)
-        else:
-            self._dispatcher.dispatch()
+        self._dispatcher.dispatch()
 
     def _count_failed(self, messages: list[StoredMessage], *, at_once: bool = False) -> list[StoredMessage]:
         """Count a failed delivery of each; return those that neither become dead letters nor are delayed. `at_once`:
