@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from proton import Message as ProtonMessage
 
+from enmasse.amqp.connection import Connection
+from enmasse.identity.processes.peer_check import PeerCheck
+from services.broker.connection import BrokerConnection
 from services.broker.core.broker import Broker
 from services.broker.core.connections import Connections
 from services.broker.core.jobs import Work
@@ -149,6 +152,25 @@ class Core:
             limits=BrokerLimits(**limits),
             **options,
         )
+
+
+def broker_connection(
+    broker: Broker,
+    later: Callable[[Callable[[], None], str], object],
+    *,
+    clients: Connections | None = None,
+    admission: PeerCheck | None = None,
+    followers: set[Any] | None = None,
+    **options: Any,
+) -> tuple[BrokerConnection, Connection]:
+    """Return what the broker knows of a connection, and its end of that. `later`, `admission` and `followers`: see
+    BrokerConnection; `options`: of the end."""
+    handler = BrokerConnection(
+        broker, Connections() if clients is None else clients, "127.0.0.1:1", admission, manage=lambda *_: None,
+        followers=set() if followers is None else followers, later=later, gone=lambda _: None,
+    )  # fmt: skip
+    handler.connection = end = Connection(handler, container_id="b", **options)
+    return handler, end
 
 
 def finished(work: Work[T]) -> T:

@@ -17,11 +17,10 @@ from enmasse.amqp.link import Receiver
 from enmasse.amqp.messages.sections import Sections
 from enmasse.amqp.termini import CLIENT
 from enmasse.live_state import Merged
-from services.broker.connection import BrokerConnection
 from services.broker.core.connections import Connections
 from services.broker.core.queues.queue import Queue
 from services.broker.live_rows import Ages, LiveBroker
-from tests.broker.sansio import Core, QueueConsumer, encoded, outlet
+from tests.broker.sansio import Core, QueueConsumer, broker_connection, encoded, outlet
 from tests.router.world import Clock
 
 
@@ -37,12 +36,10 @@ class World(Core):
         self.merged = self.follow()
 
     def client(self, container: str, **opened: Any) -> Connection:
-        handler = BrokerConnection(
-            self.broker, self.clients, "127.0.0.1:1", manage=lambda *_: None, followers=self.live.followers,
-            later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
+        _, server = broker_connection(
+            self.broker, lambda go_on, _: self.clock.call_soon(go_on),
+            clients=self.clients, followers=self.live.followers, is_client=False,
         )  # fmt: skip
-        server = Connection(handler, container_id="b", is_client=False)
-        handler.connection = server
         client = Connection(Handler(), container_id=container, is_client=True, **opened)
         client.open()
         self.peers.append((server, client))

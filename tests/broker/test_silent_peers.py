@@ -15,9 +15,7 @@ from enmasse.amqp.handler import Handler
 from enmasse.amqp.sasl.layer import ExternalClient, SaslClient
 from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import TABLE, Listener, Role
-from services.broker.connection import BrokerConnection
-from services.broker.core.connections import Connections
-from tests.broker.sansio import Core, taken
+from tests.broker.sansio import Core, broker_connection, taken
 
 COUNT = 5
 STEP_MS = 100
@@ -33,12 +31,10 @@ class Peer:
             subject = ((("commonName", f"{role}/{role}-0"),),)
             admission = PeerCheck(Listener.BROKER, None, "127.0.0.1:1", {"subject": subject})
             opened["sasl"] = SaslClient([ExternalClient()])
-        handler = BrokerConnection(
-            core.broker, Connections(), "127.0.0.1:1", admission, manage=lambda *_: None, followers=set(),
-            later=lambda go_on, _: go_on(), gone=lambda _: None,
-        )  # fmt: skip
         sasl = None if admission is None else admission.sasl()
-        self.broker = handler.connection = Connection(handler, container_id="b", is_client=False, sasl=sasl)
+        _, self.broker = broker_connection(
+            core.broker, lambda go_on, _: go_on(), admission=admission, is_client=False, sasl=sasl
+        )
         self.own = Connection(Handler(), container_id="peer", is_client=True, idle_timeout_ms=0, **opened)
         self.own.open()
         self.pump()

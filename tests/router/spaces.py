@@ -15,14 +15,12 @@ from enmasse.amqp.termini import SPACE
 from enmasse.identity.login import SPACES
 from enmasse.identity.principal import Principal
 from enmasse.model.names import DEFAULT_SPACE, LocalName, full_name
-from services.broker.connection import BrokerConnection
-from services.broker.core.connections import Connections
 from services.router.routing.configuration import AddressConfig, AutoLinkConfig, LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
 from services.router.routing.space_connections import SpaceConnections
-from tests.broker.sansio import Core
+from tests.broker.sansio import Core, broker_connection
 from tests.router.test_settlement import Wire
 from tests.router.world import Clock
 
@@ -148,14 +146,10 @@ class World:
 
     def connect(self, space: str) -> RouterConnection:
         """Return the router's end of a connection to the broker, as a connector makes it for a space."""
-        handler = BrokerConnection(
-            self.core.broker, Connections(), "1:1", manage=lambda *_: None, followers=set(),
-            later=lambda go_on, tenant: self.clock.call_soon(go_on), gone=lambda _: None,
+        handler, near = broker_connection(
+            self.core.broker, lambda go_on, _: self.clock.call_soon(go_on),
+            is_client=True, offered_capabilities=self.offered,
         )  # fmt: skip
-        near = Connection(
-            handler, container_id="b", is_client=True, offered_capabilities=self.offered,
-        )  # fmt: skip
-        handler.connection = near
         handler.client.router = True
         handler._is_router = lambda c, opened: True  # type: ignore[method-assign]  # the test's router states no product
         kind = "route-container"

@@ -30,13 +30,11 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import FIRST, SECOND, Receiver, Sender
 from enmasse.amqp.messages.message import Message
-from services.broker.connection import BrokerConnection
-from services.broker.core.connections import Connections
 from services.router.routing.configuration import AddressConfig, AutoLinkConfig, LinkRouteConfig
 from services.router.routing.connection import RouterConnection
 from services.router.routing.handler import RouterHandler
 from services.router.routing.router import Router
-from tests.broker.sansio import Core
+from tests.broker.sansio import Core, broker_connection
 from tests.router.world import Clock
 
 FAILED = Modified(delivery_failed=True)
@@ -178,18 +176,8 @@ class World:
         return far
 
     def to_broker(self, container: str, *, is_router: bool = False) -> Connection:
-        handler = BrokerConnection(
-            self.core.broker,
-            Connections(),
-            "1:1",
-            manage=lambda *_: None,
-            followers=set(),
-            later=lambda go_on, tenant: self.clock.call_soon(go_on),
-            gone=lambda _: None,
-        )
-        connection = Connection(handler, container_id="b", is_client=is_router)
-        handler.connection = connection
-        return connection
+        call_soon = self.clock.call_soon
+        return broker_connection(self.core.broker, lambda go_on, _: call_soon(go_on), is_client=is_router)[1]
 
     def client(self) -> Client:
         return Client(self, self.to_broker("c") if self.kind == "broker" else self.to_router("normal"))
