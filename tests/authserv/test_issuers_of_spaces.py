@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -233,7 +234,8 @@ def test_a_slow_issuer_does_not_show_by_the_time_of_refusals_that_it_was_asked(
             assert login(service, PlainClient(name, f"a wrong one for {name}"), space) is None
     delays = [round(seconds / 0.2) for seconds in waited]
     assert delays[0] >= 2 and len(delays) == 6
-    assert delays == sorted(delays), "each waits as long as the slowest before it"
+    for earlier, later in pairwise(delays):
+        assert later >= min(earlier, authenticator.MOST_DELAYS), "each waits as long as the slowest before it"
 
 
 def test_a_token_that_is_refused_is_verified_as_often_for_each_space(
