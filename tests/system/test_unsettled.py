@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from proton import Endpoint, Message
 from proton.reactor import DurableSubscription
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 from enmasse.aio.client import connect
 from enmasse.aio.client_links import ClientReceiver, Delivery
@@ -24,7 +24,7 @@ from enmasse.amqp.messages.message import Message as Sent
 from enmasse.testing import Suite
 from tests.broker.harness import named
 from tests.kit.leaving import LOST, WAYS
-from tests.kit.waiting import DEADLINE
+from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.seeing import carrier, kill, wait_again
 
 FAILED = Modified(delivery_failed=True)
@@ -72,15 +72,21 @@ def test_a_durable_subscription_outlives_its_broker(suite: Suite) -> None:
         connection = BlockingConnection(suite.url, timeout=DEADLINE, container=named(container))
         return connection.create_receiver("news", name="outlives", credit=2, options=[DurableSubscription()])
 
-    def publish(*bodies: str) -> None:
+    def publish(*bodies: str) -> bool:
+        """Return False while the router has no way to the broker, which has just come back."""
         connection = BlockingConnection(suite.url, timeout=DEADLINE)
-        sender = connection.create_sender("news")
-        for body in bodies:
-            sender.send(Message(body=body, durable=True))
-        connection.close()
+        try:
+            sender = connection.create_sender("news")
+            for body in bodies:
+                sender.send(Message(body=body, durable=True))
+        except LinkDetached:
+            return False
+        finally:
+            connection.close()
+        return True
 
     first = client()
-    publish(*"abcd")
+    assert publish(*"abcd")
     assert [body for body, _ in taken(first, 2)] == ["a", "b"]
     name = carrier(suite, "news")["name"]
     pid = kill(suite, name)
@@ -89,7 +95,7 @@ def test_a_durable_subscription_outlives_its_broker(suite: Suite) -> None:
     assert link.remote_condition.name == "qd:routed-link-lost"
     assert not link.state & Endpoint.REMOTE_CLOSED
     wait_again(suite, name, pid)
-    publish("e")
+    wait_for(lambda: publish("e"), "a way to the broker")
     second = client()
     bodies = []
     for _ in "abcde":
