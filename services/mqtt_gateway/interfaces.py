@@ -300,6 +300,10 @@ class Session(Protocol):
         cannot be: `published` with the reason, with QoS 0 `Client.disconnect`.
         """
 
+    @property
+    def takes_runs(self) -> bool:
+        """Return whether messages may go to `publish_run`: False if the session has to look at each of them."""
+
     def publish_run(self, run: Sequence[Publish]) -> bool:
         """`publish` of messages that came together, of one topic, and QoS 0 or 1, without properties and not retained.
         `Publications.published` is called for none of them before this returns. False: nothing was done, each is one

@@ -108,6 +108,15 @@ def test_messages_that_are_stored_together_are_acknowledged_in_order(version: in
     assert not peer.paused
 
 
+def test_a_session_that_looks_at_each_message_is_asked_for_no_run() -> None:
+    world = World()
+    peer = _connected(world, V311)
+    assert not peer.session.takes_runs
+    peer.send(*(Publish("a", b"%d" % number) for number in range(2 * FEW)))
+    assert len(_payloads(world)) == 2 * FEW
+    assert not peer.closed
+
+
 @pytest.mark.clause("v3.1.1", "MQTT-2.3.1-2")
 @pytest.mark.parametrize("ids", [(*range(2, 2 + FEW), 2), (*range(2, 2 + FEW), 1)])
 def test_an_id_in_use_among_messages_that_come_together_is_refused(ids: tuple[int, ...]) -> None:

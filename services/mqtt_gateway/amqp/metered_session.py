@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from enmasse.bridge.client_rates import ClientRates, too_large
@@ -29,7 +28,8 @@ class MeteredSession(MqttSession):
         super().publish(publish)
         self._rates.count(self, size)
 
-    def publish_run(self, run: Sequence[Publish]) -> bool:
+    @property
+    def takes_runs(self) -> bool:
         """As interfaces.Session: each message counts by itself, and may be the last that the plan allows."""
         return False
 

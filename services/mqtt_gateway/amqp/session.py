@@ -253,11 +253,14 @@ class MqttSession(Publisher):
             payload = route.full(publish, shared.topics, shared.wall(), self._publisher(), further=sealed)
         way.lane.send(self, publish.packet_id, qos, payload)
 
+    @property
+    def takes_runs(self) -> bool:
+        """As interfaces.Session: with No Local each message names its publisher."""
+        return not self.interest.wants_no_local
+
     def publish_run(self, run: Sequence[Publish]) -> bool:
         """As interfaces.Session."""
         first = run[0]
-        if self.interest.wants_no_local:
-            return False
         try:
             way = self._way(first.topic)
         except NotAllowed:

@@ -127,7 +127,7 @@ class Inbound:
     def publish_run(self, packets: Sequence[Packet]) -> int:
         """Process PUBLISHs that came together, as many of the first ones as are alike and need no look at each; return
         how many. Then the intake may be held."""
-        if self._waits or self._server_state.unanswered or len(packets) < FEW:
+        if len(packets) < FEW or self._waits or self._server_state.unanswered or not self._session.takes_runs:
             return 0
         run = _alike(packets)
         if len(run) < FEW:
