@@ -264,11 +264,12 @@ def _server(document: Document, source: Mapping[str, Any]) -> list[Problem]:
     """Return what is wrong with the server, the user and the files of a login: Spark would find it at its start."""
     given = {name: source[name] if isinstance(source[name], str) else "" for name in LOGIN}
     faults: list[str] = []
+    url = DEFAULT_URL
     try:
-        url = url_of({"url": source["url"]} if isinstance(source["url"], str) else {}, "source")
-        faults += login_faults(url, given)
+        if not text(source["url"]):  # else its own check has reported it
+            url = url_of(source, "source")
+            faults += login_faults(url, given)
     except OptionError as error:
-        url = DEFAULT_URL
         faults.append(str(error).removeprefix("amqp source: "))
     faults += ServerLogin.of("source", url, given).file_faults()
     return [_fault(document, fault) for fault in faults]

@@ -81,6 +81,7 @@ def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
         ({"source": {**GOOD["source"], "work": "hdfs://nn/x"}}, "source.work: 'hdfs://nn/x' is a URL"),
         ({"last": {"path": "file:/x"}}, "last.path: 'file:/x' is a URL"),
         ({"table": {"path": "s3://b/x"}}, "table.path: 's3://b/x' is a URL"),
+        ({"source": {**GOOD["source"], "url": ""}}, "source.url: must be a text that is not empty"),
         ({"source": {**GOOD["source"], "url": "amqp://h:x"}}, "source.url: is no AMQP URL"),
         ({"source": {**GOOD["source"], "url": "amqp://h/q"}}, "source.url: amqp://h/q has more than host and port"),
         ({"source": {**GOOD["source"], "user": "u"}}, 'source.user: needs the option "passwordFile"'),
