@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark import SparkContext
-from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from enmasse.spark.errors import sentence
 
@@ -19,12 +19,20 @@ ends = threading.Event()
 
 
 class FailedQueries(StreamingQueryListener):
-    """Shows why a query has failed if the program continues: if it ends by the error, that is shown then."""
+    """Shows why a query has failed if the program continues: if it ends by the error, that is shown then.
+
+    Called by Spark itself, with its Java events: to make PySpark's form of a query's progress takes 10 ms and more.
+    """
+
+    class Java:
+        """Interface that it has for Spark."""
+
+        implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     @property
     def _jlistener(self) -> Any:
         assert SparkContext._jvm is not None
-        return SparkContext._jvm.PythonStreamingQueryListenerWrapper(EndsOfQueries(self))
+        return SparkContext._jvm.PythonStreamingQueryListenerWrapper(self)
 
     def onQueryStarted(self, event: Any) -> None:
         """Do nothing: it has not failed."""
@@ -32,23 +40,14 @@ class FailedQueries(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Do nothing: it has not failed."""
 
+    def onQueryIdle(self, event: Any) -> None:
+        """Do nothing: it has not failed."""
+
     def onQueryTerminated(self, event: Any) -> None:
         """Show the sentence after a while, if there is one."""
-        if text := sentence(Exception(event.exception or "")):
+        error = event.exception()
+        if text := error.isDefined() and sentence(Exception(error.get())):
             threading.Thread(target=show_later, args=(text,), daemon=True).start()
-
-
-class EndsOfQueries(JStreamingQueryListener):
-    """Leaves out all other events: to make PySpark's form of a query's progress takes 10 ms and more."""
-
-    def onQueryStarted(self, jevent: Any) -> None:
-        """Do nothing."""
-
-    def onQueryProgress(self, jevent: Any) -> None:
-        """Do nothing."""
-
-    def onQueryIdle(self, jevent: Any) -> None:
-        """Do nothing."""
 
 
 def show_later(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,9 +29,10 @@ def test_a_query_that_no_program_waits_for_is_shown(capsys: pytest.CaptureFixtur
         shown.append(capsys.readouterr().err)
         return "".join(shown) == "amqp source: gone\n"
 
-    failed_queries.FailedQueries().onQueryTerminated(SimpleNamespace(exception="ValueError: of the program"))
-    failed_queries.FailedQueries().onQueryTerminated(SimpleNamespace(exception=None))
-    failed_queries.FailedQueries().onQueryTerminated(SimpleNamespace(exception=OURS))
+    listener = failed_queries.FailedQueries()
+    for error in ("ValueError: of the program", None, OURS):
+        option = Mock(**{"isDefined.return_value": error is not None, "get.return_value": error})
+        listener.onQueryTerminated(Mock(**{"exception.return_value": option}))
     wait_for("the sentence", said, DEADLINE)
 
 
