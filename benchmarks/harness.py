@@ -78,9 +78,8 @@ def die_with_parent() -> None:
 def running(
     name: str, command: Sequence[str], port: int, *, sasl: bool = False, scratch: Path | None = None
 ) -> Iterator[Server]:
-    """Start a server, wait until it listens, stop it and what it started at the end.
-
-    Raises RuntimeError, with the log, if the server does not start.
+    """Start a server, wait until it listens, stop it and what it started at the end. Raises RuntimeError if it does not
+    start. To an error of it, or of what loads it, belong its status and its log.
     """
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed below, once the process has ended
     process = subprocess.Popen(
@@ -92,12 +91,14 @@ def running(
         preexec_fn=die_with_parent,
     )
     try:
-        try:
-            await_port(port, process)
-        except RuntimeError as error:
-            log.seek(0)
-            raise RuntimeError(f"{error}\n{log.read().decode('utf-8', 'replace')[-2000:]}") from None
+        await_port(port, process)
         yield Server(name, port, process, sasl, scratch)
+    except Exception as error:
+        state = "runs" if process.poll() is None else f"ended with status {process.returncode}"
+        size = os.fstat(log.fileno()).st_size
+        written = os.pread(log.fileno(), 2000, max(0, size - 2000)).decode("utf-8", "replace")
+        error.add_note(f"{name} {state}, and has logged:\n{written}")
+        raise
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -46,7 +46,8 @@ def jars(name: str) -> Path:
 @contextlib.contextmanager
 def kafka() -> Iterator[Server]:
     """A fresh broker; topics are made by their first use, with two partitions. Its data goes with it."""
-    scratch, port, java = Path(tempfile.mkdtemp()), free_port(), [check_java(), "-cp", f"{jars('server')}/*"]
+    scratch, port = Path(tempfile.mkdtemp()), free_port()
+    java = [check_java(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars('server')}/*"]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         controller = free_port()
