@@ -163,7 +163,7 @@ class Receiver(Link):
         self.on_run: OnRun | None = None
         self.on_transactional: OnTransactional | None = None  # None: work of transactions is refused
         self.streaming = False  # deliveries of several frames come as on_partial; set it before accept or attach
-        self.queued: int | None = None  # messages that wait for credit at the peer, as it has stated last
+        self.queued: int | None = None  # messages that wait for credit at the peer; None: its last flow stated none
         self._asking = False
         self.draining = False
         self.received = 0  # deliveries received, or credit given back
@@ -351,8 +351,8 @@ class Receiver(Link):
 
     def take_flow(self, flow: Flow) -> None:
         """The sender's view: it may have used up credit (drain) or report what it has."""
-        if flow.available is not None:
-            self.queued = int(flow.available)
+        if flow.available is not None or not flow.drain:  # the answer to a drain does not state it
+            self.queued = flow.available
         if flow.delivery_count is not None and self.limit >= 0:
             ahead = serial_difference(int(flow.delivery_count), (self.received + self._remote_initial) & U32)
             if ahead > 0:

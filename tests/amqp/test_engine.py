@@ -544,6 +544,10 @@ def test_credit_by_hand_and_available() -> None:
     receiver.ask_queued()
     pair.run()
     assert receiver.queued == 17
+    remote.available = None
+    receiver.ask_queued()
+    pair.run()
+    assert receiver.queued is None, "what it no longer states is not known"
     receiver.grant(2)
     receiver.grant(1)
     pair.run()

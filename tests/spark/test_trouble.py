@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from enmasse.aio.transport import Hub, serve
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
+from enmasse.amqp.link import Link, Sender
 from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.spark.receiver import receivers
 from enmasse.spark.receiver.account import OwnAccount
@@ -36,6 +38,8 @@ from enmasse.spark.receiver.outage import Outage, Patience, Phase
 from enmasse.spark.receiver.receivers import ReceiverError, ReceiverProcess
 from enmasse.spark.receiver.spool_receiver import SpoolIntake
 from enmasse.spark.receiver.unsettled import FRESH, LATER, Unsettled
+from enmasse.spark.sink import sink as sinking
+from enmasse.spark.sink.encoding import Ids
 from enmasse.spark.sink.sink import AmqpStreamWriter, Sink, SinkError
 from enmasse.spark.source.browse import AmqpReader, BrowseError
 from enmasse.spark.source.source import AmqpStreamReader, receiver_settings
@@ -147,12 +151,14 @@ def test_a_host_name_that_does_not_resolve_ends_the_query(tmp_path: Path) -> Non
 
 
 @contextmanager
-def served(sasl: Callable[[], SaslServer] | None = None, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+def served(
+    sasl: Callable[[], SaslServer] | None = None, tls: ssl.SSLContext | None = None, store: Store | None = None
+) -> Iterator[int]:
     """A server in a thread; gives its port."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    store = Store()
+    store = store or Store()
 
     async def start() -> Any:
         return await serve(
@@ -259,6 +265,44 @@ def test_an_address_that_goes_for_good_ends_the_query(broker: Broker, tmp_path: 
         receiver.processes[0].process.wait(DEADLINE)
         with pytest.raises(ReceiverError, match=r"refuses 'goes' .* It worked before; this has lasted for 1 s"):
             reader.reportLatestOffset()
+
+
+class Removable(Store):
+    """As a router: links stay when their address is removed, new ones are refused."""
+
+    there = True
+
+    def on_attach(self, link: Link) -> None:
+        if not self.there:
+            raise GONE
+        super().on_attach(link)
+        if isinstance(link, Sender):
+            link.available = lambda: 0 if self.there else None
+
+
+def test_an_address_that_goes_silently_ends_the_query(tmp_path: Path) -> None:
+    store = Removable()
+    with served(store=store) as port, reading(f"amqp://127.0.0.1:{port}", "a", tmp_path, gone=0) as reader:
+        receiver = reader.started()
+        until(lambda: receiver.available == 0, "the number of messages that wait")
+        store.there = False
+        receiver.processes[0].process.wait(DEADLINE)
+        with pytest.raises(ReceiverError, match=r"refuses 'a' .* It worked before"):
+            reader.reportLatestOffset()
+
+
+def test_a_write_to_an_address_that_goes_silently_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinking, "CREDIT_SECONDS", 0.01)
+    store = Removable()
+    store.window = 0
+    rows = pa.RecordBatch.from_pylist([{"body": b"x"}])
+    with served(store=store) as port, ThreadPoolExecutor(1) as pool:
+        sink = Sink({"url": f"amqp://127.0.0.1:{port}", "address": "a"})
+        sent = pool.submit(asyncio.run, sink.send(iter([rows]), Ids("a", "query")))
+        until(lambda: len(store.detached) > 1, "the sink to see that its address is there")
+        store.there = False
+        with pytest.raises(SinkError, match="refuses 'a'"):
+            sent.result(DEADLINE)
 
 
 def test_a_full_spool_goes_on_without_a_next_batch(broker: Broker, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from enmasse.aio.client import Client, ClientReceiver, Delivery
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import RELEASED as RELEASED_OUTCOME
-from enmasse.amqp.link import FIRST, SECOND
+from enmasse.amqp.link import FIRST, SECOND, Receiver
 from enmasse.network.backoff import ReconnectBackoff
 from enmasse.network.reconnect import keep_connected
 from enmasse.process import runner
@@ -51,6 +51,8 @@ REST_SECONDS = 2.0
 SETTLE_SECONDS = 30.0
 ASK_SECONDS = 1.0
 """How often the peer is asked how many messages wait."""
+UNSTATED = 10
+"""Questions in a row after which nothing has come and no number is stated: then the address may be gone."""
 QUIET_SECONDS = 0.5
 """How long nothing must have come from a peer that may answer a drain before it has asked the broker (Dispatch)."""
 DRAINS, SMALL = 3, 16
@@ -253,9 +255,13 @@ class SpoolIntake:
                 try:
                     await self._store(deliveries, [verdict for _, verdict in late], {one.id for one in deliveries})
                 except Exception as error:  # nothing was accepted; `next` raises this
-                    self._failure = error
-                    deliveries[0].receiver.link.detach()
+                    self.fail(deliveries[0].receiver.link, error)
                     return
+
+    def fail(self, link: Receiver, error: Exception) -> None:
+        """End the link: `next` raises this error."""
+        self._failure = error
+        link.detach()
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
         """Note deliveries that the peer has settled."""
@@ -356,7 +362,7 @@ class Reception:
                 await asyncio.to_thread(self._intake.spool.note_origin, self._settings.origin().encoded())
         self._intake.attached(receiver)
         report("attached", address=self._settings.address)
-        beside = [asyncio.create_task(one(receiver)) for one in (self._drain, self._report_counts)]
+        beside = [asyncio.create_task(one) for one in (self._drain(receiver), self._report_counts(client, receiver))]
         try:
             await take_all(self._settings, self._intake, receiver)
         finally:
@@ -373,17 +379,35 @@ class Reception:
             self._intake.report_missing_ids()
             report("drained")
 
-    async def _report_counts(self, receiver: ClientReceiver) -> None:
+    async def _report_counts(self, client: Client, receiver: ClientReceiver) -> None:
         """Report how many messages wait at the address, and how many have come without an id: once a second, if that
-        has changed."""
-        told = None
+        has changed. End the link if the address is gone."""
+        told, unstated, link = None, 0, receiver.link
         while True:
-            receiver.link.ask_queued()
+            before = link.deliveries
+            link.ask_queued()
             await asyncio.sleep(ASK_SECONDS)
             self._intake.report_missing_ids()
-            if receiver.link.queued != told:
-                told = receiver.link.queued
+            unstated = unstated + 1 if link.queued is None and link.deliveries == before else 0
+            if link.queued != told:
+                told = link.queued
                 report("available", messages=told)
+            if unstated == UNSTATED:
+                unstated = 0
+                await self._look(client, link)
+
+    async def _look(self, client: Client, link: Receiver) -> None:
+        """End the link if a second one is refused because there is no such address: a router keeps those that it has.
+        The link of a subscription is detached with it."""
+        if self._settings.subscription:
+            return
+        try:
+            await (await client.receiver(self._settings.address, credit=0)).close()
+        except AmqpError as error:
+            if error.condition == errors.NOT_FOUND:
+                self._intake.fail(link, error)
+        except TimeoutError:
+            pass  # it is asked again
 
     async def failed(self, error: Exception) -> None:
         """Report `lost`. Raises ReceiverFailed if trying again does not help."""

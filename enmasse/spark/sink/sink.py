@@ -42,6 +42,9 @@ WINDOW_BYTES = 8 << 20
 RUN, RUN_BYTES = 100, 64 << 10
 """Messages are sent together up to this number, and up to the one with which they have as many bytes."""
 
+CREDIT_SECONDS = 10.0
+"""How long a task waits for credit before it looks whether its address is still there."""
+
 
 class SinkError(QueryError):
     """Rows were not accepted: the text gives the reason and what to do."""
@@ -143,21 +146,28 @@ class Sink:
 
     async def _sender(self, client: Client) -> ClientSender:
         """Return an attached sender. Raises SinkError, which names the option that is wrong and what to do."""
-        phase = Phase.CONNECT
-        address = self.address or "the anonymous terminus"
-        url = self.login.url
         try:
             await client.open()
-            phase = Phase.ATTACH
-            return await client.sender(self.address)
         except (OSError, AmqpError, UnicodeError) as error:
-            if phase is Phase.ATTACH:
-                await client.close()
-            wrong = await self.login.port_fault(error) if phase is Phase.CONNECT else ""
-            wrong = (
-                wrong or remedy(url, address, phase, error, self.login.user) or unreached(url, address, phase, error)
-            )
-            raise SinkError(f"amqp sink: {wrong}") from None
+            wrong = await self.login.port_fault(error)
+            raise SinkError(f"amqp sink: {wrong}" if wrong else self._unusable(Phase.CONNECT, error)) from None
+        try:
+            return await self.attach(client)
+        except SinkError:
+            await client.close()
+            raise
+
+    async def attach(self, client: Client) -> ClientSender:
+        """Return an attached sender of an open client. Raises SinkError as `_sender` does."""
+        try:
+            return await client.sender(self.address)
+        except (OSError, AmqpError) as error:
+            raise SinkError(self._unusable(Phase.ATTACH, error)) from None
+
+    def _unusable(self, phase: Phase, error: Exception) -> str:
+        url, address = self.login.url, self.address or "the anonymous terminus"
+        wrong = remedy(url, address, phase, error, self.login.user) or unreached(url, address, phase, error)
+        return f"amqp sink: {wrong}"
 
 
 ROUTED = ', or a column "address" that names each row\'s address'
@@ -198,7 +208,7 @@ class Sending:
             while self.flying and (self.count + len(messages) > WINDOW or self.size + size > WINDOW_BYTES):
                 await self._settle()
             while not self.sender.credit:
-                await self.sender.wait_credit()
+                await self._wait_credit()
             run = self.sender.send_run([message.payload for message in messages])
             sent, messages = messages[: run.count], messages[run.count :]
             size -= sum(len(message.payload) for message in messages)
@@ -206,6 +216,13 @@ class Sending:
             self.count += run.count
             self.size += size
             row += run.count
+
+    async def _wait_credit(self) -> None:
+        """Wait for credit. Raises SinkError if the address is gone: a router keeps its links, and refuses new ones."""
+        try:
+            await self.sender.wait_credit(CREDIT_SECONDS)
+        except TimeoutError:
+            await (await self.sink.attach(self.client)).detach()
 
     async def _settle(self) -> None:
         """Wait for the outcomes of the oldest messages."""
