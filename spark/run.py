@@ -7,6 +7,7 @@ for a file that has none.
 from __future__ import annotations
 
 import argparse
+import threading
 
 from enmasse import spark_jobs
 from enmasse.spark import job
@@ -21,6 +22,7 @@ def run(given: argparse.Namespace) -> None:
 
     defaults = {name: value for name, value in (("url", given.url), ("work", given.work)) if value}
     sections = pipeline_file.load(given.program, defaults)  # before a JVM is started
+    threading.Thread(target=pipeline.load_model, args=(sections,), daemon=True).start()  # while the JVM starts
     recent = spark_jobs.windows_of(given.state)
     pipeline.start_file(session(given.name), sections, given.name, recent).awaitTermination()
 

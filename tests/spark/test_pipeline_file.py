@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from enmasse.spark.scoring import loaded, read_model
 from spark import pipeline
 from spark.pipeline import arguments
 from spark.pipeline_file import PipelineFileError, load
@@ -203,3 +206,14 @@ def test_a_checkpoint_of_other_stages_is_not_taken(tmp_path: Path, change: dict[
     (tmp_path / "checkpoint" / pipeline.PLAN).unlink()  # of an earlier version
     claim(changed)
     assert (tmp_path / "pipeline.json").read_text() == "a file of the user"
+
+
+def test_a_model_is_loaded_once_and_its_stage_names_its_faults(tmp_path: Path) -> None:
+    file = tmp_path / "model.pkl"
+    file.write_bytes(pickle.dumps(SimpleNamespace(predict=abs)))
+    pipeline.load_model({"scores": {"model": str(file), "trusted": True}})
+    loads = loaded.cache_info().misses
+    read_model(file, trusted=True)
+    assert loaded.cache_info().misses == loads
+    pipeline.load_model({"scores": {"model": str(tmp_path / "nosuch.pkl"), "trusted": True}})
+    pipeline.load_model({})
