@@ -19,6 +19,7 @@ import pytest
 from enmasse.identity.processes.credentials import Peers, read_credential
 from enmasse.identity.processes.operator import OPERATOR, SECRET_FILE, secret_file
 from enmasse.identity.processes.roles import Peer, Role
+from enmasse.supervisor.plan.datadir import DataDir, end_orphans
 from tests.cli.running import Up, address, alive, configured, enmasse, order_before, wait_for
 from tests.kit.waiting import DEADLINE
 
@@ -500,3 +501,35 @@ def test_stdout_that_nobody_reads_does_not_stop_it(empty_config: Path, tmp_path:
         up.feed()
         wait_for(lambda: isinstance(status := up.try_status(), dict) and status["ready"])
         assert up.end() == 0
+
+
+ENDING = """
+import ctypes, os, socket, sys, threading
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""A process whose first thread has ended: like one that is killed, it has no command line and still its port."""
+
+
+def test_a_start_waits_for_the_ports_of_a_child_that_is_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DataDir(tmp_path)
+    data.run.mkdir()
+    command = [sys.executable, "-c", ENDING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        stdin, stdout = child.stdin, child.stdout
+        assert stdin is not None and stdout is not None
+        port = int(stdout.readline())
+        wait_for(lambda: not Path(f"/proc/{child.pid}/cmdline").read_bytes(), "its first thread has ended")
+        (data.run / "children.json").write_text(json.dumps([child.pid]))
+        opened = os.pidfd_open
+
+        def and_let_it_end(pid: int) -> int:
+            handle = opened(pid)
+            stdin.close()
+            return handle
+
+        monkeypatch.setattr(os, "pidfd_open", and_let_it_end)
+        end_orphans(data)
+        socket.create_server(("127.0.0.1", port)).close()

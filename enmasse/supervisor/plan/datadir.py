@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import shutil
 import signal
 import stat
@@ -168,23 +169,26 @@ def is_used(path: Path) -> bool:
 def end_orphans(data: DataDir) -> None:
     """Kill children that a killed supervisor of this data directory left behind (normally they die with it).
 
-    Waits at most 5 seconds for their end. We hold the lock, so no other supervisor owns them.
+    Waits at most 30 seconds for their end. We hold the lock, so no other supervisor owns them.
     """
     pids = read_json(data.run / "children.json")
-    left = [pid for pid in pids if isinstance(pid, int) and _is_ours(pid, data)] if isinstance(pids, list) else []
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 5.0
-    while any(_is_ours(pid, data) for pid in left) and time.monotonic() < end:
-        time.sleep(0.02)
-
-
-def _is_ours(pid: int, data: DataDir) -> bool:
-    """Return True if `pid` runs with one of our configuration files: pids are reused."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    prefix = os.fsencode(data.run) + b"/"
-    return any(prefix in word for word in words)  # in some commands it is part of a word
+    ending = select.poll()
+    with contextlib.ExitStack() as handles:
+        left = 0
+        for pid in pids if isinstance(pids, list) else []:
+            with contextlib.suppress(OSError):  # it has ended
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                ours = os.fsencode(data.run) + b"/" in words  # in some commands it is part of a word
+                if words and not ours:
+                    continue  # pids are reused
+                handle = os.pidfd_open(pid)  # also of one without words: it ends, and may still have its ports
+                handles.callback(os.close, handle)
+                if ours:
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                ending.register(handle, select.POLLIN)
+                left += 1
+        end = time.monotonic() + 30.0
+        while left and (seconds := end - time.monotonic()) > 0:
+            for handle, _ in ending.poll(seconds * 1000):
+                ending.unregister(handle)
+                left -= 1
