@@ -252,15 +252,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
         yield found
 
 
-@pytest.mark.parametrize(
-    ("kind", "receivers"),
-    [
-        ("topic", 2),
-        pytest.param("queue", 1, marks=pytest.mark.slow),
-        pytest.param("queue", 2, marks=pytest.mark.slow),
-        pytest.param("topic", 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # test_killed_between_sync_and_settle, and test_kill.py of the system
+@pytest.mark.parametrize(("kind", "receivers"), [("topic", 2), ("queue", 1), ("queue", 2), ("topic", 1)])
 def test_a_broker_and_a_router_killed_behind_the_entry_port(
     kind: str, receivers: int, suite: Suite, tmp_path: Path
 ) -> None:

@@ -329,6 +329,7 @@ def test_a_client_finds_its_session_at_another_gateway(suite: Suite) -> None:
     ask(suite, "subscription", "delete", subscription(suite, "roamer")["id"], "--force")
 
 
+@pytest.mark.slow  # test_kills_of_gateway_and_subscription_service
 def test_sessions_have_everything_once_over_the_death_of_each_process(suite: Suite) -> None:
     """Publishers and readers are at any of three gateways behind one port, and after a kill at another one."""
     ask(suite, "scale", "mqtt_gateway=3")

@@ -133,10 +133,8 @@ def serves(suite: Suite) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "way",
-    [*(pytest.param(way, marks=pytest.mark.slow) for way in ("running", "stopped")), "killed"],
-)
+@pytest.mark.slow  # test_removed_spaces.py of subserv and configserv, and test_wills_of_users.py
+@pytest.mark.parametrize("way", ["running", "stopped", "killed"])
 def test_a_new_space_has_nothing_of_a_removed_one_of_its_name(suite: Suite, way: str) -> None:
     """`stopped`: the stores do not run while the space is removed and added. `killed`: then they are killed, and have
     never heard of the removal; so are configserv before it is added, brokers and their controller after it."""
