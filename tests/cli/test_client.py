@@ -27,6 +27,7 @@ from enmasse.amqp.messages.message import AmqpSequence, AmqpValue, Message
 from enmasse.cli.commands.messaging.bench import percentiles
 from enmasse.cli.common import UNREACHABLE
 from enmasse.cli.contexts.first_connection import opened
+from enmasse.cli.contexts.http import is_other_suite
 from enmasse.cli.contexts.remote import RemoteAddress, at_suite, parse
 from enmasse.cli.messages.amqp import run
 from enmasse.cli.output.show import as_json, as_text, properties_from
@@ -146,6 +147,17 @@ def test_a_suite_with_another_port_offset_is_not_taken_for_the_one_that_is_meant
     assert f"EnMasse is not running with --port-offset {offset}: " in down.stderr
     assert f"of the suite with --port-offset {offset - 1}" in down.stderr
     assert f"Is `enmasse up --port-offset {offset}` running?" in sent.stderr
+
+
+def test_a_supervisor_that_hangs_is_asked_once() -> None:
+    """Messages do not need it: each further connection of the command would wait for it again."""
+    offset = free_offset()
+    with stopped_process(8079 + offset) as listener:
+        assert [is_other_suite(offset) for _ in range(2)] == [False, False]
+        listener.settimeout(0)
+        listener.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_a_login_that_cannot_be_checked_at_the_moment_is_tried_again() -> None:

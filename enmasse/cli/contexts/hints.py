@@ -8,7 +8,7 @@ import ssl
 from typing import Any
 
 from enmasse.cli.contexts.first_connection import RESTART_SECONDS, NotListening
-from enmasse.cli.contexts.http import NotRunning, get_status
+from enmasse.cli.contexts.http import HINT_SECONDS, NotRunning, get_status
 from enmasse.cli.contexts.target_server import TargetServer
 from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from enmasse.text import did_you_mean, offset_option
@@ -50,9 +50,10 @@ def addresses_of(server: TargetServer) -> dict[str, dict[str, Any]]:
     if server.offset is None:
         return {}
     try:
-        rows = {split_name(AddressName(row["name"])): row for row in get_status(server.offset)["addresses"]}
+        status = get_status(server.offset, HINT_SECONDS)
     except NotRunning:
         return {}
+    rows = {split_name(AddressName(row["name"])): row for row in status["addresses"]}
     space = server.space or DEFAULT_SPACE
     return {name.local: row for name, row in rows.items() if name.space == space}
 

@@ -3,6 +3,7 @@ to the console."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 10.0
 """For an answer of the suite; a loaded machine is slow."""
+HINT_SECONDS = 1.0
+"""For an answer that a command does without: a supervisor that hangs holds up no messages."""
 
 
 class NotRunning(Exception):
@@ -138,10 +141,11 @@ def suite_info(offset: int, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
     return info
 
 
+@functools.cache
 def is_other_suite(offset: int) -> bool:
-    """Return True if a suite with another port offset answers at this one."""
+    """Return True if a suite with another port offset answers at this one. A command asks once."""
     try:
-        suite_info(offset)
+        suite_info(offset, HINT_SECONDS)
     except OtherSuite:
         return True
     except NotRunning:
