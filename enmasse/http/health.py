@@ -191,7 +191,11 @@ def common(lag: metrics.Histogram) -> Iterator[Metric]:
     yield lag.family("enmasse_loop_lag_seconds", "How late the event loop was, once a second.")
     yield metrics.gauge(
         "enmasse_certificate_expiry_timestamp_seconds", "When the first certificate of a file expires.",
-        [({"file": file}, at) for file, at in tls.expiries()],
+        [({"file": file}, at) for file, at in tls.expiries(tls.used_files())],
+    )  # fmt: skip
+    yield metrics.gauge(
+        "enmasse_certificate_rejected", "1 if a changed file cannot be used, so what it had before stays in use.",
+        [({"file": file}, int(rejected)) for file, rejected in sorted(tls.rejections().items())],
     )  # fmt: skip
 
 

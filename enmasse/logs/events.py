@@ -314,6 +314,7 @@ EVENTS = (
     Event("suite.stop.requested", "info", "now", "A signal to stop was received; with `now` it is the second one, and processes are killed.", NOTHING),
     Event("tls.certificate.rejected", "error", "cert reason", "A changed certificate, key or authority of clients cannot be used; the previous ones stay in use.", "Correct the files."),
     Event("tls.certificate.renewed", "info", "cert", "A changed certificate, key or authority of clients is in use.", NOTHING),
+    Event("tls.certificate.troubled", "warning", "reason", "The certificate of the listeners expires within 14 days, has expired, or a changed file of it cannot be used; a line a day while it expires.", "Put a new certificate there: it is read without a restart."),
     Event("traces.export.failed", "warning", "spans reason", "The collector did not take spans of traced messages: they are lost. The messages are not. Logged once, until an export succeeds; the metric `enmasse_trace_spans_total` counts.", "Check the collector, and OTEL_EXPORTER_OTLP_ENDPOINT."),
     Event("traces.export.resumed", "info", "", "The collector takes spans again.", NOTHING),
 )  # fmt: skip

@@ -73,8 +73,8 @@ class Followed:
         self._make = make
         self._seen = self._stamps()
         self._context = make()
-        self._rejected = False
-        """The files cannot be used until one of them changes."""
+        self.rejected = ""
+        """Why the files cannot be used until one of them changes; empty: they are used."""
         _followed.add(self)
 
     def current(self) -> ssl.SSLContext:
@@ -97,7 +97,7 @@ class Followed:
     def without_sessions(self) -> ssl.SSLContext:
         """Return another context for the next connection: its predecessor's sessions are forgotten. While the files are
         rejected there is no other."""
-        if not self._rejected:
+        if not self.rejected:
             self._remake(", ".join(self.files))
         return self._context
 
@@ -106,9 +106,9 @@ class Followed:
             self._context = self._make()
         except (OSError, ValueError) as error:
             log.error("tls.certificate.rejected", cert=cert, reason=str(error))
-            self._rejected = True
+            self.rejected = str(error)
             return False
-        self._rejected = False
+        self.rejected = ""
         return True
 
     def _stamps(self) -> tuple[Stamp, ...]:
@@ -164,12 +164,27 @@ def shown(connection: ssl.SSLObject | None) -> dict[str, str] | None:
     return None if found is None else {"protocol": found[0], "cipher": found[1]}
 
 
-def expiries() -> Iterator[tuple[str, float]]:
-    """Yield the files with certificates that this process uses, and when the first of each expires (seconds since
-    1970). Files that have none, such as those of keys, are left out."""
+def rejections() -> dict[str, bool]:
+    """Return the files that this process uses, and whether a changed one cannot be used with the others."""
+    found: dict[str, bool] = {}
+    for each in list(_followed):
+        each.current()
+        for file in each.files:
+            found[file] = found.get(file, False) or bool(each.rejected)
+    return found
+
+
+def used_files() -> set[str]:
+    """Return the files of certificates, keys and authorities that this process uses."""
+    return {file for each in list(_followed) for file in each.files}
+
+
+def expiries(files: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Yield the files with certificates, and when the first of each expires (seconds since 1970). Files that have none,
+    such as those of keys, are left out."""
     from cryptography import x509
 
-    for file in sorted({file for each in _followed for file in each.files}):
+    for file in sorted(files):
         try:
             found = x509.load_pem_x509_certificates(Path(file).read_bytes())
         except (OSError, ValueError):

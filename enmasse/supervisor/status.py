@@ -19,9 +19,11 @@ def merge(
     feed: Mapping[str, Any] | None,
     ca: Path | None = None,
     insecure: Iterable[str] = (),
+    certificates: Iterable[str] = (),
 ) -> Status:
     """Return the status JSON. `feed`: the newest body of the status feed, None before the first. `ca`: file of the CA
-    that the suite has made. `insecure`: words of `error_lines.INSECURE`."""
+    that the suite has made. `insecure`: words of `error_lines.INSECURE`. `certificates`: sentences about what
+    is wrong with them."""
     return {
         **brief(components, feed),
         "components": components,
@@ -29,6 +31,7 @@ def merge(
         "errors": list(feed.get("errors", ())) if feed else [],
         "ca": None if ca is None else str(ca),
         "insecure": list(insecure),
+        "certificates": list(certificates),
     }
 
 

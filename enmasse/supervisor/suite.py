@@ -26,6 +26,7 @@ from enmasse.process.terminal import has_terminal
 from enmasse.storage.files import NO_ROOM, write_json
 from enmasse.supervisor import desired_processes, status, welcome
 from enmasse.supervisor.autoscaler import Autoscaler
+from enmasse.supervisor.certificate_troubles import Certificates
 from enmasse.supervisor.children import logfile
 from enmasse.supervisor.children.brokers import DesiredBrokers
 from enmasse.supervisor.children.child import Child
@@ -154,6 +155,9 @@ class Supervisor:
         self._authserv: Child | None = None
         self._has_users = options.users
         self._admits_anonymous = admits_anonymous(options.config)
+        self._certificates: Certificates | None = None
+        if (files := options.certificate) is not None:
+            self._certificates = Certificates(*files, options.tls_client_ca, self._news.set)
         self._feed: StatusSource | None = None
         self._web: WebServer | None = None
         self._stop = asyncio.Event()
@@ -204,14 +208,22 @@ class Supervisor:
     def status(self) -> status.Status:
         """Return the current status JSON."""
         feed = self._feed.body if self._feed else None
-        return status.merge(self.components(), feed, self.options.ca, self._insecure())
+        return self._merged(feed)
 
     def status_text(self) -> bytes:
         """Return the current status as JSON, without decoding what configserv has sent of each address."""
         feed = self._feed.body if self._feed else None
         if feed is not None:
             feed = {**feed, "addresses": feed["addresses"].raw()}
-        return msgspec.json.encode(status.merge(self.components(), feed, self.options.ca, self._insecure()))
+        return msgspec.json.encode(self._merged(feed))
+
+    def _merged(self, feed: Mapping[str, Any] | None) -> dict[str, Any]:
+        return status.merge(self.components(), feed, self.options.ca, self._insecure(), self.certificate_troubles)
+
+    @property
+    def certificate_troubles(self) -> list[str]:
+        """Sentences about the certificates of listeners that expire, have expired or cannot be used."""
+        return self._certificates.troubles if self._certificates is not None else []
 
     def brief(self) -> dict[str, Any]:
         """Return `schema`, `ready` and `config` of the status JSON: with 100,000 addresses at no cost for each."""
@@ -366,6 +378,8 @@ class Supervisor:
             tasks.append(asyncio.create_task(reap_orphans()))
         if self.options.tls_auto:
             tasks.append(asyncio.create_task(self._keep_certificates()))
+        if self._certificates is not None:
+            tasks.append(asyncio.create_task(self._certificates.watch()))
         try:
             await asyncio.sleep(0)  # the children's tasks launch their processes before this one spends time on imports
             self._web = serve_http(self)

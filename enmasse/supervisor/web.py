@@ -115,7 +115,10 @@ def _routes(suite: Supervisor) -> dict[str, dict[str, Handler]]:
 
     async def components(_: Request) -> Response:
         await suite.refresh()
-        return _json({"schema": 1, "components": suite.components()})  # the console requests this each second
+        certificates = suite.certificate_troubles
+        return _json(
+            {"schema": 1, "components": suite.components(), "certificates": certificates}
+        )  # the console requests this each second
 
     async def queries(_: Request) -> Response:
         return _json({"schema": 1, **await suite.queries()})

@@ -52,6 +52,7 @@ class ClusterPaths:
             "errors": configuration.errors,
             "ca": None,
             "insecure": [],
+            "certificates": [],
         }
         return _json(status)
 

@@ -14,6 +14,7 @@ import uvloop
 
 from enmasse.aio.transport import Hub
 from enmasse.network import tls
+from enmasse.supervisor.certificate_troubles import DAY, Certificates, ends_soon
 from services.router.app import LoopClock, readiness
 from services.router.config import RouterSettings, make_router, router_attributes
 from services.router.network.maker import ConnectionMaker
@@ -212,3 +213,29 @@ def test_a_listener_of_the_router(authority: Authority) -> None:
         assert not readiness(sockets, [listener.port or 0], "")[0]
 
     asyncio.run(run())
+
+
+def test_trouble_with_a_certificate_is_found(authority: Authority) -> None:
+    """As the status of a suite shows it."""
+    cert, key = authority.issue("first")  # for an hour
+    looks: list[list[str]] = []
+    found = Certificates(cert, key, None, lambda: looks.append(found.troubles))
+
+    async def run() -> None:
+        watch = asyncio.create_task(found.watch(0.01))
+        await until(lambda: asyncio.sleep(0, len(looks) == 1), "the certificate that expires")
+        key.write_text("no key")
+        await until(lambda: asyncio.sleep(0, len(looks) == 2), "the key that cannot be used")
+        watch.cancel()
+
+    asyncio.run(run())
+    expires = f"{cert}: expires in 0 days."
+    assert [line[: len(expires)] for line in looks[0]] == [expires]
+    rejected, *rest = looks[1]
+    assert rejected.startswith(f"{cert}, {key}: cannot be used, so the former ones stay in use: ") and rest == looks[0]
+
+
+def test_the_end_of_a_certificate_is_named_in_days() -> None:
+    assert ends_soon("server.crt", 15 * DAY) == ""
+    assert ends_soon("server.crt", 13.5 * DAY).startswith("server.crt: expires in 13 days")
+    assert ends_soon("server.crt", -1).startswith("server.crt: has expired")

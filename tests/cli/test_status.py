@@ -18,7 +18,19 @@ from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
 from tests.kit.waiting import DEADLINE
 
-FIELDS = ["schema", "ready", "settled", "degraded", "config", "components", "addresses", "errors", "ca", "insecure"]
+FIELDS = [
+    "schema",
+    "ready",
+    "settled",
+    "degraded",
+    "config",
+    "components",
+    "addresses",
+    "errors",
+    "ca",
+    "insecure",
+    "certificates",
+]
 
 
 def test_not_running() -> None:
@@ -27,7 +39,7 @@ def test_not_running() -> None:
     assert done.returncode == 4
     assert json.loads(done.stdout) == {
         "schema": 1, "ready": False, "settled": False, "degraded": [], "config": {}, "components": [], "addresses": [],
-        "errors": [], "ca": None, "insecure": [],
+        "errors": [], "ca": None, "insecure": [], "certificates": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8079 + offset}" in done.stderr
     assert done.stderr.endswith(" [suite.http.unreachable]\n")

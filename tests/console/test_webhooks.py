@@ -346,6 +346,9 @@ def test_alerts() -> None:
         ("router", "component.readiness.lost"),
     ]  # fmt: skip
     assert reasons[1] == "it was started again, 1 time in all"
+    for troubles in (["server.crt: expires in 13 days"], ["server.crt: expires in 13 days"], []):
+        alerts.look_at_certificates(troubles)
+    assert (found[3:], reasons[3:]) == ([("enmasse", "tls.certificate.troubled")], ["server.crt: expires in 13 days"])
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
         _print_entry_points(status["components"], offset, status.get("ca"))
     for word in status.get("insecure", ()):
         click.secho(f"INSECURE: {INSECURE.get(word, word)}\n", fg="red")
+    for line in status.get("certificates", ()):
+        click.secho(wrapped(f"CERTIFICATE {printable(line)}") + "\n", fg="red")
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
     print_table(("component", "pid", "ready", "restarts", "for", "has"), rows)
     print_notes((c["name"], c["detail"]) for c in status["components"])

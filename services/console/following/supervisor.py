@@ -18,8 +18,11 @@ from services.console.errors import RequestError
 SECONDS = 60.0
 
 
-class _Components(msgspec.Struct):
+class SuiteProcesses(msgspec.Struct):
+    """Processes of the suite. `certificates`: sentences about certificates that expire or cannot be used."""
+
     components: list[Component] = []
+    certificates: list[str] = []
 
 
 class Pipeline(msgspec.Struct):
@@ -68,14 +71,17 @@ class Supervisor:
 
     async def components(self) -> dict[str, Component]:
         """Return the processes of the suite by name. Raises RequestError."""
+        return {each.name: each for each in (await self.suite()).components}
+
+    async def suite(self) -> SuiteProcesses:
+        """Return the processes of the suite, and what is wrong with its certificates. Raises RequestError."""
         status, _, content = await self.send("GET", "/api/components", self.headers(), None)
         if status != 200:
             raise RequestError("console.service.failed", f"`enmasse up` answered with status {status}")
         try:
-            found = msgspec.json.decode(content, type=_Components).components
+            return msgspec.json.decode(content, type=SuiteProcesses)
         except msgspec.DecodeError:
             raise RequestError("console.service.failed", "the answer of `enmasse up` cannot be read") from None
-        return {each.name: each for each in found}
 
     def close(self) -> None:
         """Close the connections."""

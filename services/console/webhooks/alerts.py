@@ -1,4 +1,5 @@
-"""Alerts: components of the suite that are no longer ready, are so again, or were started again."""
+"""Alerts: components of the suite that are no longer ready, are so again, or were started again; certificates that
+expire or cannot be used."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 
 INTERVAL = 2.0
+SUITE = "enmasse"
+"""Component of events that are of no process of the suite."""
 
 
 class Alerts:
@@ -22,12 +25,15 @@ class Alerts:
     def __init__(self, found: Callable[[str, Row], None]) -> None:
         self._found = found
         self._known: dict[str, Component] = {}
+        self._troubles: list[str] = []
 
     async def run(self, supervisor: Supervisor) -> None:
         """Look until cancelled."""
         while True:
             with contextlib.suppress(RequestError):  # `enmasse up` is ending, or busy
-                self.look((await supervisor.components()).values())
+                found = await supervisor.suite()
+                self.look(found.components)
+                self.look_at_certificates(found.certificates)
             await asyncio.sleep(INTERVAL)
 
     def look(self, components: Iterable[Component]) -> None:
@@ -43,6 +49,13 @@ class Alerts:
             if now.ready != was.ready:
                 gained = now.ready
                 self._tell(name, f"component.readiness.{'gained' if gained else 'lost'}", now.detail)
+
+    def look_at_certificates(self, troubles: list[str]) -> None:
+        """Tell what was not wrong at the look before."""
+        for each in troubles:
+            if each not in self._troubles:
+                self._tell(SUITE, "tls.certificate.troubled", each)
+        self._troubles = troubles
 
     def _tell(self, name: str, id: str, reason: str) -> None:
         self._found(name, {"at": time.time(), "id": id, "reason": reason})
