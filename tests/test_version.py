@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from packaging.version import Version
 
 from enmasse import __version__
 from enmasse.cli.registry import group
+from enmasse.process.service_table import SERVICES
 from tests.cli.running import free_offset
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +39,20 @@ def test_the_chart_has_it_as_semver_and_takes_the_images_of_it() -> None:
     assert chart["version"] == version.base_version + dev
     assert re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", chart["version"])
     assert chart["appVersion"] == __version__
+
+
+@pytest.mark.parametrize("page", ["kubernetes.md", "guides/kubernetes.md"])
+def test_a_cluster_is_given_the_images_of_it(page: str) -> None:
+    """Runs what the page says, where podman prints what it is to do. The tags are those of images/build.sh."""
+    said = re.search(r" +version=(?:.|\n)+?done\n", (ROOT / "docs" / page).read_text())
+    assert said
+    stands_in = 'podman() { echo "$2"; }; kind() { :; }; rm() { :; };'
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "ENMASSE_PORT_OFFSET": str(free_offset())}
+    run = ["sh", "-c", f"{stands_in} {said[0]}"]
+    printed = subprocess.run(run, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    images = [line.rpartition("/")[2] for line in printed.splitlines()]
+    assert sorted(images) == sorted(f"{service.replace('_', '-')}:{__version__}" for service in SERVICES)
 
 
 def test_the_command_shows_it() -> None:
