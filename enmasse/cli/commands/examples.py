@@ -47,7 +47,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ("enmasse space show shop", "what it uses of its plan"),
     ],
     "plan": [("enmasse plan list", ""), ("enmasse plan show small", "its limits")],
-    "scale": [("enmasse scale mqtt_gateway=2", "")],
+    "scale": [("enmasse scale gateways 2", "")],
     "restart": [
         ("enmasse restart small-persisted-queue-0", "a broker"),
         ("enmasse restart router", "one router after the other"),

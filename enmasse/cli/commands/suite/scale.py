@@ -9,10 +9,14 @@ import click
 from enmasse.cli.common import done, end, port_offset, tell
 from enmasse.cli.contexts import suite_orders
 from enmasse.process import process_bounds
-from enmasse.process.service_table import SERVICES
+from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.text import did_you_mean, named_as
 
-NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "routers": "router"}
+NAMES: Final = {
+    "gateways": "mqtt_gateway",
+    **{f"{part}-gateways": door.kind for part, door in DOORS.items()},
+    "routers": "router",
+}
 """Word for a service on the command line → its name."""
 
 
@@ -21,7 +25,8 @@ NAMES: Final = {"gateways": "mqtt_gateway", "http-gateways": "http_gateway", "ro
 @click.argument("count", required=False, metavar="N")
 @port_offset
 def command(service: str, count: str | None, offset: int) -> None:
-    """Set the number of processes of a service of the running suite: gateways (of MQTT), http-gateways, routers.
+    """Set the number of processes of a service of the running suite: gateways (of MQTT), http-gateways, stomp-gateways,
+    coap-gateways, routers.
 
     Also in the form SERVICE=N. N as 1..4: as many, within these bounds, as their load needs from then on. Waits until
     all are ready, and those that are too many have handed their clients on and ended. Ctrl-C ends the wait, not what it
