@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks.__main__ import NAMES as BENCHMARKS
+from enmasse.cli.commands.suite.up import COMPONENTS
 from enmasse.cli.registry import COMMANDS, group
 from enmasse.model.mqtt_limits import Limits
 
@@ -126,6 +128,17 @@ def test_the_index_of_decisions_has_each_of_them_with_its_title() -> None:
 def test_each_limit_of_mqtt_clients_has_its_name_in_the_table() -> None:
     page = (ROOT / "docs" / "mqtt.md").read_text()
     assert [name for name in Limits.__struct_fields__ if f"(`{name}`)" not in page] == []
+
+
+def test_lists_of_benchmarks_and_of_components_with_a_log_level_are_complete() -> None:
+    benchmarks = re.match(
+        r"# Benchmarks\n\n`python -m benchmarks ([^`]+)`", (ROOT / "docs" / "benchmarks.md").read_text()
+    )
+    assert benchmarks and tuple(re.findall(r"\[(\w+)\]", benchmarks[1])) == BENCHMARKS
+    levels = re.search(
+        r"for one component: `enmasse` or a service \(([^)]+)\)", (ROOT / "docs/operations.md").read_text()
+    )
+    assert levels and {"enmasse", *re.findall(r"`(\w+)`", levels[1])} == set(COMPONENTS)
 
 
 def test_each_page_has_a_place_in_the_navigation_of_the_site() -> None:
