@@ -29,6 +29,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.logs import log as logs
 from enmasse.network import fair_turns, tls_handshake
 from enmasse.network.acceptor import Acceptor
+from enmasse.network.cut_links import BEAT, CUT_OFF, LOOK, CutLink, link_of
 from enmasse.network.fair_turns import InTurn, Tenant, Turns
 from enmasse.network.peer_names import peer_name
 from enmasse.network.port_sockets import listening
@@ -233,6 +234,7 @@ class Wire(asyncio.Protocol):
         self.peer = ""
         self._closing: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
+        self._link: CutLink | None = None
         self._state = ""
         self._waiting = False  # in the hub's queue; the socket is not read meanwhile
         self._at_once = True  # what comes is processed in the turn in which it comes
@@ -426,11 +428,19 @@ class Wire(asyncio.Protocol):
 
     def tick(self, now_ms: int) -> None:
         """Give the connection the time in milliseconds, and plan the next call."""
+        link = None
+        if self.connection.inner and self.transport is not None:
+            link = self._link = self._link or link_of(self.transport)
+        if link is not None and link.is_cut(now_ms / 1000):
+            self._drop(AmqpError(errors.CONNECTION_FORCED, f"{self.peer} {CUT_OFF}"))
+            return
         try:
-            due = self.connection.tick(now_ms)
+            due = self.connection.tick(now_ms, 0 if link is None else int(1000 * BEAT))
         except Exception as error:
             self._broken(error)
             due = None
+        if due is not None and link is not None:
+            due = min(due, now_ms + int(1000 * LOOK))
         if due is None or self.transport is None:
             self.hub._forget(self)
         else:

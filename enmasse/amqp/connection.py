@@ -97,6 +97,8 @@ class Connection:
         self.state = "start"
         self.user: str | None = None
         self.context: Any = None
+        self.inner = False
+        """The peer is a router, or a broker or gateway of one: the skin notices early that the network is cut."""
         self.tenant = ""
         """With whose connections this one shares its turns, once it is open; empty: with none."""
         # Makes sessions; replace it before any begins.
@@ -279,8 +281,9 @@ class Connection:
         if isinstance(self.sasl, SaslServer):
             self.sasl.let_go()
 
-    def tick(self, now_ms: int) -> int | None:
+    def tick(self, now_ms: int, beat_ms: int = 0) -> int | None:
         """Time has come to `now_ms` (monotonic, milliseconds). Returns when to call again at the latest; None: no need.
+        `beat_ms`: milliseconds after which something is sent at the latest; 0: as often as the peer wants.
         Silence is measured in ticks, so it is noticed late: by a quarter of the idle time-out at most, and later if we
         were stopped ourselves."""
         if self._over:
@@ -301,9 +304,13 @@ class Connection:
             look_again = silence.judged(look_again, now_ms)
             if look_again is None:
                 self.broken = True
-                self.close(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired"))
-                return silence.close_due(now_ms, min(1000, self.limits.close_timeout_ms))
+                error = AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "local-idle-timeout expired")
+                self.close(error)
+                self._end_of_connection(error)  # the peer may not be there to answer
+                return None
         wanted = self.remote_open.idle_time_out if self.remote_open is not None else None
+        if beat_ms:
+            wanted = min(wanted or 2 * beat_ms, 2 * beat_ms)
         if not wanted:
             return look_again
         output = self.output

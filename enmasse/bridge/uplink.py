@@ -215,7 +215,7 @@ class Uplink:
             limits=INNER_LIMITS,
             properties={SPACE: self._space} if self._space else None,
         )
-        connection.tenant = self._space
+        connection.inner, connection.tenant = True, self._space
         if self._traces is not None:
             connection.session_type = self._traces.session
         try:

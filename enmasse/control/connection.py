@@ -29,6 +29,7 @@ from enmasse.identity.processes.peer_check import PeerCheck
 from enmasse.identity.processes.roles import Peer
 from enmasse.logs import log
 from enmasse.model.names import DEFAULT_SPACE
+from enmasse.network.cut_links import BEAT, CUT_OFF, LOOK, CutLink, link_of
 from enmasse.network.deadline import Deadline
 from enmasse.network.tls_transport import read_much
 
@@ -49,6 +50,7 @@ IDLE = 8.0
 """Seconds of silence after which a peer is dead; heartbeats go at half of it."""
 CLOSING = 2.0
 """Seconds to wait for the answer to our close."""
+EMPTY_FRAME = bytes.fromhex("0000000802000000")
 
 _DELIVERY = Event.DELIVERY.number
 _LINK_FLOW = Event.LINK_FLOW.number
@@ -136,6 +138,9 @@ class ControlConnection(asyncio.Protocol):
         self._user: str | None = None
         self._tick_timer: Deadline | None = None
         self._close_timer: Deadline | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._link: CutLink | None = None
+        self._beat = 0.0
 
         self._collector = proton.Collector()
         self._events = self._collector._impl
@@ -318,6 +323,7 @@ class ControlConnection(asyncio.Protocol):
         self._encrypted = transport.get_extra_info("ssl_object") is not None
         if self._make_login is not None:
             self._login = self._make_login(self.peer, transport.get_extra_info("peercert"))
+        self._link = link_of(transport)
         self._turn()
 
     def data_received(self, data: bytes) -> None:
@@ -382,7 +388,7 @@ class ControlConnection(asyncio.Protocol):
             self.error = self._lost(exc)
         self._socket = None
         self.is_open = False
-        for timer in (self._tick_timer, self._close_timer):
+        for timer in (self._tick_timer, self._close_timer, self._look_timer):
             if timer is not None:
                 timer.cancel()
         for link in list(self._links.values()):
@@ -523,6 +529,8 @@ class ControlConnection(asyncio.Protocol):
         if self.on_open is not None:
             self.on_open()
         self.loop.call_soon(self._tick)
+        if self._link is not None:
+            self.loop.call_soon(self._look, self._link)
 
     def _is_admitted(self) -> bool:
         """Set the peer's identity; False: its role is refused here."""
@@ -595,6 +603,20 @@ class ControlConnection(asyncio.Protocol):
         if deadline:
             self._tick_timer = Deadline(self.loop, max(deadline, self.loop.time() + 0.02), self._tick)
         self._turn()
+
+    def _look(self, link: CutLink) -> None:
+        """Give the connection up if the network between is cut; send something now and then, which shows it."""
+        if self._socket is None or self._closing or self._socket.is_closing():
+            return
+        now = self.loop.time()
+        if link.is_cut(now):
+            self.error = self.error or ConnectionLost("connection lost", f"{self.peer} {CUT_OFF}")
+            self.abort()
+            return
+        if self._beat <= now and not self.blocked:  # what was blocked may have ended within a frame
+            self._write([EMPTY_FRAME])
+            self._beat = now + BEAT
+        self._look_timer = self.loop.call_later(LOOK, self._look, link)
 
     def _handshake_failed(self) -> None:
         self.error = ConnectionLost("amqp:connection:forced", f"no open within {HANDSHAKE} seconds")

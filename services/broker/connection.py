@@ -150,7 +150,7 @@ class BrokerConnection(Handler):
         client.container = opened.container_id
         client.octets = lambda: (c.bytes_in, c.bytes_out)
         if client.router or client.role not in ("", Role.OPERATOR):  # tools may send no heartbeats
-            c.idle_timeout_ms = INNER_SILENCE_MS
+            c.inner, c.idle_timeout_ms = True, INNER_SILENCE_MS
         if client.router:
             c.limits = INNER_LIMITS
             c.tenant = _stated_space(opened.properties)

@@ -24,6 +24,7 @@ from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.topic_map import TopicMaps
 from enmasse.network.deadline import TimerClock
 from enmasse.process import runner, settings
+from enmasse.process.places import SILENCE
 from enmasse.stores import StoreError, StoreSettings, make_store
 from enmasse.text import counted
 from services.mqtt_lwt.keeper import Keeper, due
@@ -222,6 +223,7 @@ class _Life:
                 prepare=self._prepare,
                 credential=self._credential,
                 properties={"product": "mqtt_lwt"},
+                idle=SILENCE,
                 max_links=2 * MAX_LINKS,
             ),
             "router",

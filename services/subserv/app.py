@@ -10,6 +10,7 @@ from enmasse.http import health
 from enmasse.identity.processes.credentials import AnyCredential, own
 from enmasse.logs import log
 from enmasse.process import runner, settings
+from enmasse.process.places import SILENCE
 from enmasse.stores import StoreError, StoreSettings, make_store
 from services.subserv.control import ADDRESS, MAX_LINKS, SubscriptionControl
 from services.subserv.service import SubscriptionService
@@ -114,6 +115,7 @@ async def _run(
             container=CONTAINER,
             prepare=routed.prepare,
             credential=credential,
+            idle=SILENCE,
             max_links=4096 + 2 * MAX_LINKS,
         ),
     )

@@ -28,6 +28,10 @@ MESSAGE = "AAEC"
 """Base64."""
 
 
+class Killed(Exception):
+    """Subserv has died."""
+
+
 class Life:
     """One client's life with a death in it."""
 
@@ -37,18 +41,26 @@ class Life:
         self.keys = (f"{death}.3", f"{death}.4")  # which no earlier life has had
 
     async def ask(self, operation: Callable[[], Awaitable[Any]]) -> Any:
-        """Until it is answered."""
+        """Ask until it is answered. The gateway's links end with subserv, or with its connection to a late router."""
         while True:
-            process = self.w.process
-            assert process is not None
-            asked = asyncio.ensure_future(operation())
-            while not asked.done() and process.poll() is None:
-                await asyncio.wait([asked], timeout=0.02)
-            if asked.done() and not isinstance(asked.exception(), LinkClosed):
-                return asked.result()
-            asked.cancel()
-            await until(lambda: process.poll() is not None)
-            await self.revive()
+            try:
+                return await self.unless_killed(operation)
+            except LinkClosed:
+                with contextlib.suppress(Killed):
+                    await self.unless_killed(self.gateway.come_again)
+            except Killed:
+                await self.revive()
+
+    async def unless_killed(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        process = self.w.process
+        assert process is not None
+        work = asyncio.ensure_future(operation())
+        while not work.done() and process.poll() is None:
+            await asyncio.wait([work], timeout=0.02)
+        if work.done():
+            return work.result()
+        work.cancel()
+        raise Killed
 
     async def revive(self) -> None:
         self.died = True

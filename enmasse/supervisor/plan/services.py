@@ -501,6 +501,7 @@ def _router_entities(name: str, ragent: str, operators: int, services: int | Non
         "port": str(services),
         "role": "route-container",
         "management": False,
+        "idleTimeoutSeconds": 8,  # as on control connections: what a process that hangs has goes to another one then
         **for_peers("services"),
     }
     return [

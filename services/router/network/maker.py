@@ -152,6 +152,7 @@ class ConnectionMaker:
             desired_capabilities=CAPABILITIES,
             limits=limits,
         )
+        connection.inner = is_client or record.is_container or record.is_neighbour
         connection.context = record
         record.amqp = connection
         record.abort = lambda: self._abort(connection)
