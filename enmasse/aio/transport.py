@@ -251,10 +251,6 @@ class Wire(asyncio.Protocol):
         """As asyncio.Protocol."""
         transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.transport = transport
-        raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            with contextlib.suppress(OSError):
-                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
         self.peer = peer_name(transport)
         self.hub.wires.add(self)

@@ -78,8 +78,6 @@ class ClientDoor(ABC, Generic[C]):
         context: ssl.SSLContext | None,
         known: Callable[[], None],
     ) -> Callable[[], None]:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._number += 1
         if len(self.connections) >= self._most:
             self._make_room()

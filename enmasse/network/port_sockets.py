@@ -60,6 +60,7 @@ def bind(sock: socket.socket, address: tuple[Any, ...], *, shared: bool, backlog
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAMS)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # also of the sockets that it accepts
     if shared:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if sock.family == socket.AF_INET6:

@@ -118,7 +118,6 @@ class Door:
     async def _connect(self, sock: socket.socket, acceptor: Acceptor, context: ssl.SSLContext | None) -> None:
         try:
             with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; elsewhere the system's own patience, minutes
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * LOST_SECONDS))
             web = await self.made()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Collection, Coroutine
@@ -88,8 +87,6 @@ class Listeners:
         context: ssl.SSLContext | None,
         done: Callable[[], None],
     ) -> Callable[[], None]:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if web:
             return self._take_web(sock, context, space, done)
         wire = TcpWire(self._server_state, self._flusher, done, space)
