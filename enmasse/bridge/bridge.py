@@ -174,28 +174,52 @@ class Bridge(Generic[S]):
             who = login.principal
             self.refusals.note("connect", user=who.full_name, space=who.space, **facts)
 
-    def note_denied(self, operation: Operation, address: str, *, user: str, client: str, lanes: SpaceLanes) -> None:
+    def note_closed(
+        self, condition: str, reason: str, *, peer: str, client: str, login: Login | None, space: str | None
+    ) -> None:
+        """Note that the connection of a client is ended for an error. `login` None: before it has logged in; `space`:
+        of its listener."""
+        facts: dict[str, Any] = {"condition": condition, "reason": reason, "peer": peer, "client": client}
+        if login is None:
+            self.refusals.note("connect", space=space or DEFAULT_SPACE, **facts)
+        else:
+            self.refusals.note("close", user=login.principal.full_name, space=login.principal.space, **facts)
+
+    def note_denied(
+        self, operation: Operation, address: str, *, peer: str, user: str, client: str, lanes: SpaceLanes
+    ) -> None:
         """Count, and note, that a client has no permission for an address, whose name is that on AMQP. `lanes`: of the
         client's address space."""
         self.access.refused[operation] += 1
         refused = "amqp:unauthorized-access", "no permission"
-        self._note(operation, address, *refused, user=user, client=client, lanes=lanes)
+        self._note(operation, address, *refused, peer=peer, user=user, client=client, lanes=lanes)
 
     def note_message(
-        self, address: str, condition: str, reason: str, *, user: str, client: str, lanes: SpaceLanes
+        self, address: str, condition: str, reason: str, *, peer: str, user: str, client: str, lanes: SpaceLanes
     ) -> None:
         """Note that a message of a client was refused, or that no receiver took it. `address`: its `to`; `condition`:
         empty if it was not rejected."""
         known = condition or "amqp:released"
-        self._note("message", lanes.topics.local(address), known, reason, user=user, client=client, lanes=lanes)
+        name = lanes.topics.local(address)
+        self._note("message", name, known, reason, peer=peer, user=user, client=client, lanes=lanes)
 
     def _note(
-        self, what: str, address: str, condition: str, reason: str, *, user: str, client: str, lanes: SpaceLanes
+        self,
+        what: str,
+        address: str,
+        condition: str,
+        reason: str,
+        *,
+        peer: str,
+        user: str,
+        client: str,
+        lanes: SpaceLanes,
     ) -> None:
         self.refusals.note(
             what,
             condition=condition,
             reason=lanes.topics.relative(reason),
+            peer=peer,
             user=user,
             client=client,
             address=address,

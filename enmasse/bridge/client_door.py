@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from enmasse.bridge.gateway_ports import GatewayListener, GatewayPorts
 from enmasse.identity.processes.refusals import note_handshake
 from enmasse.identity.refused import Refusals
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.network import tls_handshake
 from enmasse.network.acceptor import OfHost, oldest_of_most
 
@@ -118,6 +119,12 @@ class ClientDoor(ABC, Generic[C]):
         if oldest is not None:
             self.connections.discard(oldest)
             oldest.abort()
+
+    def note_another(self, peer: str, space: str | None, reason: str) -> None:
+        """Note a peer that speaks another protocol. `space`: of its listener."""
+        self._refusals.note(
+            "connect", condition="another protocol", reason=reason, peer=peer, space=space or DEFAULT_SPACE
+        )
 
     def stop_listening(self) -> None:
         """Accept no further connections; those that are open stay."""

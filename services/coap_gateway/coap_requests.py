@@ -42,7 +42,7 @@ from enmasse.wire_formats.coap_messages import (
 )
 from services.coap_gateway.coap_answers import SOON, CoapAnswer, of_outcome
 from services.coap_gateway.coap_mapping import JSON, KEY, REPLY_TO, to_amqp
-from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME, CoapExchange, CoapMemory
+from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME, CoapEndpoint, CoapExchange, CoapMemory
 from services.coap_gateway.coap_observations import CoapObservations
 from services.coap_gateway.coap_options import understood
 from services.coap_gateway.coap_paths import CoapResource, resource, texts
@@ -151,9 +151,7 @@ class CoapRequests:
         way = visitor.lanes.publishing.way(where.address)
         if way is None:
             text = unknown_address(where.address, visitor.lanes.topics, "send", visitor.rights)
-            bridge.note_message(
-                where.address, "amqp:not-found", text, user=visitor.user, client=endpoint.name, lanes=visitor.lanes
-            )
+            self._note_message(where.address, "amqp:not-found", text, endpoint, visitor)
             raise CoapAnswer("4.04", text)
         if endpoint.held:
             raise CoapAnswer("5.03", "too many messages of this client wait", retry=SOON)
@@ -202,15 +200,17 @@ class CoapRequests:
                 exchange.answer(CHANGED, options)
             else:
                 if outcome in NOT_TAKEN:
-                    bridge.note_message(
-                        way.route.to, condition, text, user=visitor.user, client=endpoint.name, lanes=visitor.lanes
-                    )
+                    self._note_message(way.route.to, condition, text, endpoint, visitor)
                 self._end(exchange, of_outcome(outcome, condition, relative(text)))
 
         loop = asyncio.get_running_loop()
         timer = Deadline(loop, loop.time() + OUTCOME_WITHIN, partial(endpoint.sent, exchange, 1, *OVERDUE))
         exchange.settled = settled
         way.lane.send(endpoint, exchange, 1, payload)
+
+    def _note_message(self, to: str, condition: str, text: str, endpoint: CoapEndpoint, visitor: CoapVisitor) -> None:
+        peer, bridge = endpoint.name, self.visitors.bridge
+        bridge.note_message(to, condition, text, peer=peer, user=visitor.user, client=peer, lanes=visitor.lanes)
 
     def _most_of(self, visitor: CoapVisitor) -> int:
         allowed = self.visitors.bridge.allowances.limits(visitor.space).max_message_size

@@ -29,5 +29,7 @@ class HttpDoor(ClientDoor[PeerConnection]):
         self, listener: HttpListener, sock: socket.socket, number: int, known: Callable[[], None], *, tls: bool
     ) -> tuple[PeerConnection, asyncio.BaseProtocol]:
         requests, ended = self.requests, self.connections.discard
-        connection = PeerConnection(requests.serve, requests.clients.connection, ended, known, number, listener.space)
+        connection = PeerConnection(
+            requests.serve, requests.clients.connection, ended, known, number, listener.space, self.note_another
+        )
         return connection, connection if tls else SmallReads(connection)

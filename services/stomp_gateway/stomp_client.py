@@ -13,6 +13,7 @@ from enmasse.bridge.lanes import Publisher
 from enmasse.bridge.message_fields import DUPLICATE_ID
 from enmasse.bridge.message_outcomes import MessageOutcome
 from enmasse.bridge.message_routes import unknown_address
+from enmasse.first_bytes import STOMP, another
 from enmasse.identity import senders
 from enmasse.identity.login import Login
 from enmasse.identity.owned import owned
@@ -146,6 +147,9 @@ class StompClient(Publisher):
             return
         self._heard_at = self.clients.now()
         self.bytes_in += len(data)
+        if self.login is None and (reason := another(data, STOMP)) is not None and self.bytes_in == len(data):
+            self.fail(StompError("another protocol", reason))
+            return
         if self.login is None and self.bytes_in > EARLY_BYTES:
             self.fail(
                 StompError("too much before the login", f"more than {EARLY_BYTES} bytes have come before CONNECTED")
@@ -246,6 +250,11 @@ class StompClient(Publisher):
             return
         self.clients.errors[error.message] = self.clients.errors.get(error.message, 0) + 1
         text = error.detail if self.login is None else self.lanes.topics.relative(error.detail)
+        if not error.noted:
+            client = self.client_id or self.name
+            self.clients.bridge.note_closed(
+                error.message, text, peer=self.peer.name, client=client, login=self.login, space=self.peer.space
+            )
         headers = [("message", error.message), ("content-type", "text/plain; charset=utf-8")]
         if error.receipt:
             headers.append(("receipt-id", error.receipt))
@@ -278,7 +287,7 @@ class StompClient(Publisher):
             return
         self._wait("leaving")
         self._look_at_reading()
-        self._leave(lambda: self.fail(StompError("the gateway ends", "connect again")))
+        self._leave(lambda: self.fail(StompError("the gateway ends", "connect again", noted=True)))
 
     def _leave(self, leaving: Callable[[], None]) -> None:
         self._leaving = leaving
@@ -393,7 +402,8 @@ class StompClient(Publisher):
         ours, theirs = self._beats
         now = self.clients.now()
         if theirs and self._reading and now - self._heard_at > theirs:
-            self.fail(StompError("no heart-beat", f"nothing has come from the client for {theirs:g} s"))
+            text = f"nothing has come from the client for {theirs:g} s"
+            self.fail(StompError("no heart-beat", text, noted=True))
             return
         if not self._reading:
             self._heard_at = now  # it is not read: nothing can come
@@ -417,14 +427,13 @@ class StompClient(Publisher):
                 "bad destination", f"{headers['destination'][:100]!r}: messages go to one address, without wildcards"
             )
         if not is_temporary(name) and not self._allowed("send", name):
-            raise StompError(
-                "access refused", f"no permission to send to {name[:100]!r}", condition="amqp:unauthorized-access"
-            )
+            text = f"no permission to send to {name[:100]!r}"
+            raise StompError("access refused", text, condition="amqp:unauthorized-access", noted=True)
         way = self.lanes.publishing.way(name)
         if way is None:
             text = unknown_address(name, self.lanes.topics, "send", self.rights)
             self.not_taken(name, MessageOutcome.REJECTED, "amqp:not-found", text)
-            raise StompError("no such address", text, condition="amqp:not-found")
+            raise StompError("no such address", text, condition="amqp:not-found", noted=True)
         clients = self.clients
         limits = clients.bridge.allowances.limits(self.space)
         if limits.max_message_size is not None and len(frame.body) > limits.max_message_size:
@@ -462,7 +471,10 @@ class StompClient(Publisher):
 
     def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
         """As Publisher."""
-        self.clients.bridge.note_message(to, condition, text, user=self.user, client=self.name, lanes=self.lanes)
+        peer = self.peer.name
+        self.clients.bridge.note_message(
+            to, condition, text, peer=peer, user=self.user, client=self.name, lanes=self.lanes
+        )
 
     def hold(self) -> None:
         """As Publisher."""
@@ -502,7 +514,8 @@ class StompClient(Publisher):
         if where.temporary:
             return self._made(where)
         if not is_temporary(where.name) and not self._allowed("recv", where.name):
-            raise StompError("access refused", f"no permission to receive from {text[:100]!r}, the address of replies")
+            refusal = f"no permission to receive from {text[:100]!r}, the address of replies"
+            raise StompError("access refused", refusal, noted=True)
         return where.name
 
     def _duplicate(self, key: str) -> str:
@@ -514,7 +527,8 @@ class StompClient(Publisher):
     def _allowed(self, operation: Operation, name: str) -> bool:
         if self.rights is None or self.rights.covers(operation, name)[0]:
             return True
-        self.clients.bridge.note_denied(operation, name, user=self.user, client=self.name, lanes=self.lanes)
+        peer = self.peer.name
+        self.clients.bridge.note_denied(operation, name, peer=peer, user=self.user, client=self.name, lanes=self.lanes)
         return False
 
     # SUBSCRIBE
@@ -544,11 +558,8 @@ class StompClient(Publisher):
         else:
             local = where.name
             if not self._allowed("recv", local):
-                raise StompError(
-                    "access refused",
-                    f"no permission to receive from {local[:100]!r}",
-                    condition="amqp:unauthorized-access",
-                )
+                text = f"no permission to receive from {local[:100]!r}"
+                raise StompError("access refused", text, condition="amqp:unauthorized-access", noted=True)
             owner = self.lanes.topics.owner_of_wire(local)
             if owner is None or (where.wild and not owner.traits.levels):
                 text = unknown_address(local, self.lanes.topics, "recv", self.rights)

@@ -60,12 +60,16 @@ class Echo:
         self.gone = 0
         self.most = MOST
         self.headers: list[tuple[str, str]] = []
+        self.noted: list[str] = []
         self.working = 0
         self.unread = asyncio.Event()
         """While it is clear, no body is read."""
         self.unread.set()
         self.login: bool | None = None
         """Requests log in, or fail to; None: neither."""
+
+    def note(self, peer: str, space: str | None, reason: str) -> None:
+        self.noted.append(reason)
 
     async def serve(self, exchange: HttpExchange) -> None:
         self.seen.append(f"{exchange.head.method} {exchange.head.target}")
@@ -97,7 +101,7 @@ class Echo:
 
     def make(self) -> SmallReads:
         connection = PeerConnection(
-            self.serve, State, self.connections.discard, lambda: None, len(self.connections), None
+            self.serve, State, self.connections.discard, lambda: None, len(self.connections), None, self.note
         )
         self.connections.add(connection)
         return SmallReads(connection)
@@ -122,6 +126,18 @@ def inside(test: Callable[[Echo], Awaitable[None]]) -> None:
             await test(found)
 
     run()
+
+
+def test_a_peer_that_speaks_another_protocol_is_answered_at_once_and_noted() -> None:
+    async def test(found: Echo) -> None:
+        for data in (b"\x16\x03\x01\x02\0\1", b"AMQP\3\1\0\0", b"\x10\x10\0\4MQTT"):
+            assert (await raw(found, data)).startswith(b"HTTP/1.1 400 ")
+        assert len(found.noted) == 3
+        for name, reason in zip(("TLS", "AMQP", "MQTT"), found.noted, strict=True):
+            assert name in reason
+        assert not found.seen
+
+    inside(test)
 
 
 async def raw(found: Echo, data: bytes) -> bytes:

@@ -60,6 +60,7 @@ class Gateway(StompShared):
             allowances=SimpleNamespace(limits=lambda _: SimpleNamespace(max_message_size=None)),
             rates=SimpleNamespace(count=lambda *_: None),
             note_denied=lambda *_, **__: None,
+            note_closed=lambda *_, **__: None,
             spawn=lambda work: self.tasks.add(asyncio.ensure_future(work)),
         )
         self.bridge = bridge

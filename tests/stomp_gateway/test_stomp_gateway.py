@@ -165,8 +165,9 @@ def test_requests_and_replies(gateway: Running) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "malformed frame"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 300, "malformed frame"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "another protocol"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 300, "another protocol"),
+        (b"GET\n\n\0", "not connected"),
         (b"\0" * 5000, "malformed frame"),
         (b"SEND\ndestination:ask\n\nx\0", "not connected"),
         (b"CONNECT\n" + b"a:b\n" * 600 + b"\n\0", "malformed frame"),
@@ -181,6 +182,7 @@ def test_hostile_before_the_login(gateway: Running, data: bytes, message: str) -
     client = RawClient(gateway.port)
     client.write(data)
     assert client.error().headers["message"] == message
+    assert gateway.metric(f'enmasse_refusals_total{{condition="{message}",what="connect"}}')
 
 
 @pytest.mark.parametrize(
@@ -205,6 +207,7 @@ def test_hostile_after_the_login(gateway: Running, data: bytes, said: str) -> No
     error = client.error()
     assert error.headers["message"] == "malformed frame"
     assert said in error.body.decode()
+    assert gateway.metric('enmasse_refusals_total{condition="malformed frame",what="close"}')
 
 
 def test_a_slow_login_ends(gateway: Running) -> None:

@@ -101,6 +101,17 @@ def test_users_and_their_rights(suite: Suite) -> None:
     client = raw(suite, user="bob")
     client.send("SEND", b"x", destination="jobs")
     assert client.error().headers["condition"] == "amqp:unauthorized-access"
+    client = raw(suite)
+    client.send("PUBLISH")
+    assert client.error().headers["message"] == "unknown command"
+    expected = {("send", "amqp:unauthorized-access", "bob"), ("close", "unknown command", "alice")}
+
+    def listed() -> bool:
+        done = suite.command("events", "--peer", "127.0.0.1", "--json", "--port-offset", str(suite.offset))
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        return expected <= {(each["more"]["what"], each["condition"], each["user"]) for each in found}
+
+    wait_for(listed, "events by the peer")
 
 
 def test_connections_are_listed(suite: Suite) -> None:

@@ -9,6 +9,7 @@ from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, Final, cast
 
+from enmasse import first_bytes
 from enmasse.identity.proofs.certificates import certified
 from enmasse.logs import log as logs
 from enmasse.network.deadline import Deadline
@@ -16,7 +17,7 @@ from enmasse.network.peer_names import peer_name
 from enmasse.network.small_reads import ClientSocket
 from enmasse.network.tls import server_name, shown
 from services.http_gateway.wire.frame_budget import PREFACE
-from services.http_gateway.wire.http1 import Http1
+from services.http_gateway.wire.http1 import BadRequest, Http1
 from services.http_gateway.wire.http2 import Http2
 from services.http_gateway.wire.http_exchange import WRITE_SECONDS, ClientGone, ConnectionState, PeerFacts, Serve
 
@@ -35,7 +36,7 @@ LINGER: Final = 2.0
 class PeerConnection(ClientSocket):
     """`serve` answers requests, `make` returns the state that the API keeps for the connection. `ended` is called with
     the connection when it has ended, `known` once its first request has come, or it has ended. `space`: of its
-    listener."""
+    listener. `another` gets name, space and a reason if the peer speaks another protocol."""
 
     def __init__(
         self,
@@ -45,7 +46,9 @@ class PeerConnection(ClientSocket):
         known: Callable[[], None],
         number: int,
         space: str | None,
+        another: Callable[[str, str | None, str], None] = lambda name, space, reason: None,
     ) -> None:
+        self._another = another
         self.loop = asyncio.get_running_loop()
         self.facts = PeerFacts(name="?", number=number, space=space)
         self.state: ConnectionState
@@ -120,6 +123,11 @@ class PeerConnection(ClientSocket):
         if len(first) < len(PREFACE) and PREFACE.startswith(first):
             return
         self._first = b""
+        reason = first_bytes.another(first, first_bytes.HTTP)
+        if reason is not None:
+            self._another(self.facts.name, self.facts.space, reason)
+            Http1(self, self._serve).refuse(BadRequest(reason))
+            return
         kind = Http2 if first.startswith(PREFACE) else Http1
         self._http = kind(self, self._serve)
         self._http.data(first)
