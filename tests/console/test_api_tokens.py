@@ -207,12 +207,13 @@ def test_a_user_has_twenty_tokens_at_most(suite: Suite, ann: Client) -> None:
 
 
 def test_an_expired_token_counts_no_more(suite: Suite, ann: Client) -> None:
-    secret = made(ann, "short", days=1)
-    assert by(suite, secret, "GET", "me").body["expires"] is not None
+    secret = made(ann, "short", days=1)  # not used yet: the console remembers a token that was accepted for a while
+    (row,) = ann.items("tokens?name=short")
     file = suite.config / "users.json"
     users = json.loads(file.read_text())
     users["ann"]["tokens"]["short"]["expires"] = int(time.time()) - 1
     file.write_text(json.dumps(users))
+    wait_for(lambda: ann.items("tokens?name=short") != [row], "the edit is in force")
     wait_for(lambda: by(suite, secret, "GET", "me").status == 401)
     assert ann("DELETE", "tokens/ann%2Fshort").status == 204
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from proton import ConnectionException, Message
+from proton import ConnectionException, Message, Timeout
 from proton.utils import ConnectionClosed
 
 from tests.kit.health import detail
@@ -49,7 +49,10 @@ def _is_handed_on(router: RouterProcess) -> None:
         router.connect(reconnect=False)
     for each in (sending, receiving, idle):
         with pytest.raises(ConnectionException) as ended:
-            each.wait(lambda: False, timeout=DEADLINE)
+            while True:  # the router awaits a sign of life
+                each.conn.session().open()
+                with contextlib.suppress(Timeout):
+                    each.wait(lambda: False, timeout=0.2)
         if isinstance(ended.value, ConnectionClosed):  # one that has sent nothing for a while; others see the end alone
             assert each.conn.remote_condition.name == "amqp:connection:forced"
             assert "connect again" in each.conn.remote_condition.description
