@@ -146,6 +146,7 @@ async def gateway(serve: Any, kind: Any, listener: str, around: dict[str, str]) 
     own = {"name": "g1", "health": f"127.0.0.1:{health}", "listeners": listeners}
     stop, thresholds = Stop(), gc.get_threshold()
     running = asyncio.create_task(serve(msgspec.convert({**around, **own}, kind), stop))
+    shown: dict[str, Any] = {}
 
     async def ready() -> bool:
         assert not running.done(), running.exception()
@@ -156,10 +157,14 @@ async def gateway(serve: Any, kind: Any, listener: str, around: dict[str, str]) 
         writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
         answer = await reader.read()
         writer.close()
-        return bool(json.loads(answer.partition(b"\r\n\r\n")[2])["ready"])
+        shown.update(json.loads(answer.partition(b"\r\n\r\n")[2]))
+        return bool(shown["ready"])
 
     try:
-        await until(ready, "the gateway is ready")
+        try:
+            await until(ready)
+        except AssertionError:
+            pytest.fail(f"the gateway is not ready: {shown}")
         yield port
     finally:
         stop.hurry.set()
