@@ -16,6 +16,8 @@ import pytest
 
 from enmasse.cli.backups import manifest
 from enmasse.cli.backups.space_kept import copy_kept, in_redis
+from enmasse.cli.backups.space_restore import _missing
+from enmasse.model.names import AddressName
 from tests.cli.running import ENMASSE, Up, enmasse, free_offset, wait_for
 from tests.kit.waiting import DEADLINE
 
@@ -260,3 +262,10 @@ def test_a_store_in_redis_is_missing_in_the_backup_of_a_space_with_a_warning(
     assert in_redis("subserv", tmp_path) and not in_redis("mqtt_lwt", tmp_path)
     assert list(copy_kept("one", tmp_path, tmp_path / "kept", tmp_path / "scratch", 0)) == []
     assert "warning: subserv keeps its data in Redis" in capsys.readouterr().err
+
+
+def test_a_restore_of_a_space_names_what_it_waits_for_and_why() -> None:
+    names = [AddressName(f"!!two/{name}") for name in ("a", "b", "c", "d")]
+    rows = {names[0]: {"message": "full: the disk of broker b-0 has no room"}, names[1]: {"phase": "Configuring"}}
+    expected = "a (full: the disk of broker b-0 has no room), b (Configuring), c (not known yet), 1 more"
+    assert _missing(set(names), rows) == expected

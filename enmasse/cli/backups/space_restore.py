@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from enmasse.aio.client import connect
 from enmasse.amqp.codec.errors import AmqpError
@@ -19,7 +19,7 @@ from enmasse.cli.backups import space_messages, space_subscriptions
 from enmasse.cli.backups.space_backup import FILES, FORM, MESSAGES, entry_of, stored_at
 from enmasse.cli.backups.space_kept import KEPT, read_kept
 from enmasse.cli.backups.space_kept_restore import KeptRestore, Queues
-from enmasse.cli.common import end
+from enmasse.cli.common import end, report
 from enmasse.cli.contexts.console import API, LocalConsole, path
 from enmasse.cli.contexts.http import get_status, operator_credential
 from enmasse.identity.processes.credentials import Credential
@@ -32,6 +32,10 @@ MARK = ".restoring"
 LOGINS = ("issuers.json", "users.json")
 """Files that let clients in, the last ones to be written."""
 READY_SECONDS, KNOWN_SECONDS, POLL_SECONDS = 300.0, 60.0, 0.1
+SAY_SECONDS: Final = 5.0
+"""Seconds between two lines about what is waited for."""
+SHOWN: Final = 3
+"""Addresses in such a line."""
 
 
 class RestoreFailed(Exception):
@@ -81,7 +85,8 @@ def restore(folder: Path, space: str, config: Path, offset: int) -> int:
     try:
         count = asyncio.run(_all(brokers, made, ours, kept, folder, space, offset, let_in))
     except (AmqpError, TimeoutError, EOFError, ValueError) as error:
-        raise RestoreFailed(f"{error}. The space lets no client in: repeat the command.") from None
+        why = "; ".join([str(error), *_details(get_status(offset))])
+        raise RestoreFailed(f"{why}. The space lets no client in: repeat the command.") from None
     _wait_for_users(console, space, folder / FILES / "users.json")
     return count
 
@@ -194,9 +199,10 @@ def _carrier(name: AddressName, space: str, known: Container[str]) -> AddressNam
 def _ready(
     space: str, wanted: set[AddressName], names: Iterable[str], offset: int, *, everything: bool
 ) -> dict[AddressName, str]:
-    """Wait until the addresses are there; return the endpoint of the broker of each. `everything`: wait for all of
-    these names. Raises RestoreFailed."""
+    """Wait until the addresses are there, and say what is missing; return the endpoint of the broker of each.
+    `everything`: wait for all of these names. Raises RestoreFailed."""
     until = time.monotonic() + READY_SECONDS
+    says, shown = time.monotonic() + SAY_SECONDS, ""
     every = {full_name(space, LocalName(name)) for name in names} if everything else frozenset()
     while True:
         status = get_status(offset)
@@ -208,17 +214,34 @@ def _ready(
         endpoints = {each["name"]: each["endpoints"].get("amqp") for each in status["components"]}
         places = stored_at(status, space, "queue", "topic")
         found = {name: endpoints.get(broker) for name, broker in places.items() if rows[name]["ready"]}
-        if all(found.get(name) for name in wanted) and all(name in rows and rows[name]["ready"] for name in every):
+        late = {name for name in wanted if not found.get(name)}
+        late |= {name for name in every if name not in rows or not rows[name]["ready"]}
+        if not late:
             return {name: str(found[name]) for name in wanted}
+        line = "; ".join([_missing(late, rows), *_details(status)])
         if time.monotonic() > until:
-            late = ", ".join(
-                sorted(
-                    {split_name(name).local for name in wanted if not found.get(name)}
-                    | {split_name(name).local for name in every if name not in rows or not rows[name]["ready"]}
-                )
-            )
-            raise RestoreFailed(f"not ready within {READY_SECONDS:g} s: {late}. Repeat the command.")
+            raise RestoreFailed(f"not ready within {READY_SECONDS:g} s: {line}. Repeat the command.")
+        if line != shown and time.monotonic() >= says:
+            report(f"waiting for {line}")
+            says, shown = time.monotonic() + SAY_SECONDS, line
         time.sleep(POLL_SECONDS)
+
+
+def _missing(late: Iterable[AddressName], rows: Mapping[AddressName, dict[str, Any]]) -> str:
+    """Return the first addresses that are not ready, with the reasons, and the number of the others."""
+    names = sorted(late)
+    found = []
+    for name in names[:SHOWN]:
+        row = rows.get(name, {})
+        why = row.get("message") or row.get("phase") or "not known yet"
+        found.append(f"{split_name(name).local} ({why})")
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join(found + more)
+
+
+def _details(status: dict[str, Any]) -> list[str]:
+    """Return what the processes of a suite that are not ready report, such as a full disk."""
+    return [f"{each['name']}: {each['detail']}" for each in status["components"] if not each["ready"]]
 
 
 async def _send(
