@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.aio.mqtt import Disconnected, connect
-from tests.cli.running import Up, enmasse
+from tests.cli.running import Up, enmasse, wait_for
 from tests.kit.waiting import DEADLINE
 
 TIMES = 20
@@ -26,6 +26,17 @@ def logs_in(port: int, user: str, topic: str) -> bool:
             return False
 
     return asyncio.run(once())
+
+
+def test_a_file_of_users_that_is_gone_is_not_taken_for_no_users(empty_config: Path, tmp_path: Path) -> None:
+    """They stay in force: deleting the file does not open the suite."""
+    with Up(empty_config, tmp_path / "data", fake=True) as up:
+        up.feed()
+        up.until_ready()
+        assert "clients are let in without one" in enmasse("user", "list", "--port-offset", up.offset).stderr
+        up.feed(errors=({"file": "users.json", "reason": "is missing; what applied before stays"},))
+        wait_for(lambda: up.status()["errors"], what="the error in the status")
+        assert "users.json is gone" in enmasse("user", "list", "--port-offset", up.offset).stderr
 
 
 @pytest.mark.slow

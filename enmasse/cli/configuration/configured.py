@@ -162,6 +162,19 @@ class FileEntries:
         return not self._file.exists()
 
     @property
+    def is_gone(self) -> bool:
+        """The suite runs on this folder, and has entries of a file that is gone: they stay in force."""
+        from enmasse.cli.contexts.http import NotRunning, get_status
+
+        if self._console is None:
+            return False
+        try:
+            errors = get_status(self._offset)["errors"]
+        except NotRunning:
+            return False
+        return any(each["file"] == self._kind.file and not each.get("entry") for each in errors)
+
+    @property
     def has_issuers(self) -> bool:
         """There is a file of issuers, whose users need no entries."""
         return (self._folder / "issuers.json").exists()

@@ -79,6 +79,7 @@ def add(
     shown = None
     there = opened(config, offset)
     is_first = isinstance(there, FileEntries) and there.is_missing
+    is_gone = isinstance(there, FileEntries) and is_first and there.is_gone
     is_alone = isinstance(there, FileEntries) and is_first and not there.has_issuers
     if not is_first and there.has(name):  # before a password is asked for
         USERS.in_use(there.where, name)
@@ -90,7 +91,9 @@ def add(
         entry |= fields
     where = there.add(name, entry)
     _added(name, where, _kept(name, shown, output), groups)
-    if is_first and name != ANONYMOUS:
+    if is_gone:
+        report("It is the only entry: the users of the file that was gone are those of the suite no longer.")
+    elif is_first and name != ANONYMOUS:
         report("It is the first entry: clients without a user are refused from now on.")
         if not without:
             given = output or Path(new_password_file or "-")
@@ -205,6 +208,11 @@ def _without_users(there: FileEntries | ContextEntries) -> str:
         return f"{there.where} has no users that you may see; {adds}"
     if there.has_issuers:
         return f"{there.where} has no users: clients log in with a token of an issuer; {adds}"
+    if there.is_missing and there.is_gone:
+        return (
+            "users.json is gone: the users that it had are still those of the suite, which lets in no client without a "
+            f"user. Put it back from a backup, or begin a new one: {adds}"
+        )
     if there.is_missing:
         return f"there are no users, so clients are let in without one. {adds}; then others are refused"
     return f"{there.where} has no users, so all clients are refused; {adds}"
