@@ -1,4 +1,4 @@
-// One address: its traffic, links, consumers and messages.
+// One address: its messages, traffic, links and consumers.
 import { html, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
 import { bytes, count, rate, seconds } from "../format.js";
@@ -63,15 +63,15 @@ export function Address({ name, me }) {
       Expired: count(address.stats.totals.expired),
       "Dead-lettered": count(address.stats.totals.deadLettered),
     }} />
-    <${Past} where=${path("addresses", name, "stats")} stats=${watched.lost ? null : address.stats}
-      charts=${ofAddresses(stored)} />
-    <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
-    </section>
     ${
       traits(address.type).browse &&
       html`<section><h2>Messages</h2><${Messages} name=${name} me=${me}
       depth=${address.stats.messages} /></section>`
     }
+    <${Past} where=${path("addresses", name, "stats")} stats=${watched.lost ? null : address.stats}
+      charts=${ofAddresses(stored)} />
+    <section><h2>Links</h2><${Links} where=${`connections?address=${encodeURIComponent(name)}`} address=${name} />
+    </section>
     ${!traits(address.type).browse && may(me, "send", name) && html`<${SendOnly} name=${name} />`}
     ${
       dialog === "edit" &&

@@ -45,7 +45,9 @@ export function Overview({ me }) {
       <span class="soft">${[
         it.since && `up ${ago(it.since)}`,
         it.restarts && `restarted ${counted(it.restarts, "time")}`,
-        ...Object.entries(it.counts || {}).map(([name, value]) => `${count(value)} ${name}`),
+        ...Object.entries(it.counts || {}).map(([name, value]) =>
+          value === 1 ? `1 ${name.replace(/s$/, "")}` : `${count(value)} ${name}`,
+        ),
       ]
         .filter(Boolean)
         .join(" · ")}</span>

@@ -6,6 +6,11 @@ import { EntryForm, useEntry } from "../parts/entry_form.js";
 import { Field, Labelled, told, valueAt, withValue } from "../parts/fields.js";
 import { traits, TYPES } from "../types.js";
 
+/** The flavor that most addresses have; where none has any, the first small one: a large one needs a larger disk. */
+const usual = (flavors) =>
+  [...flavors].sort((one, other) => (other.addresses || 0) - (one.addresses || 0) || isSmall(other) - isSmall(one))[0];
+const isSmall = (flavor) => flavor.name.startsWith("small");
+
 /** `address`: the one to change, null to make one. `known`: Map of the names that exist. */
 export function AddressWizard({ address = null, known, me, onClose, onDone }) {
   const form = useEntry(address?.name || "", plain(address?.entry || {}));
@@ -22,7 +27,7 @@ export function AddressWizard({ address = null, known, me, onClose, onDone }) {
     // what a new address has unless something else is chosen
     if (address || !type || form.tab !== "form") return;
     const plan = plans.includes(entry.plan) || flavors.length ? entry.plan : plans[0];
-    const flavor = traits(type).stored && !plan ? entry.flavor || flavors[0]?.name : undefined;
+    const flavor = traits(type).stored && !plan ? entry.flavor || usual(flavors)?.name : undefined;
     if (plan !== entry.plan || flavor !== entry.flavor)
       form.edit(() => withValue(withValue(entry, "plan", plan), "flavor", flavor));
   }, [type, entry.plan, flavors.length, plans.length]);
