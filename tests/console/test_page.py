@@ -552,7 +552,11 @@ def test_rows_that_are_selected_are_deleted_and_the_order_is_in_the_address_of_t
 
 def test_the_mqtt_client_of_the_page_subscribes_and_publishes(suite: Suite, console: Console) -> None:
     page = console.open("mqtt", "MQTT client")
-    page.get_by_role("button", name="Connect").click()
+    page.get_by_text("Last will").click()
+    page.get_by_label("Topic").first.fill("sensors/page/will")
+    page.get_by_label("Payload").fill("lost")
+    page.get_by_label("retain").check()
+    page.get_by_role("button", name="Connect", exact=True).click()
     page.get_by_label("Filter").fill("sensors/page/#")
     page.get_by_label("QoS").first.select_option("2")
     page.get_by_role("button", name="Subscribe", exact=True).click()
@@ -562,7 +566,7 @@ def test_the_mqtt_client_of_the_page_subscribes_and_publishes(suite: Suite, cons
         page.get_by_label("Topic").first.fill(f"sensors/page/{qos}")
         page.get_by_label("Payload").fill(f"{MARKUP} {qos}")
         page.get_by_label("QoS").last.select_option(qos)
-        page.get_by_role("button", name="Publish").click()
+        page.get_by_role("button", name="Publish", exact=True).click()
         for direction in ("sent", "received"):
             expect(rows.filter(has_text=f"{MARKUP} {qos}").filter(has_text=direction)).to_have_count(1)
     assert page.locator("img[src='x']").count() == 0
@@ -580,6 +584,21 @@ def test_the_mqtt_client_of_the_page_subscribes_and_publishes(suite: Suite, cons
     rows.filter(has_text="sensors/page/large").get_by_role("button").click()
     expect(page.get_by_role("dialog")).to_contain_text("977 KiB")
     page.get_by_role("dialog").get_by_role("button", name="close").click()
+    page.get_by_label("Topic").first.fill("sensors/page/properties")
+    page.get_by_text("Properties", exact=True).click()
+    page.get_by_label("Expires after, seconds").fill("600")
+    page.get_by_label("Content type").fill("text/csv")
+    page.get_by_label("User properties").fill("unit=°C\nplace=a=b")
+    page.get_by_role("button", name="Publish", exact=True).click()
+    rows.filter(has_text="sensors/page/properties").filter(has_text="received").get_by_role("button").click()
+    for fact in ("unit°C", "placea=b", "Content typetext/csv", "Expiresin"):
+        expect(page.get_by_role("dialog")).to_contain_text(fact)
+    page.get_by_role("dialog").get_by_role("button", name="close").click()
+    page.get_by_role("button", name="Disconnect, publish the will").click()
+    page.get_by_role("button", name="Connect", exact=True).click()
+    page.get_by_label("Filter").fill("sensors/page/will")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    expect(rows.filter(has_text="sensors/page/will")).to_contain_text("lost")
     page.get_by_label("Filter").fill("sensors/#/wrong")
     page.get_by_role("button", name="Subscribe", exact=True).click()
     expect(page.get_by_role("main")).to_contain_text("The gateway has disconnected: SUBSCRIBE: the topic filter")

@@ -16,6 +16,7 @@ const CONNECT = 1,
 const LARGEST = 4 << 20; // bytes of a packet; the gateway is told so
 const IN_FLIGHT = 20; // messages of QoS 1 and 2 from the gateway at once; told too
 const FAILED = 0x80; // reason codes from here on are refusals
+const WITH_WILL = 0x04; // reason code of a client whose will is to be published
 
 /** Reason codes of MQTT 5 (2.4) in words. */
 const REASONS = {
@@ -64,6 +65,7 @@ const PROPERTIES = {
   19: ["keepAlive", "two"],
   21: ["method", "text"],
   22: ["data", "binary"],
+  24: ["willDelay", "four"],
   26: ["response", "text"],
   28: ["server", "text"],
   31: ["reason", "text"],
@@ -105,10 +107,22 @@ function variable(value) {
   return Uint8Array.from(found);
 }
 
-function text(value) {
-  const bytes = encoder.encode(value);
-  if (bytes.length > 65535) throw new Error("This has more than 65,535 bytes.");
-  return join(two(bytes.length), bytes);
+function binary(value) {
+  if (value.length > 65535) throw new Error("This has more than 65,535 bytes.");
+  return join(two(value.length), value);
+}
+
+const text = (value) => binary(encoder.encode(value));
+const FORMS = { byte, two, four, text, pair: ([name, value]) => join(text(name), text(value)) };
+
+/** Properties of a packet, with their length: those of `values` that are there, by their names in PROPERTIES. */
+function properties(values) {
+  const parts = [];
+  for (const [id, [name, form]] of Object.entries(PROPERTIES))
+    for (const value of form === "pair" ? values[name] || [] : [values[name]])
+      if (value !== undefined) parts.push(byte(Number(id)), FORMS[form](value));
+  const found = join(...parts);
+  return join(variable(found.length), found);
 }
 
 function packet(type, flags, ...parts) {
@@ -176,6 +190,12 @@ class Reader {
 }
 
 /**
+ * `properties` by their names in PROPERTIES.
+ * @typedef {{topic: string, payload: Uint8Array, qos: number, retain: boolean, properties: Record<string, any>
+ * }} Message
+ */
+
+/**
  * A connection. `on.state(state, why)`: "connected" or "closed", with a sentence; `on.message(message)`: {topic,
  * payload, qos, retain, duplicate, properties}.
  */
@@ -198,17 +218,12 @@ export class MqttClient {
   }
 
   /**
-   * @param {{url: string, clientId: string, user: string, password: string, clean: boolean, keepAlive: number}} options
+   * @param {{url: string, clientId: string, user: string, password: string, clean: boolean, keepAlive: number,
+   *   will: Message | null}} options
    */
-  connect({ url, clientId, user, password, clean, keepAlive }) {
-    const flags = (clean ? 2 : 0) | (user ? 128 : 0) | (password ? 64 : 0);
-    const properties = join(
-      byte(33),
-      two(IN_FLIGHT),
-      byte(39),
-      four(LARGEST),
-      ...(clean ? [] : [byte(17), four(3600)]),
-    );
+  connect({ url, clientId, user, password, clean, keepAlive, will }) {
+    const ofWill = will ? 4 | (will.qos << 3) | (will.retain ? 32 : 0) : 0;
+    const flags = (clean ? 2 : 0) | ofWill | (user ? 128 : 0) | (password ? 64 : 0);
     const hello = packet(
       CONNECT,
       0,
@@ -216,9 +231,9 @@ export class MqttClient {
       byte(5),
       byte(flags),
       two(keepAlive),
-      variable(properties.length),
-      properties,
+      properties({ receiveMaximum: IN_FLIGHT, largest: LARGEST, sessionExpiry: clean ? undefined : 3600 }),
       text(clientId),
+      ...(will ? [properties(will.properties), text(will.topic), binary(will.payload)] : []),
       ...(user ? [text(user)] : []),
       ...(password ? [text(password)] : []),
     );
@@ -235,8 +250,9 @@ export class MqttClient {
     if (keepAlive) this.beat = setInterval(() => this.connected && this.send(packet(PINGREQ, 0)), keepAlive * 500);
   }
 
-  disconnect() {
-    if (this.connected) this.send(packet(DISCONNECT, 0));
+  /** @param {{withWill?: boolean}} options */
+  disconnect({ withWill = false } = {}) {
+    if (this.connected) this.send(packet(DISCONNECT, 0, ...(withWill ? [byte(WITH_WILL)] : [])));
     this.end("Disconnected.");
   }
 
@@ -249,10 +265,13 @@ export class MqttClient {
     return this.ask((id) => packet(UNSUBSCRIBE, 2, two(id), byte(0), text(filter)));
   }
 
-  /** Returns the reason code, 0 at QoS 0. */
-  publish(topic, payload, { qos, retain }) {
-    const make = (id) =>
-      packet(PUBLISH, (qos << 1) | (retain ? 1 : 0), text(topic), ...(id ? [two(id)] : []), byte(0), payload);
+  /**
+   * Returns the reason code, 0 at QoS 0.
+   * @param {Message} message
+   */
+  publish({ topic, payload, qos, retain, properties: values }) {
+    const flags = (qos << 1) | (retain ? 1 : 0);
+    const make = (id) => packet(PUBLISH, flags, text(topic), ...(id ? [two(id)] : []), properties(values), payload);
     if (qos) return this.ask(make);
     this.send(make(0));
     return Promise.resolve(0);

@@ -11,6 +11,19 @@ const SHOWN = 16 << 10; // bytes of a payload that are kept
 const LINE = 160; // characters of a payload in the list
 const PAUSE = 250; // milliseconds between two drawings of the list
 
+const MOST_SECONDS = 0xffffffff; // of an expiry or a delay
+const EMPTY = {
+  topic: "",
+  text: "",
+  form: "text",
+  qos: 0,
+  retain: false,
+  expiry: "",
+  contentType: "",
+  responseTopic: "",
+  user: "",
+};
+
 const NONE = { client: null, state: "closed", why: "", filters: new Map(), log: [], seen: 0, form: null };
 /** What the page has of the client; it is the same while other places are shown. */
 let now = { ...NONE };
@@ -46,6 +59,7 @@ function keep(entry) {
 }
 
 function connect(form) {
+  const will = form.will.topic ? messageOf(form.will) : null; // throws before anything has changed
   const client = new MqttClient({
     state: (state, why) => {
       if (now.client !== client) return;
@@ -64,7 +78,41 @@ function connect(form) {
   now.state = "connecting";
   now.why = "";
   draw?.();
-  client.connect(form);
+  client.connect({ ...form, keepAlive: Number(form.keepAlive), will });
+}
+
+/** The message that a form states. Throws an Error with what is wrong in it. */
+function messageOf({ topic, text, form, qos, retain, expiry, contentType, responseTopic, user, willDelay = "" }) {
+  return {
+    topic,
+    payload: form === "text" ? new TextEncoder().encode(text) : decoded(text),
+    qos,
+    retain,
+    properties: {
+      expiry: seconds(expiry),
+      willDelay: seconds(willDelay),
+      contentType: contentType || undefined,
+      responseTopic: responseTopic || undefined,
+      user: user.split("\n").filter(Boolean).map(pair),
+    },
+  };
+}
+
+const seconds = (text) => (text === "" ? undefined : Number(text));
+
+function decoded(base64) {
+  try {
+    return Uint8Array.from(atob(base64.replace(/\s+/g, "")), (it) => it.charCodeAt(0));
+  } catch {
+    throw new Error("The payload is not Base64.");
+  }
+}
+
+/** Name and value of a line `name=value`. */
+function pair(line) {
+  const at = line.indexOf("=");
+  if (at < 0) throw new Error(`User properties: "${line}" has no =.`);
+  return [line.slice(0, at), line.slice(at + 1)];
 }
 
 /** Text of a payload; null: it is none in UTF-8. */
@@ -121,14 +169,16 @@ function Connect({ me }) {
         password: "",
         clean: true,
         keepAlive: 60,
+        will: { ...EMPTY, willDelay: "" },
       },
   );
   const [wrong, setWrong] = useState("");
+  const setWill = (change) => set((before) => ({ ...before, will: change(before.will) }));
   const go = (event) => {
     event.preventDefault();
     try {
       setWrong("");
-      connect({ ...form, keepAlive: Number(form.keepAlive) });
+      connect(form);
     } catch (/** @type {any} */ error) {
       now.client = null;
       now.state = "closed";
@@ -147,6 +197,11 @@ function Connect({ me }) {
       onChange=${(event) => set({ ...form, clean: event.currentTarget.checked })} /> Clean start. Otherwise the session
       is
       kept for an hour after the end of the connection.</label>
+    <details class="group"><summary>Last will</summary>
+      <p class="soft">Published when the connection is lost. Without a topic there is none.</p>
+      <${MessageFields} form=${form.will} set=${setWill} />
+      <label>Delay, seconds; only without Clean start <input type="number" min="0" max=${MOST_SECONDS}
+        value=${form.will.willDelay} onInput=${field(setWill, "willDelay")} /></label></details>
     ${wrong && html`<p class="failure" role="alert">${wrong}</p>`}
     <footer><button class="main">Connect</button></footer></form>`;
 }
@@ -154,6 +209,11 @@ function Connect({ me }) {
 function Connected() {
   return html`<div class="tools"><span>${now.form.clientId}${now.form.user && ` as ${now.form.user}`} at${" "}
     <code>${now.form.url}</code></span><span class="spring"></span>
+    ${
+      now.form.will.topic &&
+      html`<button type="button" onClick=${() => now.client?.disconnect({ withWill: true })}>
+        Disconnect, publish the will</button>`
+    }
     <button type="button" onClick=${() => now.client?.disconnect()}>Disconnect</button></div>`;
 }
 
@@ -201,35 +261,47 @@ function Subscribe() {
     )}</ul></form>`;
 }
 
+/** Fields of a message to publish, or of a will. `set` takes a function of the form before. */
+function MessageFields({ form, set, required = false }) {
+  return html`<label>Topic <input required=${required} value=${form.topic} placeholder="sensors/kitchen"
+      onInput=${field(set, "topic")} /></label>
+    <label>Payload <textarea rows="3" value=${form.text} onInput=${field(set, "text")}></textarea></label>
+    <div class="row"><${Qos} value=${form.qos} onChange=${(qos) => set((before) => ({ ...before, qos }))} />
+    <label>As <select value=${form.form} onChange=${field(set, "form")}><option value="text">text</option>
+      <option value="base64">Base64</option></select></label>
+    <label class="check"><input type="checkbox" checked=${form.retain}
+      onChange=${(event) => {
+        const retain = event.currentTarget.checked;
+        set((before) => ({ ...before, retain }));
+      }} /> retain</label></div>
+    <details class="group"><summary>Properties</summary><div class="fields">
+      <label>Expires after, seconds <input type="number" min="1" max=${MOST_SECONDS} value=${form.expiry}
+        placeholder="never" onInput=${field(set, "expiry")} /></label>
+      <label>Content type <input value=${form.contentType} placeholder="application/json"
+        onInput=${field(set, "contentType")} /></label>
+      <label>Response topic <input value=${form.responseTopic} onInput=${field(set, "responseTopic")} /></label></div>
+      <label>User properties, one <code>name=value</code> a line <textarea rows="2" value=${form.user}
+        onInput=${field(set, "user")}></textarea></label></details>`;
+}
+
 function Publish() {
-  const [form, set] = useState({ topic: "", text: "", form: "text", qos: 0, retain: false });
+  const [form, set] = useState(EMPTY);
   const [wrong, setWrong] = useState("");
   const go = async (event) => {
     event.preventDefault();
     try {
       setWrong("");
-      const payload =
-        form.form === "text"
-          ? new TextEncoder().encode(form.text)
-          : Uint8Array.from(atob(form.text.replace(/\s+/g, "")), (it) => it.charCodeAt(0));
-      const { topic, qos, retain } = form;
-      const code = await now.client.publish(topic, payload, { qos, retain });
-      if (code >= 128) throw new Error(`${topic} is refused: ${reasonText(code)}.`);
-      keep({ topic, payload, qos, retain, direction: "out", properties: {} });
-      if (code) notice(`${topic}: ${reasonText(code)}.`);
+      const message = messageOf(form);
+      const code = await now.client.publish(message);
+      if (code >= 128) throw new Error(`${message.topic} is refused: ${reasonText(code)}.`);
+      keep({ ...message, direction: "out" });
+      if (code) notice(`${message.topic}: ${reasonText(code)}.`);
     } catch (/** @type {any} */ error) {
-      setWrong(error.name === "InvalidCharacterError" ? "The payload is not Base64." : error.message);
+      setWrong(error.message);
     }
   };
   return html`<form class="panel" onSubmit=${go}><h2>Publish</h2>
-    <label>Topic <input required value=${form.topic} placeholder="sensors/kitchen" onInput=${field(set, "topic")} />
-    </label>
-    <label>Payload <textarea rows="3" value=${form.text} onInput=${field(set, "text")}></textarea></label>
-    <div class="row"><${Qos} value=${form.qos} onChange=${(qos) => set({ ...form, qos })} />
-    <label>As <select value=${form.form} onChange=${field(set, "form")}><option value="text">text</option>
-      <option value="base64">Base64</option></select></label>
-    <label class="check"><input type="checkbox" checked=${form.retain}
-      onChange=${(event) => set({ ...form, retain: event.currentTarget.checked })} /> retain</label></div>
+    <${MessageFields} form=${form} set=${set} required />
     ${wrong && html`<p class="failure" role="alert">${wrong}</p>`}
     <footer><button class="main">Publish</button></footer></form>`;
 }
