@@ -14,6 +14,7 @@ import pytest
 
 from enmasse.cli.commands.suite import status
 from enmasse.cli.commands.suite.status import file_hashes
+from enmasse.cli.output.tables import _print_entry_points
 from enmasse.identity.processes.operator import secret_file
 from tests.cli.running import ENMASSE, Up, address, enmasse, free_offset, on_a_terminal, wait_for
 from tests.kit.waiting import DEADLINE
@@ -292,3 +293,15 @@ def test_colors_and_columns_on_a_terminal(empty_config: Path, tmp_path: Path) ->
 def test_wrong_usage_is_status_2(arguments: tuple[str, ...]) -> None:
     done = enmasse(*arguments)
     assert done.returncode == 2 and "Usage:" in done.stderr
+
+
+def test_listeners_of_an_address_space_are_shown_beside_those_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    def gateway(name: str, port: int) -> dict[str, Any]:
+        endpoints = {"mqtts": f"127.0.0.1:{port}"}
+        return {"name": name, "kind": "mqtt_gateway", "endpoints": endpoints}
+
+    gateways = [gateway("mqtt_gateway-0", 8883), gateway("mqtt_gateway-team-1-0", 20001)]
+    _print_entry_points([*gateways, gateway("mqtt_gateway-team-1-1", 20001)], 0, None)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "MQTTS   mqtts://127.0.0.1:8883", "MQTTS   mqtts://127.0.0.1:20001  of the address space team-1",
+    ]  # fmt: skip

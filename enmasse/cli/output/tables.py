@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import click
@@ -139,14 +140,12 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
     """Print the URLs for clients, without listeners of other components and for operators; and the CA of TLS."""
     relayed = any(c["kind"] == "router" and c.get("engine", EMBEDDED) == EMBEDDED for c in components)
     for kind, service in SERVICES.items():
-        endpoints: dict[str, str] = next(
-            (c["endpoints"] for c in components if c["kind"] == kind and c["endpoints"]), {}
-        )
-        for scheme in service.schemes:
-            for name, at in endpoints.items():  # all gateways have the same; a second one has a number
+        for (space, endpoints), scheme in product(_listening(components, kind).items(), service.schemes):
+            of_space = f"  of the address space {printable(space)}" if space else ""
+            for name, at in endpoints.items():  # a second one of a scheme has a number
                 if name.partition("-")[0] == scheme:
                     for url in client_urls(scheme, at, relays=relayed):
-                        click.echo(entry_point(scheme.upper(), url))
+                        click.echo(entry_point(scheme.upper(), url) + of_space)
     if ca is not None:
         click.echo(entry_point("CA", printable(ca)))
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})
@@ -154,6 +153,17 @@ def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str |
         if name.startswith("https"):
             click.echo(entry_point(CONSOLE, f"https://{at}"))
     click.echo(entry_point(CONSOLE, f"http://127.0.0.1:{HTTP_PORT + offset}\n"))
+
+
+def _listening(components: list[dict[str, Any]], kind: str) -> dict[str, dict[str, str]]:
+    """Return address space → endpoints of the processes of a kind that are its own, which all have the same; empty: of
+    those that all spaces share."""
+    found: dict[str, dict[str, str]] = {}
+    for each in components:
+        if each["kind"] == kind and each["endpoints"]:
+            space = each["name"].removeprefix(f"{kind}-").rpartition("-")[0]
+            found.setdefault(space, each["endpoints"])
+    return found
 
 
 def print_addresses(addresses: list[dict[str, Any]]) -> None:
