@@ -26,6 +26,7 @@ from enmasse.spark.errors import QueryError
 NULL = b"\x40"
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 """Application property by which brokers recognise a repeated message (docs/contracts.md)."""
+NO_PROPERTIES = (None,) * 5
 LONGEST_KEPT = 1024
 """Characters of the properties that are remembered with their encoded form."""
 KEY = "enmasse_key"
@@ -136,6 +137,8 @@ def _header(priority: int, ttl: int | None) -> bytes:
 def _properties(*values: str | None) -> tuple[bytes, ...]:
     """Return the encoded fields of the properties section behind the message-id (3.2.4): `to`, `subject`, `reply_to`,
     `correlation_id`, `content_type`."""
+    if values == NO_PROPERTIES:
+        return ()
     short = sum(len(value) for value in values if value is not None) <= LONGEST_KEPT
     return (kept_properties if short else _encoded_properties)(*values)
 
