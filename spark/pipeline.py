@@ -18,6 +18,7 @@ import functools
 import json
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -177,9 +178,15 @@ def start_file(
     return query
 
 
+def session_for(sections: dict[str, dict[str, Any]], name: str) -> SparkSession:
+    """Return a session for a file. Its model is loaded while the JVM starts: `scored` needs it then, with what it
+    imports, 1.8 s of processor time."""
+    threading.Thread(target=load_model, args=(sections,), daemon=True).start()
+    return session(name)
+
+
 def load_model(sections: dict[str, dict[str, Any]]) -> None:
-    """Load the model of a file, if it has one, with what it imports: 1.8 s of processor time, and `scored` has it at
-    once, or reports what is wrong with it."""
+    """Load the model of a file, if it has one; `scored` reports what is wrong with it."""
     if scores := sections.get("scores"):
         with contextlib.suppress(ModelError):
             read_model(Path(scores["model"]), trusted=scores["trusted"])
@@ -275,7 +282,7 @@ def main() -> None:
     work = given.work if sections is None else sections["source"]["work"]
     # Before there are executors: those in pods mount it.
     (Path(work).absolute() / "checkpoint").mkdir(parents=True, exist_ok=True)
-    spark = session("enmasse-telemetry")
+    spark = session_for(sections or {}, "enmasse-telemetry")
     query = start(spark, given) if sections is None else start_file(spark, sections)
     print("pipeline running", flush=True)  # noqa: T201 - for the program that started this one
     query.awaitTermination()

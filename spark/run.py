@@ -7,7 +7,6 @@ for a file that has none.
 from __future__ import annotations
 
 import argparse
-import threading
 
 from enmasse import spark_jobs
 from enmasse.spark import job
@@ -17,14 +16,13 @@ from spark import pipeline_file
 def run(given: argparse.Namespace) -> None:
     """Run the pipeline until its query ends; its newest windows are kept beside the job's state. Raises what
     ends it."""
-    from enmasse.spark.session import session  # VersionError, as of any other reason why a job ends
-    from spark import pipeline
+    from spark import pipeline  # VersionError, as of any other reason why a job ends
 
     defaults = {name: value for name, value in (("url", given.url), ("work", given.work)) if value}
     sections = pipeline_file.load(given.program, defaults)  # before a JVM is started
-    threading.Thread(target=pipeline.load_model, args=(sections,), daemon=True).start()  # while the JVM starts
     recent = spark_jobs.windows_of(given.state)
-    pipeline.start_file(session(given.name), sections, given.name, recent).awaitTermination()
+    spark = pipeline.session_for(sections, given.name)
+    pipeline.start_file(spark, sections, given.name, recent).awaitTermination()
 
 
 def main() -> None:
