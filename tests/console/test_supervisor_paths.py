@@ -36,6 +36,9 @@ def test_an_order_is_passed_on(suite: Suite, client: Client) -> None:
     assert client.at("POST", "/api/scale", body).status == 401
     done = client.at("POST", "/api/scale", body, **suite.operator_headers)
     assert (done.status, done.body["accepted"]) == (200, True)
+    refused = client.at("POST", "/api/restart", {"component": "router"}, **suite.operator_headers)
+    assert (refused.status, refused.body["accepted"]) == (409, False)
+    assert "there is no component 'router'; there are " in refused.body["message"]
 
 
 def test_requests_of_web_pages_are_refused(suite: Suite, client: Client) -> None:

@@ -275,11 +275,13 @@ class Child:
         while not self._stopping.is_set():
             started = loop.time()
             end = await self._run_once()
+            restart, self._restart = self._restart, None
+            if restart is not None:
+                restart.cancel()
             if self._stopping.is_set():
                 break
-            if self._restart is not None:
-                self._restart.cancel()
-                self._restart, self.leaving = None, False
+            if restart is not None:
+                self.leaving = False
                 self._set(False, "starting again, as ordered")
                 self._log.info("component.process.restarted")
                 continue
