@@ -20,8 +20,9 @@ OUTCOMES = ("accepted", "rejected", "released", "modified")
 
 
 def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
-    """Yield the metrics by the names of Dispatch, then those by address and user. `most`: addresses."""
+    """Yield the metrics by the names of Dispatch, of the network, by address and by user. `most`: addresses."""
     yield from totals(router)
+    yield from of_network(router)
     yield from by_address(router, most)
     users: Counter[tuple[str, str]] = Counter()
     for connection in router.connections.values():
@@ -31,6 +32,15 @@ def families(router: Router, most: int = METRICS_ADDRESSES) -> Iterator[Metric]:
         users[role or connection.role, "" if role else connection.amqp.user or ANONYMOUS] += 1
     clients = {user: n for (role, user), n in users.items() if role == "normal"}
     yield connections("amqp", clients)
+
+
+def of_network(router: Router) -> Iterator[Metric]:
+    """Yield how this router reaches the other ones: MAX_ROUTERS of the mesh at most."""
+    engine = router.network.engine
+    neighbours = len(engine.neighbours.routers())
+    yield gauge("enmasse_router_neighbours", "Routers with a connection to this one.", single(neighbours))
+    costs = [({"router": name}, cost) for name, cost in engine.topology.costs.items()]
+    yield gauge("enmasse_router_path_cost", "Cost of the shortest path to another router.", costs)
 
 
 def by_address(router: Router, most: int) -> Iterator[Metric]:

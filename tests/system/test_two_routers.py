@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -123,12 +124,18 @@ def shows_places(suite: Suite, address: str, places: dict[str, int]) -> bool:
 
 
 def test_each_router_shows_how_it_reaches_the_other(suite: Suite) -> None:
-    """In the status, in the API, which has its version too, and in `top`."""
+    """In the status, in the API, which has its version too, in `top` and in the metrics."""
     for router, other in (ROUTERS, ROUTERS[::-1]):
         wait_for("the routes", partial(reaches, suite, router, other))
         assert component(suite, router)["routes"] == {other: {"cost": 1, "next": other}}
     shown = suite.command("top", "--once", "--port-offset", str(suite.offset)).stdout
     assert f"{ROUTERS[1]} (cost 1)" in shown and f"{ROUTERS[0]} (cost 1)" in shown
+    request = urllib.request.Request(f"http://127.0.0.1:{8079 + suite.offset}/metrics", headers=suite.operator_headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+        lines = answer.read().decode().splitlines()
+    for router, other in (ROUTERS, ROUTERS[::-1]):
+        assert f'enmasse_router_neighbours{{process="{router}"}} 1.0' in lines
+        assert f'enmasse_router_path_cost{{process="{router}",router="{other}"}} 1.0' in lines
 
 
 def reaches(suite: Suite, router: str, other: str) -> bool:

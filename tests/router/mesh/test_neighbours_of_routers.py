@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from enmasse import metrics
 from enmasse.identity.processes.roles import Role
 from tests.identity.kit import Suite
+from tests.kit.waiting import DEADLINE
 from tests.router.harness import CONNECTOR, LISTENER, PREFIX, RouterProcess, free_port, wait_for
 from tests.router.mesh.network import Routers
 
@@ -48,12 +51,22 @@ def test_the_shortest_path_counts_and_another_when_it_is_lost(routers: Routers) 
     """A triangle: from a to c it is cheaper by way of b."""
     routers.start("c")
     middle = routers.start("b", dials={"c": 1})
-    routers.start("a", dials={"b": 1, "c": 5})
+    first = routers.start("a", dials={"b": 1, "c": 5})
     wait_for(lambda: routers.costs("a") == {"b": 1, "c": 2}, "the path by way of b")
     assert routers.node("a", "c")["nextHop"] == "b"
+    assert network(first) == {"enmasse_router_neighbours": 2, "b": 1, "c": 2}
     routers.kill(middle)
     wait_for(lambda: routers.costs("a") == {"c": 5}, "the direct path")
     assert routers.node("a", "c")["nextHop"] is None
+    wait_for(lambda: network(first) == {"enmasse_router_neighbours": 1, "c": 5}, "the metrics have no trace of b")
+
+
+def network(router: RouterProcess) -> dict[str, float]:
+    """Return the number of its neighbours, and router → cost of the path, by its metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{router.health_port}/metrics", timeout=DEADLINE) as answer:
+        samples = [sample for family in metrics.parse(answer.read()) for sample in family.samples]
+    wanted = ("enmasse_router_neighbours", "enmasse_router_path_cost")
+    return {each.labels.get("router", each.name): each.value for each in samples if each.name in wanted}
 
 
 def test_a_second_router_with_the_same_id_is_refused(routers: Routers) -> None:
