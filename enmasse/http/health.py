@@ -182,13 +182,16 @@ class Health:
 
 
 def common(lag: metrics.Histogram) -> Iterator[Metric]:
-    """Yield the metrics that every process has. `lag`: of its event loop."""
+    """Yield the metrics that every process has, in the thread of its event loop. `lag`: of the loop."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
     yield metrics.gauge(
         "enmasse_build_info", "1; the release and the Python that runs it.",
         [({"version": __version__, "python": version}, 1)],
     )  # fmt: skip
     yield lag.family("enmasse_loop_lag_seconds", "How late the event loop was, once a second.")
+    yield metrics.counter(
+        "enmasse_loop_busy_seconds_total", "Processor time of the event loop.", metrics.single(time.thread_time())
+    )  # fmt: skip
     yield metrics.gauge(
         "enmasse_certificate_expiry_timestamp_seconds", "When the first certificate of a file expires.",
         [({"file": file}, at) for file, at in tls.expiries(tls.used_files())],

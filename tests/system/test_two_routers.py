@@ -136,6 +136,8 @@ def test_each_router_shows_how_it_reaches_the_other(suite: Suite) -> None:
     for router, other in (ROUTERS, ROUTERS[::-1]):
         assert f'enmasse_router_neighbours{{process="{router}"}} 1.0' in lines
         assert f'enmasse_router_path_cost{{process="{router}",router="{other}"}} 1.0' in lines
+    busy = [line for line in lines if line.startswith("enmasse_loop_busy_seconds_total{")]
+    assert busy and all(float(line.rpartition(" ")[2]) > 0 for line in busy)
 
 
 def reaches(suite: Suite, router: str, other: str) -> bool:
