@@ -45,6 +45,8 @@ MOST_FAILED = 200
 MAX_NAMES = 2000
 """Characters of the names of what was refused; EVERYTHING stands for longer ones."""
 EVERYTHING = "#"
+OPERATOR = "an operator"
+"""Name of the operator, if it is not stated."""
 _CONDITION = re.compile(r"[a-z0-9:._ -]{1,80}", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 
@@ -128,6 +130,14 @@ class Refusals:
             self._peers[refusal] = peer[:MAX_TEXT]
         self._names[refusal] = list(names) if sum(map(len, names)) <= MAX_NAMES else [EVERYTHING]
         self._write(refusal, count)
+
+    def closed(self, by: str, *, peer: str, user: str, client: str, space: str = DEFAULT_SPACE) -> None:
+        """Note that an operator has had the connection of a client closed. `by`: its name, or what it is."""
+        facts = {"peer": peer.rpartition(":")[0] or peer, "user": user, "client": client, "by": by}
+        log.get().info("client.closed", **facts, space=space)
+        if self.seen is not None:
+            event = {"id": "client.closed", **facts, "reason": f"closed by {by}", "names": [EVERYTHING]}
+            self.seen(event if space == DEFAULT_SPACE else {**event, "space": space})
 
     def tick(self) -> None:
         """Write the lines that are due; called about once a second."""

@@ -309,11 +309,12 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True, kw_only=True):
-    """`disconnect`: disconnect the client with this reason code of MQTT 5, then send `close`."""
+    """`disconnect`: disconnect the client with this reason code of MQTT 5, then send `close`. `by`: as of ByClient."""
 
     client: str
     epoch: Epoch
     reason: int = 0x98
+    by: str = ""
 
 
 class SessionDeleted(msgspec.Struct, frozen=True, kw_only=True):
@@ -439,10 +440,12 @@ class SessionsReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ByClient(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of subject `disconnect` (reply: Done): the client is disconnected with this reason code of MQTT 5."""
+    """Body of subject `disconnect` (reply: Done): the client is disconnected with this reason code of MQTT 5. `by`:
+    name of the operator; empty: not stated."""
 
     client: str
     reason: int = 0x98
+    by: str = ""
 
 
 # -- `$mqtt/wills`, its source for operators ---------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Views:
 
     def disconnect(self, request: wire.ByClient) -> wire.Done:
         """Disconnect a client; its session stays as its expiry says. Raises Unknown if it is not connected."""
-        count = self._service.clients.disconnect(request.client, request.reason)
+        count = self._service.clients.disconnect(request.client, request.reason, request.by)
         if not count:
             raise Unknown(
                 f"no client {request.client[:200]!r} is connected: `enmasse mqtt clients --all` lists all clients"

@@ -375,6 +375,16 @@ def test_refusals_of_links_messages_and_connections_are_events() -> None:
     assert all(each["id"] == "client.refused" and each["count"] == 1 for each in load.merged.events)
 
 
+def test_a_connection_that_an_operator_closes_is_an_event() -> None:
+    load = Load()
+    load.pump()
+    next(each for each in load.router.connections.values() if each.container == "c1").closed_by("alice")
+    load.pump()
+    load.second()
+    load.second()
+    assert [(each["id"], each["by"]) for each in load.merged.events] == [("client.closed", "alice")]
+
+
 def test_broken_rules_of_links_and_sessions_are_events() -> None:
     load = Load()
     load.router.add_address_config(AddressConfig(3, "lonely", pattern="lonely"))

@@ -163,6 +163,17 @@ def test_clients_sessions_and_their_subscriptions(suite: Suite) -> None:
     ask(suite, "subscription", "delete", session["id"], "--force")
 
 
+def test_a_connection_that_an_operator_closes_is_no_refusal(suite: Suite) -> None:
+    client = Mqtt("to-close", suite.mqtt_port)
+    ask(suite, "connection", "close", "mqtt_gateway-0/to-close")
+    assert client.gone.wait(PATIENCE)
+    client.client.loop_stop()
+    found = wait_for("its event", lambda: ask(suite, "events", "--client", "to-close", "--json"), PATIENCE)
+    events = [json.loads(line) for line in found.splitlines()]
+    assert [(event["kind"], event["description"]) for event in events] == [("client.closed", "closed by operator")]
+    ask(suite, "subscription", "delete", subscription(suite, "to-close")["id"], "--force")
+
+
 def test_durable_subscriptions_of_amqp_clients_are_listed_too(suite: Suite) -> None:
     ask(suite, "receive", "mytopic", "--durable", "mine", "--container", "me", "--timeout", "0.5")
     ask(suite, "send", "mytopic", "hello")

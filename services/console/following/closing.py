@@ -21,13 +21,13 @@ _NOT_CLOSED = {
 """Protocol → why a connection is not closed."""
 
 
-async def close_connection(live: Live, subscribers: Subscribers, row: Connection) -> None:
-    """Close a connection of a client or process. Raises RequestError."""
+async def close_connection(live: Live, subscribers: Subscribers, row: Connection, by: str = "") -> None:
+    """Close a connection of a client or process. `by`: the operator. Raises RequestError."""
     id = row.id.removeprefix(f"{row.component}/")
     if (reason := _NOT_CLOSED.get(row.protocol)) is not None:
         raise RequestError("console.request.invalid", f"{reason}: take the client's permissions away, or its user")
     if any(row.component == gateway.component for gateway in live.gateways.values()):
-        await subscribers.ask("disconnect", ByClient(client=id), Done, f"connection {row.id[:200]!r}")
+        await subscribers.ask("disconnect", ByClient(client=id, by=by), Done, f"connection {row.id[:200]!r}")
         return
     broker = next((each for each in live.brokers.values() if each.component == row.component), None)
     router = next((each for each in live.routers if each.component == row.component), None)
@@ -36,14 +36,14 @@ async def close_connection(live: Live, subscribers: Subscribers, row: Connection
         raise RequestError("console.service.unavailable", f"{row.component} is not reached; try again")
     connection = node.connection
     try:
-        await (_close_at_router(node, id) if broker is None else _close_at_broker(node, id))
+        await (_close_at_router(node, id, by) if broker is None else _close_at_broker(node, id))
     except RequestError:
         if row.inside and connection is not None and connection.error is not None:
             return  # the connection was the console's own, and the answer went with it
         raise
 
 
-async def _close_at_router(router: Node, id: str) -> None:
+async def _close_at_router(router: Node, id: str, by: str) -> None:
     if router.connection is None:
         raise RequestError("console.service.unavailable", f"{router.title} is not reached; try again")
     try:
@@ -51,7 +51,7 @@ async def _close_at_router(router: Node, id: str) -> None:
             node = await Dispatch(router.connection, router.management).opened()
             try:
                 await node.operation(
-                    {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id},
+                    {"operation": "UPDATE", "type": "org.apache.qpid.dispatch.connection", "identity": id, "by": by},
                     {"adminStatus": "deleted"},
                 )
             finally:

@@ -124,7 +124,7 @@ def operations(parts: Components) -> list[Operation]:
         row = await seen(call)
         if not owns(call.caller, row):
             writing.administers(call.caller)
-        await close_connection(live, parts.subscribers, row)
+        await close_connection(live, parts.subscribers, row, call.caller.title)
         log.audit(
             "audit.connection.closed",
             who=call.caller.title, role=call.caller.role, from_=call.host,

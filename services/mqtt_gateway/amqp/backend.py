@@ -26,7 +26,7 @@ from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import without_permission
 from enmasse.identity.owned import owned
 from enmasse.identity.processes.credentials import AnyCredential
-from enmasse.identity.refused import Refusals
+from enmasse.identity.refused import OPERATOR, Refusals
 from enmasse.logs import log as logs
 from enmasse.metrics import counter, gauge, labelled, largest, of_space, single
 from enmasse.model.names import DEFAULT_SPACE
@@ -487,6 +487,8 @@ class AmqpBackend:
         session = self.sessions.get(client)
         if session is not None and epoch in (None, session.epoch) and session.client is not None:
             try:
+                if reason == reasons.ADMINISTRATIVE_ACTION:
+                    text = session.note_closed(text or OPERATOR)
                 session.client.disconnect(reason, text)
             except Exception as error:
                 session.failed(error)

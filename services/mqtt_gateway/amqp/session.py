@@ -19,6 +19,7 @@ from enmasse.identity import authors, senders
 from enmasse.identity.login import Login
 from enmasse.identity.mqtt_permissions import denied, may_keep, may_subscribe, name_of, names_of, without_permission
 from enmasse.identity.permissions import Rights
+from enmasse.identity.refused import OPERATOR
 from enmasse.logs import log as logs
 from enmasse.model import sessions as wire
 from enmasse.model.sessions import Outgoing
@@ -311,6 +312,15 @@ class MqttSession(Publisher):
             names=[self._shared.topics.full(name) for name in names],
             space=self._shared.space,
         )
+
+    def note_closed(self, by: str) -> str:
+        """Note that an operator has the client disconnected. Return the text for the client."""
+        self._shared.refusals.closed(
+            by, peer=self._peer, user=self.login.principal.full_name, client=self.client_id, space=self._shared.space
+        )
+        text = f"closed by {OPERATOR}"
+        self.noted = (reasons.ADMINISTRATIVE_ACTION, text)
+        return text
 
     def _refuse(self, publish: Publish, reason: int, text: str) -> None:
         self._note_publish(reason, text, publish.topic)

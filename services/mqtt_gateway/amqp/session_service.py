@@ -101,9 +101,9 @@ class Control(LinkUser):
     """Links, requests and stored changes. `gateway`: the name of this one.
 
     `held` returns client and epoch of each session. `disconnect` ends the connection of a client's session of this
-    epoch (None: of any) with a reason code and a text. `sources` gets a change of a session's sources, `deleted` a
-    session that an administrator has deleted. `failed` ends the connection of a client and epoch for which an answer
-    could not be handled, and does not raise.
+    epoch (None: of any) with a reason code and a text; that of ADMINISTRATIVE_ACTION names the operator. `sources`
+    gets a change of a session's sources, `deleted` a session that an administrator has deleted. `failed` ends the
+    connection of a client and epoch for which an answer could not be handled, and does not raise.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class Control(LinkUser):
             self._disconnect(taken.client, taken.epoch, reasons.SESSION_TAKEN_OVER, "")
         elif subject == "disconnect":
             order = decode(body, Disconnect)
-            self._disconnect(order.client, order.epoch, order.reason, "")
+            self._disconnect(order.client, order.epoch, order.reason, order.by)
         elif subject == "session_deleted":
             self._deleted(decode(body, SessionDeleted))
         elif subject == "sources":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enmasse import __version__
+from enmasse.identity.refused import OPERATOR
 from enmasse.text import whole_number
 from services.router import SIMULATES
 from services.router.management import schema
@@ -228,7 +229,8 @@ class ConnectionTable(Table):
                 raise ManagementError(FORBIDDEN, "You are not allowed to perform this operation.")
             shown = self.show(entity)
             shown["adminStatus"] = "deleted"
-            self._router.clock.call_soon(lambda: entity.drop("closed by an administrator"))
+            by = str(request.values.get("by") or OPERATOR)
+            self._router.clock.call_soon(lambda: entity.closed_by(by))
             return shown
         return self.show(entity)
 

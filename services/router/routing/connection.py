@@ -532,6 +532,15 @@ class RouterConnection:
         pool[at : at + 1] = [session]
         return session
 
+    def closed_by(self, by: str) -> None:
+        """Close the connection for an operator, and note that."""
+        if not self.of_process:
+            user = "" if self.amqp.user is None else self.amqp.user
+            space = (self.principal if self.login is None else self.login.principal).space
+            self.owner.refusals.closed(by, peer=self.host, user=user, client=self.container, space=space)
+        self.told = True
+        self.drop("closed by an administrator")
+
     def drop(self, reason: str) -> None:
         """Close the connection: the close states why, and the answer is not waited for."""
         self.amqp.close(AmqpError(CONNECTION_FORCED, reason))

@@ -344,12 +344,12 @@ class Clients:
             await self._end(session)
             return 1
 
-    def disconnect(self, client: str, reason: int) -> int:
-        """Have the gateway disconnect a client. Return 0 if it is not connected."""
+    def disconnect(self, client: str, reason: int, by: str = "") -> int:
+        """Have the gateway disconnect a client. Return 0 if it is not connected. `by`: the operator."""
         session = self.sessions.by_client.get(client)
         if session is None or not session.record.connected:
             return 0
-        command = wire.Disconnect(client=client, epoch=session.record.epoch, reason=reason)
+        command = wire.Disconnect(client=client, epoch=session.record.epoch, reason=reason, by=by)
         return int(self._command(session.record.gateway, "disconnect", command))
 
     # hello, packets
