@@ -17,14 +17,14 @@ BEAT: Final = 0.5
 """Seconds after which something is to be sent, for there must be something to acknowledge."""
 PATIENCE: Final = 1.0
 """Seconds without an acknowledgement after which the peer is cut off. A client waits meanwhile, for 2 s at most."""
-REPEATED: Final = 1
-"""Times that the kernel has sent the same again by then. It does so later on a slow network."""
+ROUND_TRIPS: Final = 4
+"""Round trips in which nothing is acknowledged by then, on a network that takes longer for them."""
 CUT_OFF: Final = "is cut off: it acknowledges nothing"
 _LATE: Final = 2 * LOOK
 """Seconds between two looks after which nothing is judged: this process, or its machine, was stopped."""
 _INFO: Final[Any] = getattr(socket, "TCP_INFO", None)
-_FIELDS: Final = struct.Struct("=2xB21xII88xQ")
-"""Fields of Linux' struct tcp_info: tcpi_retransmits, tcpi_unacked, tcpi_sacked, tcpi_bytes_acked."""
+_FIELDS: Final = struct.Struct("=24xII36xI48xQ")
+"""Fields of Linux' struct tcp_info: tcpi_unacked, tcpi_sacked, tcpi_rtt, tcpi_bytes_acked."""
 
 
 class CutLink:
@@ -35,7 +35,7 @@ class CutLink:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._looked = self._since = float("-inf")
-        self._acknowledged = [0, 0]
+        self._acknowledged = (0, 0)
 
     def is_cut(self, now: float) -> bool:
         """Return True if what was sent is not acknowledged. `now`: monotonic seconds, LOOK after the last call."""
@@ -45,12 +45,13 @@ class CutLink:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, _INFO, _FIELDS.size)
         except OSError:  # it is closed already
             return False
-        repeated, under_way, *acknowledged = _FIELDS.unpack(info)
+        under_way, selected, microseconds, in_order = _FIELDS.unpack(info)
+        acknowledged = (selected, in_order)
         if late or not under_way or acknowledged != self._acknowledged:
             self._acknowledged = acknowledged
             self._since = now
             return False
-        return repeated >= REPEATED and now - self._since >= PATIENCE
+        return bool(now - self._since >= max(PATIENCE, ROUND_TRIPS * microseconds / 1e6))
 
 
 def link_of(transport: asyncio.BaseTransport) -> CutLink | None:
