@@ -71,6 +71,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "router": {
         "replicas": 3,
+        "autoscale": {"min": 2, "max": 9},
         "spaces": {"one": {"replicas": 2}, "two": None, "gone": {"replicas": 0}},
         "nodeSelector": {"a": "b"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
@@ -82,13 +83,14 @@ EVERYTHING: dict[str, Any] = {
     "mqttGateway": {
         "replicas": None,
         "limits": {"connections": 5},
+        "autoscale": {"min": 2, "max": 4},
         "spaces": {"one": {"replicas": 3}, "three": None, "gone": {"replicas": 0}},
     },
     "http": {"enabled": True},
     "stomp": {"enabled": True},
     "coap": {"enabled": True},
     "httpGateway": {"replicas": 3, "allowedOrigins": ["https://example.org"]},
-    "stompGateway": {"allowedOrigins": ["https://example.org"]},
+    "stompGateway": {"allowedOrigins": ["https://example.org"], "autoscale": {"min": 1, "max": 3}},
     "users": {"enabled": True},
     "console": {"enabled": True, "webhooks": "hooks"},
     "traces": {

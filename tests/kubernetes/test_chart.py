@@ -216,6 +216,23 @@ def test_several_routers_are_a_mesh_that_hands_its_clients_on(cluster: Cluster) 
     assert alone["metadata"]["annotations"]["enmasse.io/mesh"] == "none", "they could not authenticate each other"
 
 
+def test_pods_come_and_go_by_load_where_the_values_ask_for_it(cluster: Cluster) -> None:
+    """The autoscaler alone decides their number. What is of an address space has the number of its values."""
+    found = rendered(cluster, EVERYTHING)
+    scaled = objects(found, "HorizontalPodAutoscaler")
+    bounds = {name: (each["spec"]["minReplicas"], each["spec"]["maxReplicas"]) for name, each in scaled.items()}
+    assert bounds == {"enmasse-router": (2, 9), "enmasse-mqtt-gateway": (2, 4), "enmasse-stomp-gateway": (1, 3)}
+    pods_of = {kind: objects(found, kind) for kind in ("StatefulSet", "Deployment")}
+    for each in scaled.values():
+        target = each["spec"]["scaleTargetRef"]
+        assert "replicas" not in pods_of[target["kind"]][target["name"]]["spec"]
+    assert pods_of["StatefulSet"]["enmasse-router-one"]["spec"]["replicas"] == 2
+    assert pods_of["Deployment"]["enmasse-mqtt-gateway-one"]["spec"]["replicas"] == 3
+    console = json.loads(objects(found, "ConfigMap")["enmasse-console"]["data"]["settings.json"])
+    assert "enmasse-router-8" in console["routers"], "it follows all that there may be"
+    assert objects(rendered(cluster, {}), "HorizontalPodAutoscaler") == {}
+
+
 def kind_of(listener: Object) -> tuple[object, ...]:
     return tuple(listener[key] for key in ("access", "authenticatePeer", "requireSsl", "saslMechanisms"))
 
@@ -422,6 +439,8 @@ def test_an_executor_has_the_command_that_its_environment_describes() -> None:
     ("wrong", "field"),
     [
         ({"router": {"replicas": 2}, "identity": {"enabled": False}}, "/router/replicas"),
+        ({"router": {"autoscale": {"min": 1, "max": 2}}, "identity": {"enabled": False}}, "/router/autoscale"),
+        ({"router": {"autoscale": {"max": 2}}}, "/router/autoscale"),
         ({"router": {"engine": "qdrouterd"}}, "/router/image"),
         ({"ragent": {"replicas": 2}}, "/ragent/replicas"),
         ({"subserv": {"replicas": 2}}, "/subserv/replicas"),

@@ -248,9 +248,7 @@ metadata:
   name: {{ include "enmasse.name" . }}
   labels: {{- include "enmasse.labels" . | nindent 4 }}
 spec:
-  {{- if not (kindIs "invalid" .values.replicas) }}
-  replicas: {{ .values.replicas }}
-  {{- end }}
+  {{- include "enmasse.replicas" . | nindent 2 }}
   revisionHistoryLimit: 3
   selector:
     matchLabels: {{- include "enmasse.selector" . | nindent 6 }}
@@ -262,6 +260,40 @@ spec:
     rollingUpdate: {maxUnavailable: {{ .maxUnavailable | default 0 }}, maxSurge: 1}
     {{- end }}
   template: {{- include "enmasse.pod" . | nindent 4 }}
+{{- end }}
+
+{{/* The number of pods, unless another one decides it: an autoscaler, or who scales by hand. Arguments: values. */}}
+{{- define "enmasse.replicas" -}}
+{{- if not (or (kindIs "invalid" .values.replicas) .values.autoscale) -}}
+replicas: {{ .values.replicas }}
+{{- end }}
+{{- end }}
+
+{{/* What adds and removes pods by load, if the values ask for it; as `enmasse up` does (enmasse/supervisor/autoscale.py):
+an event loop uses one core at most. Arguments: root, component, values, kind (of what has the pods). */}}
+{{- define "enmasse.autoscaler" -}}
+{{- with .values.autoscale }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "enmasse.name" $ }}
+  labels: {{- include "enmasse.labels" $ | nindent 4 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: {{ $.kind }}, name: {{ include "enmasse.name" $ }}}
+  minReplicas: {{ .min }}
+  maxReplicas: {{ .max }}
+  metrics:
+    - type: Resource
+      resource: {name: cpu, target: {type: AverageValue, averageValue: 700m}}
+  behavior:
+    # One after the other: each that goes hands its clients on for two minutes, and each that comes takes its share of them.
+    scaleUp:
+      policies: [{type: Pods, value: 1, periodSeconds: 60}]
+    scaleDown:
+      stabilizationWindowSeconds: 600
+      policies: [{type: Pods, value: 1, periodSeconds: 180}]
+{{- end }}
 {{- end }}
 
 {{/* Arguments: root, component. */}}
