@@ -9,7 +9,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -32,6 +33,7 @@ ADDRESSES = {
     "direct": {"type": "anycast"},
 }
 ORDERS = ("router: send orders", "broker: store orders", "broker: deliver orders", "router: deliver orders")
+HOP = ("router: send direct", "router: deliver direct")
 PARENT = "b7ad6b7169203331"
 BAD = (Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED)
 STATE = "congo=lZWRzIHRoNhcm5hbCBwbGVhc3VyZS4,rojo=00f067aa0ba902b7"
@@ -44,9 +46,9 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-@pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Suite]:
-    """A suite with traces, of which each begins with the first message that has no context."""
+@contextmanager
+def tracing(folder: Path, collector: Collector, *more: str) -> Iterator[Suite]:
+    """Run a suite with traces, of which each begins with the first message that has no context. `more`: options."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
@@ -54,10 +56,16 @@ def traced(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> It
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         patch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
         patch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
-        with running(tmp_path_factory.mktemp("traced"), ADDRESSES, options=("--traces",)) as suite:
+        with running(folder, ADDRESSES, options=("--traces", *more)) as suite:
             suite.up()
             yield suite
             assert suite.down() == 0
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Suite]:
+    with tracing(tmp_path_factory.mktemp("traced"), collector) as suite:
+        yield suite
 
 
 @pytest.fixture
@@ -291,3 +299,32 @@ def test_a_collector_that_hangs_costs_spans_and_no_message(
     wait_for(again, "spans after the collector is back")
     log = (traced.data / "logs" / "router-0.log").read_text()
     assert log.count('"traces.export.failed"') == log.count('"traces.export.resumed"') == 1
+
+
+@pytest.mark.slow
+def test_a_hop_between_two_routers(tmp_path: Path, collector: Collector) -> None:
+    """The first router has the span of the arrival, the last one that of the delivery; none tells of the hop."""
+    with tracing(tmp_path, collector, "--routers", "2") as suite, ExitStack() as stack:
+        at: dict[str | None, BlockingConnection] = {}
+        while len(at) < 2:
+            connection = stack.enter_context(closing(BlockingConnection(suite.url, timeout=DEADLINE)))
+            at[connection.conn.remote_container] = connection
+        sending, receiving = at.values()
+        first, last = new_trace(), new_trace()
+        receiver, sender = receiving.create_receiver("direct", credit=2), sending.create_sender("direct")
+
+        def send() -> None:
+            for trace in (first, last):
+                sender.send(Message(body="x", properties={"traceparent": traceparent(trace)}))
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        for _ in range(2):
+            receiver.receive(DEADLINE)
+            receiver.accept()
+        receiver.close()
+        thread.join(DEADLINE)
+    collector.wait(last, *HOP)  # each router exports its spans in their order
+    spans = collector.of(first)
+    assert sorted(f"{span.service}: {span.name}" for span in spans) == sorted(HOP)
+    assert {(span.parent, span.attributes["enmasse.outcome"]) for span in spans} == {(PARENT, "accepted")}

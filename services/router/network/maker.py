@@ -49,7 +49,7 @@ class ConnectionMaker:
     """Connects sockets to the router. `profiles`: SSL profiles by name. `peers`: the processes of the suite;
     `credential`: the file with the router's own credential. `users`: those of listeners with `saslPlugin`. Each may be
     absent. `relay_key`: by which the router proves addresses of clients. `auth_services`: authentication services by
-    name. `traces`: of messages on connections that were accepted; brokers have their own."""
+    name. `traces`: of messages on connections that were accepted, but for those of routers; brokers have their own."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ConnectionMaker:
             config, own=record.is_container or record.is_neighbour, handshake_timeout=config.handshake_timeout
         )
         connection = self._make(record, config, sasl, properties, limits)
-        if self._traces is not None:
+        if self._traces is not None and not record.is_neighbour:
             connection.session_type = self._traces.session
         return connection
 
