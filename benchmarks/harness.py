@@ -136,7 +136,8 @@ def load_pairs(pairs: Sequence[tuple[Server, Server, str]], options: Sequence[st
     counted at both ends.
 
     Returns rate (messages a second over all pairs, from the common start to the last message), the processor time of
-    the servers for a message, and the worst p50/p99 where asked for. Raises RuntimeError if messages are missing.
+    the servers for a message, the part of the time in which each of them is busy (of a core, in percent), and the worst
+    p50/p99 where asked for. Raises RuntimeError if messages are missing.
     """
     servers = list({id(each): each for pair in pairs for each in pair[:2]}.values())
     share = count // len(pairs)
@@ -149,13 +150,14 @@ def load_pairs(pairs: Sequence[tuple[Server, Server, str]], options: Sequence[st
         receivers += senders
         for process in senders:
             line(process)
-        before, began = sum(each.cpu() for each in servers), time.monotonic()
+        before, began = [each.cpu() for each in servers], time.monotonic()
         for process in senders:
             tell(process)
         got = [json.loads(line(process)) for process in receivers[: len(pairs)]]
         for process in senders:
             line(process)
-        seconds, cpu = time.monotonic() - began, sum(each.cpu() for each in servers) - before
+        seconds = time.monotonic() - began
+        used = [each.cpu() - earlier for each, earlier in zip(servers, before, strict=True)]
         for process in senders:
             tell(process)
         sent = [json.loads(line(process)) for process in senders]
@@ -167,7 +169,8 @@ def load_pairs(pairs: Sequence[tuple[Server, Server, str]], options: Sequence[st
     if accepted != share * len(pairs) or received != accepted:
         names = ", ".join(each.name for each in servers)
         raise RuntimeError(f"{names}: {accepted} accepted and {received} received of {share * len(pairs)}")
-    result = {"rate": received / seconds, "cpu_us": cpu / received * 1e6}
+    result = {"rate": received / seconds, "cpu_us": sum(used) / received * 1e6}
+    result |= {f"busy_% {each.name}": cpu / seconds * 100 for each, cpu in zip(servers, used, strict=True)}
     for key in ("p50_us", "p99_us"):
         if key in got[0]:
             result[key] = max(r[key] for r in got)

@@ -2,8 +2,9 @@
 beside two of Dispatch, if there is one on PATH. Memory of an address that the other router knows, and how long messages
 stay away after a router between was killed.
 
-`python -m benchmarks.two_routers`. Where fewer cores are free than there are processes (two routers, and a sender and
-a receiver for each pair), the rates say little; the processor time of the routers for a message says what they cost.
+`python -m benchmarks.two_routers`, with ROUNDS, COUNT (messages) and PAIRS in the environment. Where fewer
+cores are free than there are processes (two routers, and a sender and a receiver for each pair), the rates say little;
+the processor time of the routers for a message says what they cost.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from enmasse.amqp.messages.message import Message
 from enmasse.testing import free_port
 
 ROUNDS, COUNT = int(os.environ.get("ROUNDS", "5")), int(os.environ.get("COUNT", "100000"))
-PAIRS = 4
+PAIRS = int(os.environ.get("PAIRS", "4"))
 ADDRESSES, LINKS = 10_000, 1_000
 """Addresses with a receiver at one of the routers, and links of a connection."""
 KILLS = 5
