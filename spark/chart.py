@@ -73,7 +73,9 @@ def draw_lag(work: Path, picture: Path) -> None:
     """Draw messages that are spooled and not processed, and the age of the oldest, at each batch. Raises ChartError."""
     found = [line for line in progress.lines(work) if line.get("behind") is not None]
     if not found:
-        raise ChartError(f"chart: {work / progress.FILE} has no batch: it is written while the pipeline runs")
+        raise ChartError(
+            f"chart: {work / progress.FILE} has no lag: it is written while the pipeline runs, from PySpark 4.2 on"
+        )
     times = [dt.datetime.fromisoformat(line["at"]) for line in found]
     figure, axes = _axes("Messages behind")
     axes.step(times, [line["behind"] for line in found], where="post", color=LINES[0], linewidth=1.6)

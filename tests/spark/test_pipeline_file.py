@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from enmasse.spark.scoring import loaded, read_model
-from spark import pipeline
+from spark import chart, pipeline, progress
 from spark.pipeline import arguments
 from spark.pipeline_file import PipelineFileError, load
 
@@ -217,3 +217,9 @@ def test_a_model_is_loaded_once_and_its_stage_names_its_faults(tmp_path: Path) -
     assert loaded.cache_info().misses == loads
     pipeline.load_model({"scores": {"model": str(tmp_path / "nosuch.pkl"), "trusted": True}})
     pipeline.load_model({})
+
+
+def test_a_chart_without_a_lag_names_the_release_of_pyspark_that_reports_one(tmp_path: Path) -> None:
+    (tmp_path / progress.FILE).write_text(json.dumps({"batch": 0, "behind": None}))
+    with pytest.raises(chart.ChartError, match=r"PySpark 4\.2"):
+        chart.draw_lag(tmp_path, tmp_path / "lag.png")
