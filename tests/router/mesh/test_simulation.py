@@ -116,7 +116,8 @@ class Story:
             network.connect(edge)
         self.converge("its end")
 
-        network.run(LINK_STATE_SECONDS + 1)
+        # The last advertisement of the dead goes round for some seconds, and counts at each router that it reaches.
+        network.run(LINK_STATE_SECONDS + 5)
         assert network.difference() is None
         for router in network.routers.values():
             known = router.engine.routers.get(dead)
