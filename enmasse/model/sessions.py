@@ -362,9 +362,11 @@ class SubscriptionsReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ById(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of subjects `subscription` (reply: a SubscriptionRow) and `delete` (reply: Done): the `id` of a row."""
+    """Body of subjects `subscription` (reply: a SubscriptionRow) and `delete` (reply: Done): the `id` of a row. `by`:
+    as of ByClient."""
 
     id: str
+    by: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

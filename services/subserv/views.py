@@ -53,7 +53,7 @@ class Views:
         service = self._service
         subscriber = next((each for each in service.subscribers() if broker_names.plain(each.id) == request.id), None)
         if isinstance(subscriber, Session):
-            return wire.Done(count=await service.clients.delete(subscriber.record.client))
+            return wire.Done(count=await service.clients.delete(subscriber.record.client, request.by))
         if isinstance(subscriber, Share):
             raise Unknown(
                 f"{subscriber.name} ends with its last member: delete these sessions, or have them unsubscribe"

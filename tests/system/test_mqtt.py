@@ -163,15 +163,19 @@ def test_clients_sessions_and_their_subscriptions(suite: Suite) -> None:
     ask(suite, "subscription", "delete", session["id"], "--force")
 
 
-def test_a_connection_that_an_operator_closes_is_no_refusal(suite: Suite) -> None:
-    client = Mqtt("to-close", suite.mqtt_port)
-    ask(suite, "connection", "close", "mqtt_gateway-0/to-close")
+@pytest.mark.parametrize("command", ["connection close mqtt_gateway-0/", "mqtt disconnect ", "subscription delete "])
+def test_a_connection_that_an_operator_closes_is_no_refusal(suite: Suite, command: str) -> None:
+    name = f"to-{command.split()[1]}"
+    client = Mqtt(name, suite.mqtt_port)
+    ends_session = command.startswith("subscription")
+    ask(suite, *f"{command}{name}".split(), *(["--force"] if ends_session else []))
     assert client.gone.wait(PATIENCE)
     client.client.loop_stop()
-    found = wait_for("its event", lambda: ask(suite, "events", "--client", "to-close", "--json"), PATIENCE)
+    found = wait_for("its event", lambda: ask(suite, "events", "--client", name, "--json"), PATIENCE)
     events = [json.loads(line) for line in found.splitlines()]
     assert [(event["kind"], event["description"]) for event in events] == [("client.closed", "closed by operator")]
-    ask(suite, "subscription", "delete", subscription(suite, "to-close")["id"], "--force")
+    if not ends_session:
+        ask(suite, "subscription", "delete", name, "--force")
 
 
 def test_durable_subscriptions_of_amqp_clients_are_listed_too(suite: Suite) -> None:

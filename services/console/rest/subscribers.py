@@ -107,7 +107,7 @@ def operations(parts: Components) -> list[Operation]:
         found = next((each.id for each in there if each.kind == "mqtt" and each.client == id), None)
         if found is None:
             raise unknown(what)
-        await service.ask("delete", wire.ById(id=found), wire.Done, what)
+        await service.ask("delete", wire.ById(id=found, by=call.caller.title), wire.Done, what)
         _audit(call, what)
         await parts.kept.renew_sessions()
         return Answer(status=204)
@@ -126,7 +126,7 @@ def operations(parts: Components) -> list[Operation]:
                 "console.change.refused",
                 "a shared subscription ends with its last member: delete these sessions, or have them unsubscribe",
             )
-        await service.ask("delete", wire.ById(id=id), wire.Done, what)
+        await service.ask("delete", wire.ById(id=id, by=call.caller.title), wire.Done, what)
         _audit(call, what)
         await parts.kept.renew_sessions()
         return Answer(status=204)

@@ -325,8 +325,8 @@ class Clients:
             if session is not None and session.record.ends is not None and session.record.ends <= now:
                 await self._end(session)
 
-    async def delete(self, client: str) -> int:
-        """Disconnect the client and end its session."""
+    async def delete(self, client: str, by: str = "") -> int:
+        """Disconnect the client and end its session. `by`: the operator."""
         async with self._turns.of(client):
             session = self.sessions.by_client.get(client)
             if session is None:
@@ -340,7 +340,7 @@ class Clients:
                 ):
                     self._untold[client] = deleted
             if record.connected:
-                self.disconnect(client, 0x98)
+                self.disconnect(client, 0x98, by)
             await self._end(session)
             return 1
 

@@ -16,6 +16,7 @@ from enmasse.cli.contexts.console import LocalConsole, api, ask, console, items,
 from enmasse.cli.contexts.contexts import in_force, space
 from enmasse.identity.owned import owned, owner, space_of_subscription
 from enmasse.identity.principal import ANONYMOUS, Principal
+from enmasse.identity.processes.operator import OPERATOR
 from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.sessions import (
     ByClient,
@@ -74,7 +75,7 @@ def subscription(offset: int, id: str) -> SubscriptionRow:
 def delete(offset: int, id: str) -> None:
     """Delete a subscription. Ends the command if it does not exist."""
     if in_force() is None and space() is None:
-        _here(offset, "delete", ById(id=id), Done, "subscription.name.unknown")
+        _here(offset, "delete", ById(id=id, by=OPERATOR), Done, "subscription.name.unknown")
     else:
         ask(offset, "DELETE", path("subscriptions", id))
 
@@ -164,7 +165,7 @@ def _meant(rows: list[OfClient], client: str, remedy: str = "name one of them") 
 def disconnect(offset: int, client: str) -> int:
     """Disconnect an MQTT client; return how many there were."""
     if in_force() is None and space() is None:
-        return _here(offset, "disconnect", ByClient(client=client), Done, "mqtt.client.unknown").count
+        return _here(offset, "disconnect", ByClient(client=client, by=OPERATOR), Done, "mqtt.client.unknown").count
     of, until = owner(client), time.monotonic() + SHOWN
     while True:
         sessions = [row for row in items(offset, "sessions") if row["id"] == client]  # of this address space
