@@ -192,7 +192,8 @@ class Bridge(Generic[S]):
         client's address space."""
         self.access.refused[operation] += 1
         refused = "amqp:unauthorized-access", "no permission"
-        self._note(operation, address, *refused, peer=peer, user=user, client=client, lanes=lanes)
+        what = "receive" if operation == "recv" else operation  # the word of events, and of routers
+        self._note(what, address, *refused, peer=peer, user=user, client=client, lanes=lanes)
 
     def note_message(
         self, address: str, condition: str, reason: str, *, peer: str, user: str, client: str, lanes: SpaceLanes

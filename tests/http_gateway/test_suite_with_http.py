@@ -204,7 +204,7 @@ def test_a_lock_that_is_not_renewed_is_lost(suite: Suite) -> None:
 def test_requests_for_messages_that_are_not_possible(suite: Suite) -> None:
     assert request(suite, "POST", "/v1/myqueue/messages/next").status == 403
     log = suite.data / "logs" / "http_gateway-0.log"
-    wait_for(lambda: '"what": "recv"' in log.read_text(), "its event")
+    wait_for(lambda: '"what": "receive"' in log.read_text(), "its event")
     assert request(suite, "POST", "/v1/events/messages/next").status == 400
     assert request(suite, "POST", NEXT + "?wait=x").status == 400
     assert request(suite, "POST", NEXT + "?count=0").status == 400
