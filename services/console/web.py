@@ -14,6 +14,7 @@ from aiohttp.web_protocol import _ErrInfo
 
 from enmasse.http import webhooks
 from enmasse.identity.processes.credentials import own
+from enmasse.live_state import Row
 from enmasse.metrics import gauge, single
 from enmasse.process import runner
 from enmasse.process.places import Places
@@ -28,6 +29,7 @@ from services.console.following.configuration import Configuration
 from services.console.following.followers import Live
 from services.console.following.history_file import HistoryFile
 from services.console.following.kept import KeptForClients
+from services.console.following.process_events import new_event
 from services.console.following.subscribers import Subscribers
 from services.console.following.supervisor import Supervisor
 from services.console.jobs.jobs import Jobs
@@ -37,6 +39,7 @@ from services.console.rest.components import Components
 from services.console.rest.listing import Lists
 from services.console.settings import ConsoleSettings
 from services.console.supervisor_paths import SupervisorPaths
+from services.console.webhooks.alerts import INTERVAL, SLOW, Alerts
 from services.console.webhooks.webhook_posts import Webhooks
 
 if TYPE_CHECKING:
@@ -103,8 +106,17 @@ class Web:
         self._tasks.append(runner.spawn(self._parts.configuration.run(), "configuration"))
         self._tasks.append(runner.spawn(self._count_refusals(), "refusals"))
         if self._webhooks is not None:
-            self._webhooks.start(self._parts.supervisor)
+            self._webhooks.start()
             self._tasks.append(runner.spawn(self._follow(), "events for webhooks"))
+
+        if self._parts.supervisor is not None:  # a cluster watches its pods
+            interval = SLOW if self._webhooks is None else INTERVAL
+            alerts = Alerts(self._alert, live.events.add_own)
+            self._tasks.append(runner.spawn(alerts.run(self._parts.supervisor, interval), "alerts"))
+
+    def _alert(self, component: str, row: Row) -> None:
+        if self._webhooks is not None:
+            self._webhooks.take(new_event(component, "", row))
 
     async def _follow(self) -> None:
         """Follow the events of all processes, also while no page is open."""

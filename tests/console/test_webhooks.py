@@ -26,7 +26,7 @@ from enmasse.http.webhooks import Webhook
 from enmasse.live_state import Row
 from enmasse.network.backoff import Backoff, Waits
 from enmasse.testing import Suite, free_port, running
-from services.console.following.process_events import NewEvent, new_event
+from services.console.following.process_events import Events, NewEvent, new_event
 from services.console.webhooks import waiting, webhook_posts
 from services.console.webhooks.alerts import Alerts
 from services.console.webhooks.waiting import WaitingMessages
@@ -125,7 +125,7 @@ def event(n: int, kind: str = "client.refused", at: float | None = None, **more:
 async def test_a_receiver_gets_what_it_wants_in_order() -> None:
     async with receiving() as (receiver, port):
         sending = Webhooks(hook(port, events=("client.*",), space="one"), None, AT_ONCE)
-        sending.start(None)
+        sending.start()
         for n in range(5):
             sending.take(event(n, space="one"))
             sending.take(event(100, space="two"))
@@ -164,7 +164,7 @@ async def test_a_receiver_that_fails_hangs_and_redirects(monkeypatch: pytest.Mon
 
     async with receiving() as (receiver, port):
         sending = Webhooks(hook(port), None, AT_ONCE)
-        sending.start(None)
+        sending.start()
         sending.take(event(1))
         for answering in (fails, hangs, redirects, endless):
             receiver.answering, before = answering, receiver.asked
@@ -184,7 +184,7 @@ async def test_a_dead_receiver_holds_up_no_other_and_costs_bounded_memory(monkey
     async with receiving() as (receiver, port):
         both = {"dead": hook(dead)["ops"], "ops": hook(port)["ops"]}
         sending = Webhooks(both, None, AT_ONCE)
-        sending.start(None)
+        sending.start()
         for n in range(100):
             sending.take(event(n))
             await receiver.until_got(n + 1)
@@ -211,7 +211,7 @@ async def test_after_a_restart_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
         receiver.answering = refuses
         first = Webhooks(hook(port), state, AT_ONCE)
-        first.start(None)
+        first.start()
         kept = [event(n, at=time.time() + n / 1e6) for n in range(10)]
         for each in kept[:8]:
             first.take(each)
@@ -219,7 +219,7 @@ async def test_after_a_restart_it_goes_on_where_it_was(tmp_path: Path) -> None:
         await first.close()
         receiver.answering = receiver.take
         second = Webhooks(hook(port), state, AT_ONCE)
-        second.start(None)
+        second.start()
         for each in kept:  # the process tells all that it keeps
             second.take(each)
         await receiver.until(lambda: len(receiver.got) == 10)
@@ -291,7 +291,7 @@ async def test_a_message_that_is_refused_holds_up_no_other(monkeypatch: pytest.M
 
         receiver.answering = chooses
         sending = Webhooks(hook(port), None, AT_ONCE)
-        sending.start(None)
+        sending.start()
         for number in (1, 2, 3, 4):
             sending.take(event(number))
         await receiver.until(lambda: receiver.asked == webhook_posts.REFUSALS + 5)
@@ -336,7 +336,8 @@ def test_alerts() -> None:
         found.append((name, row["id"]))
         reasons.append(row["reason"])
 
-    alerts = Alerts(tell)
+    events = Events()
+    alerts = Alerts(tell, events.add_own)
     alerts.look([Component(name="router", kind="router", ready=False)])
     alerts.look([Component(name="router", kind="router", ready=True)])
     alerts.look([Component(name="router", kind="router", ready=True)])
@@ -348,7 +349,9 @@ def test_alerts() -> None:
     assert reasons[1] == "it was started again, 1 time in all"
     for troubles in (["server.crt: expires in 13 days"], ["server.crt: expires in 13 days"], []):
         alerts.look_at_certificates(troubles)
-    assert (found[3:], reasons[3:]) == ([("enmasse", "tls.certificate.troubled")], ["server.crt: expires in 13 days"])
+    listed = [(row.component, row.kind, row.description, row.names) for _, row in events.rows]
+    assert listed == [("enmasse", "tls.certificate.troubled", "server.crt: expires in 13 days", ["#"])]
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ class Events:
         if body["complete"]:
             self._before.pop(component, None)
 
-    def add_own(self, row: Row) -> None:
-        """Add an event of the console itself."""
-        self._add("console", row)
+    def add_own(self, row: Row, component: str = "console") -> None:
+        """Add an event that the console has found: of itself, or of a component that has no live state."""
+        self._add(component, row)
 
     def owner(self, row: Event) -> str | None:
         """Return the suite's user whose event it is; None at a broker, which knows processes and users of its own, and

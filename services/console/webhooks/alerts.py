@@ -9,32 +9,41 @@ import time
 from collections.abc import Callable, Iterable
 
 from enmasse.api.types import Component
+from enmasse.identity.refused import EVERYTHING
 from enmasse.live_state import Row
 from enmasse.text import counted
 from services.console.errors import RequestError
 from services.console.following.supervisor import Supervisor
 
 INTERVAL = 2.0
+SLOW = 10.0
+"""Seconds between looks without webhooks: at the certificates only."""
 SUITE = "enmasse"
 """Component of events that are of no process of the suite."""
+TROUBLED = "tls.certificate.troubled"
+ENDED = "component.process.ended"
+LOST, GAINED = "component.readiness.lost", "component.readiness.gained"
+ALERTS = (LOST, GAINED, ENDED, TROUBLED)
 
 
 class Alerts:
-    """Differences between looks at the components. `found`: called with the name of a component, and the event."""
+    """Differences between looks at the components. `found`: called with the name of a component, and the event;
+    `troubled`: with the event of a certificate, and SUITE."""
 
-    def __init__(self, found: Callable[[str, Row], None]) -> None:
+    def __init__(self, found: Callable[[str, Row], None], troubled: Callable[[Row, str], None]) -> None:
         self._found = found
+        self._troubled = troubled
         self._known: dict[str, Component] = {}
         self._troubles: list[str] = []
 
-    async def run(self, supervisor: Supervisor) -> None:
-        """Look until cancelled."""
+    async def run(self, supervisor: Supervisor, interval: float = INTERVAL) -> None:
+        """Look until cancelled, every `interval` seconds."""
         while True:
             with contextlib.suppress(RequestError):  # `enmasse up` is ending, or busy
                 found = await supervisor.suite()
                 self.look(found.components)
                 self.look_at_certificates(found.certificates)
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(interval)
 
     def look(self, components: Iterable[Component]) -> None:
         """Tell what differs from the look before; a component that is new, and not ready yet, is only starting."""
@@ -45,16 +54,15 @@ class Alerts:
                 continue
             if now.restarts > was.restarts:
                 times = counted(now.restarts, "time")
-                self._tell(name, "component.process.ended", f"it was started again, {times} in all")
+                self._tell(name, ENDED, f"it was started again, {times} in all")
             if now.ready != was.ready:
-                gained = now.ready
-                self._tell(name, f"component.readiness.{'gained' if gained else 'lost'}", now.detail)
+                self._tell(name, GAINED if now.ready else LOST, now.detail)
 
     def look_at_certificates(self, troubles: list[str]) -> None:
         """Tell what was not wrong at the look before."""
         for each in troubles:
             if each not in self._troubles:
-                self._tell(SUITE, "tls.certificate.troubled", each)
+                self._troubled({"at": time.time(), "id": TROUBLED, "reason": each, "names": [EVERYTHING]}, SUITE)
         self._troubles = troubles
 
     def _tell(self, name: str, id: str, reason: str) -> None:

@@ -15,7 +15,6 @@ import aiohttp
 import msgspec
 
 from enmasse.http.webhooks import Webhook
-from enmasse.live_state import Row
 from enmasse.logs import log
 from enmasse.metrics import counter, gauge
 from enmasse.network.backoff import WEBHOOK, Backoff, Waits
@@ -24,9 +23,8 @@ from enmasse.storage.decoding import decode_any
 from enmasse.storage.disk_errors import disk_error
 from enmasse.storage.files import write_text
 from enmasse.text import whole_number
-from services.console.following.process_events import NewEvent, new_event
-from services.console.following.supervisor import Supervisor
-from services.console.webhooks.alerts import Alerts
+from services.console.following.process_events import NewEvent
+from services.console.webhooks.alerts import ALERTS
 from services.console.webhooks.waiting import SignedMessage, WaitingMessages, WebhookState
 
 if TYPE_CHECKING:
@@ -74,20 +72,18 @@ class Webhooks:
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[str, tuple[float, int]] = {}
 
-    def take(self, event: NewEvent, *, alert: bool = False) -> None:
-        """Note an event for the receivers that want it. `alert`: as WaitingMessages.take."""
+    def take(self, event: NewEvent) -> None:
+        """Note an event for the receivers that want it."""
+        alert = event.event.kind in ALERTS
         for name, waiting in self._waiting.items():
             if waiting.take(event, alert=alert):
                 self._wake[name].set()
 
-    def start(self, supervisor: Supervisor | None) -> None:
-        """Begin to send. `supervisor`: whose components are watched; None: of a cluster, which watches its pods."""
+    def start(self) -> None:
+        """Begin to send."""
         for name in self._waiting:
             self._tasks.append(runner.spawn(self._send_all(name), f"webhook {name}"))
         self._tasks.append(runner.spawn(self._save_all(), "state of webhooks"))
-        if supervisor is not None:
-            alerts = Alerts(self._alert)
-            self._tasks.append(runner.spawn(alerts.run(supervisor), "alerts"))
 
     async def close(self) -> None:
         """End; what waits is saved."""
@@ -106,9 +102,6 @@ class Webhooks:
         refused = [({"webhook": name}, each.refused_in_all) for name, each in self._waiting.items()]
         yield counter("enmasse_webhook_refused_total", "Messages put aside: the receiver refuses them.", refused)
         yield counter("enmasse_webhook_dropped_total", "Messages dropped because too many waited.", dropped)
-
-    def _alert(self, component: str, row: Row) -> None:
-        self.take(new_event(component, "", row), alert=True)
 
     async def _send_all(self, name: str) -> None:
         waiting, wake, host = self._waiting[name], self._wake[name], self._waiting[name].webhook.host
