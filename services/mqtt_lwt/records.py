@@ -13,7 +13,7 @@ from enmasse.identity.authors import NOT_STATED
 from enmasse.logs import log
 from enmasse.storage.decoding import unpack
 from enmasse.stores import Change, Store
-from services.mqtt_lwt.requests import not_retained, retains
+from services.mqtt_lwt.requests import not_retained, readdressed, retains
 from services.mqtt_lwt.wills import State, Turned, Will, WillBook
 
 WILLS, LOST = "wills", "lost"
@@ -21,7 +21,7 @@ WILLS, LOST = "wills", "lost"
 
 class WillRecord(msgspec.Struct, frozen=True, array_like=True):
     """A stored will, under its id. `message`: the message to publish; `user` (full name), `groups`: its author;
-    `epoch`: as in the book. Earlier versions did not write these three."""
+    `epoch`, `topic`: as in the book. Earlier versions did not write these four."""
 
     key: str
     to: str
@@ -31,6 +31,7 @@ class WillRecord(msgspec.Struct, frozen=True, array_like=True):
     user: str = NOT_STATED.user
     groups: tuple[str, ...] | None = None
     epoch: int = 0
+    topic: str = ""
 
 
 class LostRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -57,8 +58,9 @@ class Records:
     def put(self, will: Will, message: bytes, replaced: Will | None) -> Done:
         """Store a will and its message; the replaced will is deleted in the same write."""
         record = WillRecord(
-            will.key, will.to, will.qos, will.delay, message, will.author.full_name, will.author.groups, will.epoch
-        )
+            will.key, will.to, will.qos, will.delay, message, will.author.full_name, will.author.groups, will.epoch,
+            will.topic,
+        )  # fmt: skip
         gone = [] if replaced is None else _removal(replaced)
         return self._store.write([Change(WILLS, will.id, _encode(record)), *gone])
 
@@ -104,7 +106,7 @@ class Records:
             author = NOT_STATED if record.user == NOT_STATED.user else authors.author(record.user, record.groups)
             will = Will(
                 id, record.key, record.to, record.qos, record.delay, len(value), author,
-                retain=retains(record.message), epoch=record.epoch,
+                retain=retains(record.message), epoch=record.epoch, topic=record.topic,
             )  # fmt: skip
             due_in = None
             if (found := lost.get(id)) is not None:
@@ -118,7 +120,8 @@ def _message(will: Will, record: bytes | None) -> bytes | None:
     try:
         if record is None:
             return None
-        message = unpack(record, WillRecord).message
+        stored = unpack(record, WillRecord)
+        message = stored.message if will.to == stored.to else readdressed(stored.message, will.to)
         return not_retained(message) if will.superseded else message
     except msgspec.DecodeError as error:
         log.get(client=will.key).error(

@@ -22,6 +22,8 @@ MAX_TO = 64 * 1024
 MAX_DELAY = 2**32 - 1
 MAX_EPOCH = 2**53
 RESTORED = "restore-will"
+OF_MQTT = "client:"
+"""Beginning of the keys of MQTT clients."""
 _OWN = (CLIENT_ID, WILL_DELAY, EPOCH, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "client-moved", "session-ended", "session-deleted"]
@@ -111,6 +113,14 @@ def not_retained(message: bytes) -> bytes:
     return found.encode()
 
 
+def readdressed(message: bytes, to: str) -> bytes:
+    """Return the message with another address. Its seal names the author for the one before only, and goes."""
+    found = Message.decode(message)
+    found.to = to
+    found.annotations.pop(RETAINED_BY, None)
+    return found.encode()
+
+
 def retains(message: bytes) -> bool:
     """Return whether a stored message is to be retained."""
     if RETAIN.encode() not in message:
@@ -140,7 +150,7 @@ def _key(client: object, link_name: str, gateway: bool) -> str:
     elif not isinstance(client, str):
         raise ControlError(INVALID_FIELD, f"{CLIENT_ID}: a string")
     elif gateway:
-        kind, name = "client:", str(client)
+        kind, name = OF_MQTT, str(client)
     else:
         kind, name = f"of link {len(link_name)}:", link_name + str(client)
     if not _is_text(name) or len(name.encode()) > MAX_KEY:

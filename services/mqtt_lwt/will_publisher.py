@@ -69,6 +69,10 @@ class WillPublisher:
             lane.waiting.clear()
         self._route()
 
+    def topic(self, space: str, to: str) -> str:
+        """Return the topic of MQTT of a name, if it lacks the name of the address; empty until addresses are known."""
+        return "" if self._topics is None else self._topics.of(space).short(to)
+
     def permitted(self) -> None:
         """Note that other permissions are in force."""
         self._route()
@@ -95,8 +99,11 @@ class WillPublisher:
             return
         while self._unrouted:
             will = self._unrouted.popleft()
-            owner = _owner(self._topics.of(will.author.space), will.to)
-            if owner is None:
+            topics = self._topics.of(will.author.space)
+            owner = topics.owner(will.topic) if will.topic else None
+            if owner is not None:
+                will.to = owner.to  # another address may have the topic by now
+            elif (owner := _owner(topics, will.to)) is None:
                 self._drop(will)
                 continue
             name, target = self._way(owner, will)

@@ -39,7 +39,8 @@ class State(Enum):
 class Will:
     """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds; `author`:
     user of the client; `retain`: the message is to be retained; `epoch`: of the session of an MQTT client, which grows
-    with each of its connections, at whichever gateway; 0: not known."""
+    with each of its connections, at whichever gateway; 0: not known. `topic`: of MQTT when it was stored, if that
+    lacked the name of the address `to`; else empty."""
 
     __slots__ = (
         "at",
@@ -57,6 +58,7 @@ class Will:
         "superseded",
         "taken_from",
         "to",
+        "topic",
     )
 
     def __init__(
@@ -71,11 +73,13 @@ class Will:
         *,
         retain: bool = False,
         epoch: int = 0,
+        topic: str = "",
     ) -> None:
         self.id, self.key, self.to, self.qos, self.delay, self.size = id, key, to, qos, delay, size
         self.author = author
         self.retain = retain
         self.epoch = epoch
+        self.topic = topic
         self.superseded = False
         """True if the client is back and may have published since: the will is published, but not retained."""
         self.state = State.HELD

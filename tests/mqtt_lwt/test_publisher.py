@@ -1,21 +1,27 @@
-"""Addresses without credit do not hold up the wills for others."""
+"""Addresses without credit hold up no other wills, and wills go with their topics."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
 
+from enmasse.amqp.messages.message import Message
 from enmasse.control import ControlConnection, Outcome
 from enmasse.control.link import ACCEPTED
+from enmasse.identity.space_plans import EndingSpaces, SpacePlans
 from enmasse.model.addresses import Address
 from enmasse.model.feeds import PermissionChanges
 from enmasse.model.names import RELAYS_TO_TOPICS, AddressName
 from enmasse.model.topic_map import TopicMaps
+from enmasse.stores import Change
 from services.mqtt_lwt import will_publisher as publishers
+from services.mqtt_lwt.keeper import Keeper
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Records
+from services.mqtt_lwt.requests import Request
 from services.mqtt_lwt.will_publisher import MAX_LANES, WillPublisher
 from services.mqtt_lwt.wills import Will, WillBook
 from tests.kit.running import asyncio_test
@@ -81,3 +87,54 @@ async def test_idle_addresses_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     await until(lambda: book.get("busy") is None)
     assert len(book) == len(IDLE), "the others wait for somebody who takes them"
     made.disconnected()
+
+
+class Kept:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, str], bytes] = {}
+
+    def write(self, changes: Iterable[Change]) -> asyncio.Future[None]:
+        for change in changes:
+            if change.value is not None:
+                self.values[change.table, change.key] = change.value
+        return Store().remove([])
+
+    async def get_many(self, table: str, keys: Iterable[str]) -> list[bytes | None]:
+        return [self.values.get((table, key)) for key in keys]
+
+
+@asyncio_test
+async def test_a_will_goes_with_its_topic_when_the_default_of_mqtt_moves() -> None:
+    sent: list[bytes] = []
+
+    class Taking(Link):
+        def send(self, message: bytes, outcome: Any) -> None:
+            sent.append(message)
+            super().send(message, outcome)
+
+    class Reached(Connection):
+        def sender(self, target: str, space: str = "default") -> Link:
+            return Taking(target)
+
+    def topics(default: str) -> TopicMaps:
+        names = ("here", "there")
+        return TopicMaps({AddressName(name): Address(type="topic", mqtt_default=name == default) for name in names})
+
+    book, records = WillBook(0.0), Records(cast(Any, Kept()))
+    made = WillPublisher(book, records, without_users(), lambda _: None)
+    made.addresses(topics("here"))
+    clock, ending = asyncio.get_running_loop(), EndingSpaces()
+    keeper = Keeper(book, records, made, lambda _: None, clock, SpacePlans(), ending)
+    for number, key in enumerate(("client:mqtt", "link:amqp")):
+        message = Message(to="here/x", body=b"gone")
+        keeper.request(Request("will", key, "here/x", 1, 0, message), number, lambda: None)
+    made.addresses(topics("there"))
+    made.connected(cast(ControlConnection, Reached()))
+    for number in range(2):
+        keeper.failed(number)
+    await until(lambda: not len(book))
+    assert sorted(str(Message.decode(each).to) for each in sent) == ["here/x", "there/x"]
+    made.disconnected()
+    keeper.close()
