@@ -6,6 +6,7 @@ Bytes in by `receive`, bytes out by `take_output`, time by `tick`: no socket, no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import Any
 
@@ -219,8 +220,8 @@ class Connection:
         self._end_of_connection(error)
 
     def sessions(self) -> list[Session]:
-        """Return the sessions that have not ended, in the order in which they began here."""
-        return [*self._local.values()]
+        """Return the sessions that have not ended: by precedence, and then in the order in which they began here."""
+        return sorted(self._local.values(), key=attrgetter("precedence"), reverse=True)
 
     def wake(self) -> None:
         """There is output: the skin flushes at the end of the read or of this turn of the loop."""

@@ -34,6 +34,7 @@ class LinkSession(Protocol):
     """The session of a link (session.Session), as links and their users see it."""
 
     context: Any
+    precedence: int
 
     @property
     def connection(self) -> LinkConnection: ...

@@ -89,6 +89,8 @@ class Session:
             limits.incoming_window,
             limits.streaming_window // connection.max_frame_size,
         )
+        self.precedence = 0
+        """Sessions with a higher one send first what has waited because the peer did not read."""
         self.outgoing: OutgoingWindow[Sender] = OutgoingWindow(connection.output, channel, limits.max_unsettled)
         self._table = LinkTable(connection.names)
         self._made_names = 0

@@ -202,6 +202,7 @@ class Network:
             assert isinstance(link, Sender)
             record = links.control_out = ControlOut(connection, link, lambda: self._opened(links), lost)
         link.context = record
+        link.session.precedence = PRIORITIES
         connection.add(record)
 
     def _data_in(self, links: NeighbourConnection, link: Receiver) -> None:
@@ -214,7 +215,7 @@ class Network:
         connection = links.connection
         address = self._addresses.new(f"R{link.name}", BALANCED)
         record = link.context = DataOut(connection, link, address)
-        record.priority = len(links.outs)
+        record.priority = link.session.precedence = len(links.outs)
         record.ended = lambda: self._refuse(connection, "a data link has ended")
         links.outs.append(record)
         connection.add(record)
