@@ -137,8 +137,7 @@ class Network:
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Handle an open connection to another router. The side that dials attaches the links."""
-        self._begin()
-        links = self._links[connection.identity] = NeighbourConnection(connection)
+        links = self._neighbour(connection)
         if connection.dir == "out":
             session = connection.amqp.begin()
             source, target = termini(CONTROL)
@@ -151,6 +150,14 @@ class Network:
                 self._data_out(links, session.attach_sender(None, source, target))
             connection.amqp.wake()
 
+    def _neighbour(self, connection: RouterConnection) -> NeighbourConnection:
+        """Return the record of a connection; its first attaches may come together with the Open, before it is open."""
+        links = self._links.get(connection.identity)
+        if links is None:
+            self._begin()
+            links = self._links[connection.identity] = NeighbourConnection(connection)
+        return links
+
     def connection_closed(self, connection: RouterConnection) -> None:
         """Handle the end of a connection: a neighbour is lost with it at once."""
         links = self._links.pop(connection.identity, None)
@@ -161,8 +168,8 @@ class Network:
 
     def attach(self, connection: RouterConnection, link: Link) -> bool:
         """Answer the attach of another router. Return False for a link that it passes on. Raises AmqpError."""
-        links = self._links.get(connection.identity)
-        if links is None or (links.control_in is None and not has_capability(link, CONTROL)):
+        links = self._neighbour(connection)
+        if links.control_in is None and not has_capability(link, CONTROL):
             raise AmqpError("qd:connection-role", "Link attach forbidden on inter-router connection")
         if not (has_capability(link, CONTROL) or has_capability(link, DATA)):
             return False
