@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from services.router.mesh.topology import Topology
 from tests.router.harness import PREFIX, DispatchProcess, Management, RouterProcess, free_port
 
 ADDRESSES = [
     ["address", {"pattern": "any/#", "distribution": "balanced"}],
     ["address", {"pattern": "near/#", "distribution": "closest"}],
     ["address", {"pattern": "all/#", "distribution": "multicast"}],
+    ["address", {"pattern": "stored/#", "waypoint": True}],
 ]
+
+Shape = dict[str, dict[str, int]]
+"""Routers in the order of their start, and whom each dials, at which cost."""
 
 
 class Routers:
@@ -83,3 +88,17 @@ class Routers:
         """The other routers that `at` reaches, with the costs of the paths."""
         rows = self.query(at, "router.node", "id", "cost")
         return {row["id"]: row["cost"] for row in rows if row["id"] != at}
+
+    def agree(self, shape: Shape) -> bool:
+        """Return True if each router has the shortest paths of its own and, for multicast, the trees of all others."""
+        links: dict[str, dict[str, int]] = {name: {} for name in shape}
+        for name, dials in shape.items():
+            for other, cost in dials.items():
+                links[name][other] = links[other][name] = cost
+        for name in shape:
+            topology = Topology(name, links)
+            paths = {other: (cost, sorted(topology.valid_origins(other))) for other, cost in topology.costs.items()}
+            rows = self.query(name, "router.node", "id", "cost", "validOrigins")
+            if paths != {row["id"]: (row["cost"], sorted(row["validOrigins"] or [])) for row in rows if row["cost"]}:
+                return False
+        return True
