@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -72,7 +73,7 @@ def program(version: str) -> list[str]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suite]:
     everything = {name: entry for version in JMS_VERSIONS for name, entry in addresses(prefix(version)).items()}
-    with running(tmp_path_factory.mktemp("jms"), everything, options=()) as suite:
+    with running(tmp_path_factory.mktemp("jms"), everything, options=("--tls", "auto")) as suite:
         suite.up(240)
         yield suite
 
@@ -180,10 +181,27 @@ def test_in_a_brokered_space(brokered: int, program: list[str], version: str, en
     assert run(program, "router", brokered, version, *scenarios) == dict.fromkeys(scenarios, "")
 
 
-def test_over_websocket(suite: Suite, through_the_router: dict[str, str], program: list[str], version: str) -> None:
+@pytest.mark.parametrize("scheme", ["amqpws", "amqpwss"])
+def test_over_websocket(
+    suite: Suite, through_the_router: dict[str, str], program: list[str], version: str, scheme: str, tmp_path: Path
+) -> None:
     scenarios = ("anycast", "request-reply", "selector", "unsubscribe", "recover")
-    told = run(program, "router", 8083 + suite.offset, version, *scenarios, scheme="amqpws")
+    port, (java, *rest) = 8083, program
+    if scheme == "amqpwss":
+        port, rest = 8084, [*trusting(suite.data / "tls" / "ca.crt", tmp_path / "ca.p12"), *rest]
+    told = run([java, *rest], "router", port + suite.offset, version, *scenarios, scheme=scheme)
     assert told == dict.fromkeys(scenarios, "")
+
+
+def trusting(authority: Path, store: Path) -> list[str]:
+    """Options of Java with which it trusts a certificate authority, by a store that is made."""
+    password = "changeit"
+    subprocess.run(
+        ["keytool", "-importcert", "-noprompt", "-file", authority, "-keystore", store, "-storepass", password],
+        check=True,
+        capture_output=True,
+    )
+    return [f"-Djavax.net.ssl.trustStore={store}", f"-Djavax.net.ssl.trustStorePassword={password}"]
 
 
 def test_nothing_is_left(suite: Suite, through_the_router: dict[str, str], version: str) -> None:
