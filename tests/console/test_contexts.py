@@ -436,7 +436,8 @@ def test_a_command_line_that_names_a_suite_wins_over_the_current_context(elsewhe
     nothing = {"ENMASSE_PORT_OFFSET": str(free_offset())}
     assert "not running" in elsewhere("status", "--context", "local", status=4, env=nothing).stderr
     assert "not running" in elsewhere("--context", "local", "status", status=4, env=nothing).stderr
-    assert "[context.name.unknown]" in elsewhere("status", status=2, env={"ENMASSE_CONTEXT": "nowhere"}).stderr
+    unknown = elsewhere("status", status=2, env={"ENMASSE_CONTEXT": "nowhere"}).stderr
+    assert "[context.name.unknown]" in unknown and "there is local, there; `enmasse context add nowhere" in unknown
     elsewhere.file.chmod(0o600)
     content = elsewhere.file.read_text()
     elsewhere.file.write_text("{")

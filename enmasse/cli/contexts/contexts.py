@@ -10,6 +10,7 @@ import json
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -48,6 +49,8 @@ WITHOUT_SPACE = {
     "help": "it works on no suite",
 }
 """Commands that take no address space, and why."""
+MOST_NAMES = 10
+"""Contexts that an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +127,10 @@ class Contexts:
         if name == LOCAL:
             return None
         if name not in self.by_name:
-            text = f"there is no context {name!r}; `enmasse context list` shows them."
-            end("context.name.unknown", text + did_you_mean(name, [*self.by_name, LOCAL]), COULD_NOT_START)
+            names = [LOCAL, *sorted(self.by_name)]
+            there = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+            text = f"there is no context {name!r}: there is {there}; `enmasse context add {quote(name)} URL` adds it."
+            end("context.name.unknown", text + did_you_mean(name, names), COULD_NOT_START)
         return self.by_name[name]
 
 
