@@ -93,6 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.consumers.remove(consumer)
         del self.held[consumer]
         self.q.detach(consumer)
+        self.core.broker.run_pending()
         self.collect()
 
     @rule(milliseconds=st.integers(1, 60))

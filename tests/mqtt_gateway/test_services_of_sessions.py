@@ -244,7 +244,7 @@ def test_commands_reach_the_session_of_their_epoch_only(parts: tuple[Router, Con
         found.sessions.tell("disconnect", Disconnect(client="b", epoch=2, reason=0x98))
         await until(lambda: other.disconnected)
         assert device.disconnected == []
-        assert other.disconnected == [(0x98, "")]
+        assert other.disconnected == [(0x98, "closed by an operator")]
         found.sessions.tell("takeover", Takeover(client="a", epoch=1))
         await until(lambda: device.disconnected)
         assert device.disconnected == [(0x8E, "")]

@@ -27,6 +27,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "address": ("list", "--config", "{config}", "--json"),
     "down": ("--port-offset", "{offset}"),
     "reload": ("--port-offset", "{offset}"),
+    "restart": ("ragent", "--port-offset", "{offset}"),
     "logs": ("--data", "{folder}/stored", "--port-offset", "{offset}"),
     "flavor": ("list", "--config", "{config}", "--json"),
     "config": ("check", "{config}", "--port-offset", "{offset}"),
@@ -65,7 +66,7 @@ def into(stdout: int, command: str, folder: Path) -> subprocess.CompletedProcess
         arguments = [option.format(folder=folder, **given) for option in OPTIONS[command]]
         return processes.run(processes.COMMAND, command, *arguments, stdout=stdout)
 
-    if command in ("scale", "down", "reload"):
+    if command in ("scale", "restart", "down", "reload"):
         with running(folder) as up:
             return run(offset=up.offset)
     if command in ASKS:
@@ -162,8 +163,8 @@ main()
 
 
 _EACH = (
-    "init", "up", "down", "reload", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS, "send",
-    "receive", "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version", "help",
+    "init", "up", "down", "reload", "restart", "status", "logs", "scale", "address", "flavor", "config", "user", *ASKS,
+    "send", "receive", "request", "reply", "publish", "subscribe", "bench", "backup", "restore", "version", "help",
 )  # fmt: skip
 SOME = ("status", "address", "send", "subscribe")
 """Commands of each kind: one that asks the suite, one of files, one of AMQP, one of MQTT. The statuses that the frame
