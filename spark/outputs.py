@@ -47,10 +47,12 @@ def reading(good: DataFrame) -> DataFrame:
 
 
 def together(parts: list[DataFrame]) -> DataFrame:
-    """Return the rows of all parts, counted by kind in the query's progress (`observedMetrics`, "pipeline")."""
+    """Return the rows of all parts, counted by kind in the query's progress (`observedMetrics`, "pipeline"), with a
+    reason of the bad ones."""
     rows = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
     counts = [f.count_if(f.col("kind") == kind).alias(kind) for kind in ("reading", *MESSAGES)]
-    return rows.observe("pipeline", *counts)
+    reason = f.when(f.col("kind") == "bad", f.col("application_properties")["DeadLetterReason"])
+    return rows.observe("pipeline", *counts, f.min(reason).alias("badReason"))
 
 
 @dataclass
@@ -84,19 +86,15 @@ class Outputs:
     def _all(self, batch: DataFrame, epoch: int) -> None:
         query = json.loads((self.checkpoint / "metadata").read_text())["id"]
         columns = batch.columns
-        # A file whose only stage is [last] sends nothing.
-        sends = "address" in columns
-        addressed = batch.where("address is not null").select("kind", *stages.ADDRESSED) if sends else None
+        addressed = batch.where("address is not null").select("kind", *stages.ADDRESSED)
         if "reading" in columns:
             readings = batch.where("reading is not null").select("reading.*")
-            if self.window and addressed is not None:
+            if self.window:
                 addressed = self._with_late(addressed, readings, epoch)
             if self.last is not None:
                 self.last.update(stages.latest(readings).toArrow())
         if "window" in columns and (self.make_table is not None or self.make_recent is not None):
             self._keep_windows(batch.where("window is not null").select("window.*"), query, epoch)
-        if addressed is None:
-            return
         # Without the kind equal rows of two stages would be one.
         writer = repeatable(addressed).drop("kind").write.format("amqp").options(**self.sink)
         writer.option("writeId", f"{query}-{epoch}").mode("append").save()

@@ -43,10 +43,11 @@ from spark.recent_windows import RecentWindows
 
 def readings(messages: DataFrame, counts: str | Observation = "pipeline") -> DataFrame:
     """Return the readings in the text of messages. What is no reading (`stages.parsed`) is left out, and counted as
-    `bad` beside `reading` in the progress of the query (`observedMetrics`)."""
+    `bad` beside `reading` in the progress of the query (`observedMetrics`), with a reason."""
     parsed = stages.parsed(messages)
     is_good = f.col("error").isNull()
-    counted = parsed.observe(counts, f.count_if(is_good).alias("reading"), f.count_if(~is_good).alias("bad"))
+    numbers = (f.count_if(is_good).alias("reading"), f.count_if(~is_good).alias("bad"))
+    counted = parsed.observe(counts, *numbers, f.min("error").alias("badReason"))
     return counted.where("error is null").select("device", "time", f.col("value").alias("temperature"))
 
 
@@ -199,9 +200,8 @@ def parts(messages: DataFrame, sections: dict[str, dict[str, Any]]) -> list[Data
     features = scores["features"] or (read["value"],) if scores else ()
     parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"], features)
     data = stages.good(parsed, read["watermark"])
-    found: list[DataFrame] = []
-    if read["deadLetterAddress"]:
-        found.append(outputs.messages("bad", stages.bad(parsed, read["deadLetterAddress"])))
+    # Without an address too: they are counted.
+    found = [outputs.messages("bad", stages.bad(parsed, read["deadLetterAddress"]))]
     if stage := sections.get("windows"):
         windows = stages.windows(data, stage["window"], stage["quantiles"] or ())
         found.append(outputs.messages("windows", stages.as_json(windows, stage["address"], beside="window"), "window"))

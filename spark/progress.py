@@ -1,7 +1,8 @@
 """Progress of a pipeline's query in a file of its work folder, one line of JSON for each batch that had messages.
 
 `at` (RFC 3339), `batch`, `seconds` that it took, `behind`, `oldestSeconds`, `spoolBytes`, `available` and `withoutId`
-(of the source), the numbers of rows of each kind of `outputs` (`reading`, `bad`, `windows`, …), and `late`.
+(of the source), the numbers of rows of each kind of `outputs` (`reading`, `bad`, `windows`, …), `badReason`: why one of
+the bad ones is no reading, and `late`. Bad ones are logged too.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ class ProgressFile(StreamingQueryListener):
         progress = json.loads(event.progress.json)
         if progress["id"] != self.query or not progress["numInputRows"]:
             return
+        line = line_of(progress, self.late)
+        if count := line.get("bad"):
+            log.warning("spark.readings.bad batch=%d count=%d reason=%s", line["batch"], count, line["badReason"])
         try:
             if self.file.exists() and self.file.stat().st_size > MOST_BYTES:
                 self.file.replace(_before(self.file))
             with self.file.open("a") as file:
-                file.write(json.dumps(line_of(progress, self.late)) + "\n")
+                file.write(json.dumps(line) + "\n")
         except OSError as error:
             log.warning("spark.progress.failed file=%s reason=%s", self.file, error)
 

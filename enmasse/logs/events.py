@@ -262,6 +262,7 @@ EVENTS = (
     Event("router.neighbour.unreadable", "warning", "router text", "A control message of another router is malformed, or of a newer version; it is ignored. Noted once.", "Look at the version of the router."),
     Event("router.reply.dropped", "debug", "reply_to", "A management reply was dropped because its address has no receiver.", NOTHING),
     Event("spark.progress.failed", "warning", "file reason", "A line of a pipeline's progress cannot be written; the query continues.", "Check the disk of the work folder."),
+    Event("spark.readings.bad", "warning", "batch count reason", "Messages of a batch are no readings, and are in no result. `reason`: of one of them.", "Correct the devices; `deadLetterAddress` in `[readings]` of the pipeline keeps such messages, each with its reason."),
     Event("spark.readings.late", "warning", "batch count", "Readings of a batch are left out of the windows: the watermark has passed the end of theirs.", "Raise `watermark` of the pipeline if devices report later than it allows."),
     Event("spark.receiver.line-ignored", "warning", "source line", "A receiver process has written a line that is not of its protocol, which a library may do.", "Nothing. Report it if it happens often."),
     Event("spark.source.ids-missing", "warning", "source reason", "Messages come without a message-id: a copy that is redelivered cannot be recognised, and is a second row. Noted once by each receiver.", "Have their sender give each message a message-id."),

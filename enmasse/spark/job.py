@@ -128,6 +128,7 @@ class Report:
             behind=sum(lag["behind"] for lag in lags) if lags else None,
             oldest_seconds=max(ages, default=None),
             without_id=sum(lag["withoutId"] for lag in lags),
+            bad=known.bad + sum(map(bad_of, new)),
         )
         return self._queries[name]
 
@@ -136,6 +137,12 @@ def rows_of(progress: Any) -> int:
     """Return how many rows a batch had. Spark counts those of a source again for each branch of the query that reads
     it, so for amqp sources the offsets tell."""
     return sum(range_of(source) if lag_of(source) else source["numInputRows"] for source in progress["sources"])
+
+
+def bad_of(progress: Any) -> int:
+    """Return how many messages of a batch are no readings, which a pipeline counts; 0 of another query."""
+    counts = progress["observedMetrics"].get("pipeline")
+    return int(counts.asDict().get("bad", 0)) if counts is not None else 0
 
 
 def range_of(source: Any) -> int:

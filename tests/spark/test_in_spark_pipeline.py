@@ -107,7 +107,7 @@ def test_the_pipeline_without_a_file_leaves_out_and_counts_the_same_bodies(spark
     counts = Observation("readings")
     found = pipeline.readings(messages, counts).collect()
     assert [(row.device, row.temperature) for row in found] == [("sf", 20.5)] * 2
-    assert counts.get == {"reading": 2, "bad": len(texts) - 2}
+    assert counts.get == {"reading": 2, "bad": len(texts) - 2, "badReason": "field device: missing or empty"}
 
 
 @pytest.mark.slow
@@ -264,7 +264,8 @@ def test_a_file_with_one_stage_does_its_first_batch(
     skops.io.dump(LinearRegression().fit(pd.DataFrame({"temperature": [0.0, 1]}), [5.0, 9]), "model.skops")
     for name in ("alone-results", "alone-bad", "alone-d1", *ALONE):
         broker.queue(name)
-        broker.send(name, [Message(body=reading("d1", "2010-01-01T00:00:00Z", 1), durable=True)])
+        bodies = ["no json", reading("d1", "2010-01-01T00:00:00Z", 1)]
+        broker.send(name, [Message(body=body, durable=True) for body in bodies])
     queries = {}
     try:
         for stage, sections in ALONE.items():
@@ -276,6 +277,9 @@ def test_a_file_with_one_stage_does_its_first_batch(
         for query in queries.values():
             query.processAllAvailable()  # raises what a batch has raised
         wait_for("all messages to be settled", lambda: not any(map(broker.depth, ALONE)), DEADLINE)
+        works = [tmp_path / f"work-{stage}" for stage in ALONE]
+        wait_for("the bad messages to be counted", lambda: {count_of(work, "bad") for work in works} == {1}, DEADLINE)
+        assert all("not a JSON object" in {line["badReason"] for line in progress.lines(work)} for work in works)
     finally:
         for query in queries.values():
             query.stop()

@@ -367,14 +367,17 @@ def test_the_first_of_several_faults_of_a_job_is_listed(enmasse: Run, state: Pat
     assert enmasse("status").stdout.splitlines()[-1] == f"wrong: w.toml:1: a; and 1 more, see {state}/wrong.log"
 
 
-def test_a_running_job_has_a_note_about_messages_without_ids(enmasse: Run, state: Path) -> None:
-    query = replace(spark_jobs.Query.begun("counted"), batch=3, rows=9, without_id=2)
+def test_a_running_job_has_notes_about_messages_without_ids_and_bad_ones(enmasse: Run, state: Path) -> None:
+    query = replace(spark_jobs.Query.begun("counted"), batch=3, rows=9, without_id=2, bad=4)
     job = spark_jobs.Job("counting", 1 << 30, "local[*]", "count.py", "2026-01-02T03:04:05Z", [query])
     held = spark_jobs.lock(state / "counting.json")
     spark_jobs.write(state / "counting.json", job)
     shown = enmasse("status").stdout.splitlines()
     os.close(held)
-    assert shown[-1] == "counted: 2 messages without a message-id: a redelivered copy is a second row"
+    assert shown[-2:] == [
+        "counted: 2 messages without a message-id: a redelivered copy is a second row",
+        "counted: 4 messages that are no readings: see `spark.readings.bad` in its log",
+    ]
 
 
 def test_without_java_or_a_known_master_nothing_starts(enmasse: Run, tmp_path: Path, state: Path) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
@@ -179,7 +179,8 @@ def status(as_json: bool) -> None:
     )  # fmt: skip
     ends = [(job.name, _end(job)) for job, runs in found if not runs]
     starting = [(job.name, UNATTACHED) for job, runs in found if runs and not job.queries]
-    print_notes(ends + starting + [(query.name, _note(query)) for job, runs in found if runs for query in job.queries])
+    running = [query for job, runs in found if runs for query in job.queries]
+    print_notes(ends + starting + [(query.name, note) for query in running for note in _notes(query)])
 
 
 @command.command("stop")
@@ -289,14 +290,17 @@ def _end(job: Any) -> str:
     return f"{first}; and {len(others)} more, see {log}" if others else first
 
 
-def _note(query: Any) -> str:
-    """Return a note about a query without rows, or about messages without an id; empty without such."""
+def _notes(query: Any) -> Iterator[str]:
+    """Yield notes about a query without rows, about messages without an id, and about those that are no readings."""
     from enmasse.text import counted
 
     if not query.rows:
-        return "its sources are attached, and nothing has come from them yet"
-    number = query.without_id
-    return f"{counted(number, 'message')} without a message-id: a redelivered copy is a second row" if number else ""
+        yield "its sources are attached, and nothing has come from them yet"
+    elif number := query.without_id:
+        yield f"{counted(number, 'message')} without a message-id: a redelivered copy is a second row"
+    if number := query.bad:
+        are = "is no reading" if number == 1 else "are no readings"
+        yield f"{counted(number, 'message')} that {are}: see `spark.readings.bad` in its log"
 
 
 @contextlib.contextmanager
