@@ -30,7 +30,7 @@ from pyspark.sql.streaming import StreamingQuery
 from enmasse.spark import stages
 from enmasse.spark.delta_table import DeltaTable
 from enmasse.spark.errors import QueryError
-from enmasse.spark.options import LOGIN, folder_fault
+from enmasse.spark.options import DEFAULT_URL, LOGIN, folder_fault
 from enmasse.spark.parquet_table import ParquetTable
 from enmasse.spark.scoring import ModelError, read_model, scored
 from enmasse.spark.session import session
@@ -251,7 +251,7 @@ def delta(path: str, most: int, query: str) -> outputs.OutputTable:
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line, or of `given`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="amqp://127.0.0.1:5672")
+    parser.add_argument("--url", default=DEFAULT_URL)
     parser.add_argument("--user", default="", help="the user, with --password-file")
     parser.add_argument("--password-file", default="", help="file with the user's password")
     parser.add_argument("--address", default="telemetry", help="where readings come from: a topic or a queue")

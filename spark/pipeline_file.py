@@ -66,7 +66,9 @@ def command(value: Any) -> str:
 
 def folder(value: Any) -> str:
     """Check that a value is a path on this machine."""
-    return text(value) or folder_fault(value)
+    if wrong := text(value):
+        return wrong
+    return f"{wrong}; an object store cannot be used here" if (wrong := folder_fault(value)) else ""
 
 
 def number(value: Any) -> str:
@@ -300,7 +302,7 @@ def _together(document: Document, sections: Mapping[str, Mapping[str, Any]]) -> 
         problems.append(document.problem("needs address, or the section table: where results go", "windows"))
     table = sections.get("table")
     path = table["path"] if table else None
-    if table and table["format"] != "delta" and isinstance(path, str) and (wrong := folder_fault(path)):
+    if table and table["format"] != "delta" and isinstance(path, str) and path and (wrong := folder(path)):
         problems.append(document.problem(wrong, "table", "path"))
     if table and not windows:
         problems.append(document.problem("needs the section windows, whose results it holds", "table"))

@@ -265,7 +265,7 @@ EVENTS = (
     Event("spark.readings.bad", "warning", "batch count reason", "Messages of a batch are no readings, and are in no result. `reason`: of one of them.", "Correct the devices; `deadLetterAddress` in `[readings]` of the pipeline keeps such messages, each with its reason."),
     Event("spark.readings.late", "warning", "batch count", "Readings of a batch are left out of the windows: the watermark has passed the end of theirs.", "Raise `watermark` of the pipeline if devices report later than it allows."),
     Event("spark.receiver.line-ignored", "warning", "source line", "A receiver process has written a line that is not of its protocol, which a library may do.", "Nothing. Report it if it happens often."),
-    Event("spark.source.ids-missing", "warning", "source reason", "Messages come without a message-id: a copy that is redelivered cannot be recognised, and is a second row. Noted once by each receiver.", "Have their sender give each message a message-id."),
+    Event("spark.source.ids-missing", "warning", "source reason", "Messages come without a message-id: a copy that is redelivered cannot be recognised, and is a second row. Noted once by each receiver.", "Have their sender give each message a message-id; an MQTT client publishes with QoS 2."),
     Event("spark.source.interrupted", "warning", "source reason", "Nothing is received from the address; the query tries again.", "Check the server and the address."),
     Event("spark.source.resumed", "warning", "source", "Messages are received from the address again.", NOTHING),
     Event("spark.spool.filled", "warning", "source bytes", "The spool exceeds `spoolLimit`; nothing is received until Spark commits.", "Check whether the query makes progress; raise `spoolLimit`."),

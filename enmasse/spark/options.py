@@ -7,6 +7,7 @@ start() has an argument. Names that begin with `__` are its own too.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,9 @@ from urllib.parse import urlsplit
 from enmasse.model import values
 from enmasse.spark.errors import QueryError
 
-DEFAULT_URL = "amqp://127.0.0.1:5672"
+OFFSET = os.environ.get("ENMASSE_PORT_OFFSET", "")
+DEFAULT_URL = f"amqp://127.0.0.1:{5672 + (int(OFFSET) if OFFSET.isdecimal() else 0)}"
+"""The suite that other commands speak to."""
 MOST_CREDIT = (1 << 31) - 1
 """AMQP's link-credit is an unsigned 32-bit number that is compared as a serial number."""
 LOGIN = ("user", "passwordFile", "space", "caFile", "certFile", "keyFile")

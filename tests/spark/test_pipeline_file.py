@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +85,7 @@ def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
         ({"alerts": {"address": "alerts/{device}"}}, "alerts.address: {device} is no placeholder, there is none"),
         ({"alerts": {"address": "amqp://h/alerts"}}, "alerts.address: amqp://h/alerts is a URL"),
         ({"source": {**GOOD["source"], "work": "hdfs://nn/x"}}, "source.work: 'hdfs://nn/x' is a URL"),
+        ({"source": {**GOOD["source"], "work": "s3://x"}}, "without s3:; an object store cannot be used here"),
         ({"last": {"path": "file:/x"}}, "last.path: 'file:/x' is a URL"),
         ({"table": {"path": "s3://b/x"}}, "table.path: 's3://b/x' is a URL"),
         ({"source": {**GOOD["source"], "url": ""}}, "source.url: must be a text that is not empty"),
@@ -98,6 +102,15 @@ def test_toml_and_json_say_the_same_and_have_defaults(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     (found,) = problems(tmp_path, json.dumps({**GOOD, **change}), "p.json")
     assert found.startswith("p.json") and said in found
+
+
+def test_the_server_without_a_url_is_that_of_other_commands() -> None:
+    program = "from enmasse.spark.options import DEFAULT_URL; print(DEFAULT_URL)"
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ENMASSE_PORT_OFFSET": "200"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout == "amqp://127.0.0.1:5872\n"
 
 
 def test_a_command_may_be_json(tmp_path: Path) -> None:
