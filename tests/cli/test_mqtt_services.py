@@ -113,7 +113,11 @@ def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
         assert all(c["ready"] and not c["leaving"] and c["restarts"] == 0 for c in after.values())
         os.kill(after["subserv"]["pid"], signal.SIGKILL)
         wait_for(lambda: up.component("subserv")["restarts"] == 1, what="a restart that nobody ordered")
-        for name, reason in (("enmasse", "the suite itself"), ("subser", "Did you mean 'subserv'")):
+        for name, reason in (
+            ("enmasse", "the suite itself"),
+            ("subser", "Did you mean 'subserv'"),
+            ("brokers", "Did you mean 'broker'"),
+        ):
             refused = enmasse("restart", name, "--port-offset", up.offset)
             assert refused.returncode == 1 and reason in refused.stderr, refused.stderr
 

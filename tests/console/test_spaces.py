@@ -413,12 +413,17 @@ def test_commands_that_a_text_proposes_are_those_that_its_reader_can_type(
     ):  # fmt: skip
         refused = suite.command(*words, "--context", "team")
         assert refused.returncode == 1 and "only the operator may do this" in refused.stderr, refused
+    for order in (("scale", "routers=2"), ("restart", "router")):
+        refused = suite.command(*order, "--context", "team")
+        assert refused.returncode == 1 and "this is of the whole suite" in refused.stderr, refused
     unknown = suite.command("address", "show", "nothing", "--context", "team").stderr
     assert "`enmasse address list --context team`" in unknown
     shown = suite.command("address", "list", "--context", "team").stdout
     assert f"`{force} --context team`" in shown.replace("\n", " "), shown
     assert suite.command(*f"{force} --context team".split()[1:]).returncode == 0
     wait_for(lambda: "left" not in names(client, "spaces/one/addresses"), "the command has done what it says")
+    removed = suite.command("user", "remove", "leader", "--context", "team")
+    assert removed.returncode == 0 and "removed leader" in removed.stdout, removed
 
 
 def _logs_in(client: Client, user: str) -> bool:
@@ -436,6 +441,9 @@ def test_config_check_names_a_missing_file_of_spaces(suite: Suite, tmp_path: Pat
         (tmp_path / path).write_text("{}")
     done = suite.command("config", "check", str(tmp_path))
     assert done.returncode == 1 and "spaces/one: there is no spaces.json" in done.stderr, done
+    (tmp_path / "addresses.json").write_text("{")
+    done = suite.command("config", "check", str(tmp_path))
+    assert "before it is there" not in done.stderr and "nothing is served before it can be used" in done.stderr, done
 
 
 def test_config_check_knows_the_folders_of_spaces(suite: Suite, tmp_path: Path) -> None:

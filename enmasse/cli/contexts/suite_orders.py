@@ -19,12 +19,13 @@ Component = dict[str, Any]
 
 
 def components(offset: int) -> list[Component]:
-    """Return the processes of the suite. Ends the command with status 4 if no suite runs."""
+    """Return the processes of the suite, none if the caller may not see them. Ends the command with status 4 if no
+    suite runs."""
     if in_force() is not None:
         from enmasse.cli.contexts.console import API, console
 
-        _, answer = console(offset).request("GET", f"{API}components?limit=1000")
-        return list(answer["items"]) if isinstance(answer, dict) else []
+        status, answer = console(offset).request("GET", f"{API}components?limit=1000")
+        return list(answer["items"]) if status == 200 else []
     _, answer = _asked(offset, "GET", "/api/components")
     return list(answer.get("components", ())) if isinstance(answer, dict) else []
 

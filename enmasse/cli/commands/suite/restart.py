@@ -27,7 +27,10 @@ def command(components: tuple[str, ...], offset: int) -> None:
     Exit status 0: all are ready again. 1: refused, with the reason on stderr, or not within 200 s. 4: no suite is
     running.
     """
-    chosen = _chosen(suite_orders.components(offset), components)
+    running = suite_orders.components(offset)
+    if not running:  # the caller may not see them: the answer to an order says why
+        end("suite.restart.refused", suite_orders.order(offset, "/api/restart", {"component": components[0]})[1])
+    chosen = _chosen(running, components)
     for found in chosen:
         name = found["name"]
         accepted, message = suite_orders.order(offset, "/api/restart", {"component": name})
@@ -50,7 +53,7 @@ def _chosen(running: list[suite_orders.Component], words: tuple[str, ...]) -> li
         if word == ITSELF:
             end("suite.restart.refused", f"{ITSELF} is the suite itself: `enmasse down`, and `enmasse up` again")
         if not found:
-            known = f"there are {', '.join(sorted(names))}.{did_you_mean(word, names)}"
+            known = f"there are {', '.join(sorted({*names, *kinds}))}.{did_you_mean(word, [*names, *kinds])}"
             end("suite.restart.refused", f"there is no component {word!r}; {known}")
         chosen.update({each["name"]: each for each in found})
     return list(chosen.values())

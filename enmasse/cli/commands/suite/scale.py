@@ -50,7 +50,7 @@ def command(service: str, count: str | None, offset: int) -> None:
     most = {} if bounds.fixed else {"most": bounds.most}
     accepted, message = suite_orders.order(offset, "/api/scale", {"service": kind, "count": bounds.least, **most})
     if not accepted:
-        hint = "" if kind in SERVICES else f".{did_you_mean(service, NAMES)}"
+        hint = "" if kind in SERVICES else f".{did_you_mean(service, [*NAMES, *SERVICES])}"
         end("suite.scale.refused", f"{service}={count}: {message}{hint}")
     tell(f"{service}={count}: {message}")
     _wait(offset, kind, bounds.least)
