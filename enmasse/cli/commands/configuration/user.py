@@ -176,8 +176,10 @@ def remove(name: str, config: Path | None, offset: int) -> None:
     from enmasse.model.users import ANONYMOUS
 
     there = opened(config, offset)
+    # Asked for first: who removes oneself in a context sees nothing after it.
+    was_last = there.all().keys() == {name}
     where = there.remove(name, force=False)
-    if not there.all():
+    if was_last:
         report(
             "It was the last entry: all clients are refused now, but for users of issuers. To let in clients without a "
             f"user again: `enmasse user add {ANONYMOUS}`, then `enmasse user allow {ANONYMOUS} send,recv '#'`. "

@@ -180,8 +180,10 @@ def _grant(
         return {**entry, "permissions": list(permissions)}
 
     there = opened(config, offset)
+    # Asked for first: who denies oneself something in a context may see nothing after it.
+    levels = _levels(there, config, offset)
     where = there.change(name, changed)
-    for text in pattern_warnings(patterns, _levels(there, config, offset)):
+    for text in pattern_warnings(patterns, levels):
         report(f"warning: {text}")
     for rule in _deciding(name, permissions, "deny", operations, patterns) if effect == "allow" else ():
         report(f"warning: {denial_warning(name, rule)}")
