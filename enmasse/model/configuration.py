@@ -406,7 +406,7 @@ def sha256(data: bytes) -> str:
 
 def _document(file: str, content: Content, config: dict[str, str], problems: list[Problem]) -> Document | None:
     in_space = split_file(file).space != DEFAULT_SPACE
-    missing = _IN_SPACE if in_space else _WITHOUT.get(file, "nothing is served before it is there")
+    missing = _IN_SPACE if in_space else _WITHOUT.get(file, "nothing is served before it can be used")
     kept = "what applied before stays" if file in config else missing
     if isinstance(content, bytes):
         try:

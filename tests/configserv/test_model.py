@@ -369,7 +369,7 @@ def test_duplicates_and_lines() -> None:
 def test_a_file_that_does_not_parse_changes_nothing(text: Any, expected: str) -> None:
     first = applied(text)
     assert str(first.problems[0]).startswith(expected)
-    assert str(first.problems[0]).endswith("nothing is served before it is there")
+    assert str(first.problems[0]).endswith("nothing is served before it can be used")
     assert not first.state.complete and ADDRESSES not in first.state.config
     last = applied({"a": {"type": "anycast"}}).state
     again = applied(text, last=last)

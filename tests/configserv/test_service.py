@@ -173,7 +173,7 @@ def test_a_feed_without_its_sources_is_not_sent(service: Configserv, connect: Co
     }
     status = client.next("status")
     assert [(error["file"], error["reason"]) for error in status["errors"]] == [
-        ("flavors.json", "is missing; nothing is served before it is there")
+        ("flavors.json", "is missing; nothing is served before it can be used")
     ]
     assert status["config"] == {}
     assert not any(receiver.fetcher.has_message for receiver in early.values())

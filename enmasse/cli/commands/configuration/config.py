@@ -66,7 +66,7 @@ def check(folder: Path | None, as_json: bool, offset: int) -> None:
         shown = [counted(number, names.get(key, key[:-1]), key) for key, number in found.items() if number]
         say(f"{folder}: {', '.join(shown) or 'nothing'} valid, {counted(len(problems), 'error')}")
         if problems:
-            say("What is wrong is not in force. A suite that runs with these files keeps what applied before.")
+            say("A suite that runs with these files keeps what applied before; of one that starts, the lines tell.")
         end_with([str(problem) for problem in problems])
     sys.exit(FAILED if problems else 0)
 
