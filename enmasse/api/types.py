@@ -463,7 +463,7 @@ class Will(Resource, frozen=True, kw_only=True):
 # -- the suite ---------------------------------------------------------------------------------------------------------
 class Component(Resource, frozen=True, kw_only=True):
     """A process of the suite. `leaving`: it hands its clients on, and ends then. `routes`: of a router, other router →
-    `cost` and `next`, the neighbour on the way."""
+    `cost` and `next`, the neighbour on the way. `ended`: how its last process died, if one did."""
 
     name: str
     kind: str
@@ -473,6 +473,7 @@ class Component(Resource, frozen=True, kw_only=True):
     engine: str = ""
     pid: int | None = None
     restarts: int = 0
+    ended: str = ""
     since: str | None = None
     endpoints: dict[str, str] = {}
     counts: dict[str, int] = {}

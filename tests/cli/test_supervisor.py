@@ -86,8 +86,8 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         assert list(status) == [*brief, "components", "addresses", "errors", "ca", "insecure", "certificates"]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
-            fields = ["name", "kind", "engine", "pid", "ready", "leaving", "restarts", "since", "endpoints", "counts"]
-            assert list(component) == [*fields, "detail"]
+            fields = ["name", "kind", "engine", "pid", "ready", "leaving", "restarts", "ended", "since", "endpoints"]
+            assert list(component) == [*fields, "counts", "detail"]
             assert str(up.data / "run" / f"{component['name']}.json") in Path(
                 f"/proc/{component['pid']}/cmdline"
             ).read_text().split("\0")
@@ -104,6 +104,7 @@ def test_a_killed_service_is_not_ready_at_once_and_comes_back(name: str, standin
     wait_for(lambda: standing.status()["ready"])
     after = standing.component(name)
     assert after["restarts"] == 1 and after["pid"] != before["pid"] and after["since"] > before["since"]
+    assert after["ended"] == "killed by SIGKILL"
     standing.reports(f"{name}: killed by SIGKILL; starting again")
 
 

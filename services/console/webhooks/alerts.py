@@ -28,11 +28,11 @@ ALERTS = (LOST, GAINED, ENDED, TROUBLED)
 
 class Alerts:
     """Differences between looks at the components. `found`: called with the name of a component, and the event;
-    `troubled`: with the event of a certificate, and SUITE."""
+    `listed`: with an event that `enmasse events` shows too, and its component, SUITE for a certificate."""
 
-    def __init__(self, found: Callable[[str, Row], None], troubled: Callable[[Row, str], None]) -> None:
+    def __init__(self, found: Callable[[str, Row], None], listed: Callable[[Row, str], None]) -> None:
         self._found = found
-        self._troubled = troubled
+        self._listed = listed
         self._known: dict[str, Component] = {}
         self._troubles: list[str] = []
 
@@ -54,7 +54,9 @@ class Alerts:
                 continue
             if now.restarts > was.restarts:
                 times = counted(now.restarts, "time")
-                self._tell(name, ENDED, f"it was started again, {times} in all")
+                died = f"{now.ended}; " if now.ended else ""
+                row = {"at": time.time(), "id": ENDED, "reason": f"{died}it was started again, {times} in all"}
+                self._listed({**row, "names": [EVERYTHING]}, name)
             if now.ready != was.ready:
                 self._tell(name, GAINED if now.ready else LOST, now.detail)
 
@@ -62,7 +64,7 @@ class Alerts:
         """Tell what was not wrong at the look before."""
         for each in troubles:
             if each not in self._troubles:
-                self._troubled({"at": time.time(), "id": TROUBLED, "reason": each, "names": [EVERYTHING]}, SUITE)
+                self._listed({"at": time.time(), "id": TROUBLED, "reason": each, "names": [EVERYTHING]}, SUITE)
         self._troubles = troubles
 
     def _tell(self, name: str, id: str, reason: str) -> None:
