@@ -55,6 +55,11 @@ def test_init_writes_a_valid_starting_point(folder: Path) -> None:
         assert f"`{name}`" in readme
 
 
+def test_init_names_the_data_folder_that_a_variable_names(tmp_path: Path) -> None:
+    done = enmasse("init", tmp_path / "c", env={"ENMASSE_DATA": str(tmp_path / "d")})
+    assert f"--data {tmp_path}/d\n" in done.stdout, done
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "addresses.json").write_text("mine")
     done = enmasse("init", tmp_path)

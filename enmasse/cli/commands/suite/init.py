@@ -128,7 +128,7 @@ def command(folder: Path) -> None:
             "configuration.folder.not-writable",
             f"{folder}: {error.strerror}. Choose a directory this user may write to.",
         )
-    config, data = shlex.quote(str(folder)), shlex.quote(f"{folder}/data")
+    config, data = shlex.quote(str(folder)), shlex.quote(os.environ.get("ENMASSE_DATA") or f"{folder}/data")
     line = f"wrote {', '.join(FILES)} to {folder}\nstart it: enmasse up --config {config} --data {data}"
     done(line, "written", folder=str(folder), files=list(FILES))
 
