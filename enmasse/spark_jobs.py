@@ -40,15 +40,16 @@ class JobInUseError(Exception):
 class Query(msgspec.Struct, frozen=True):
     """A query of a job at its last report.
 
-    batch, at (RFC 3339, empty before the first): of the last batch that had rows. rows: of all batches since the job
-    started. rows_per_second: what comes in now. behind: messages that are spooled and not processed, oldest_seconds:
-    since the oldest of them arrived; None if no amqp source has stated it. without_id: messages that have come without
-    a message-id since the job started. bad: messages of its batches that are no readings, of a pipeline. No field has a
-    default: a report that lacks one is not read.
+    batch, at (RFC 3339, empty before the first): of the last batch that had rows. rows: of all batches since the
+    job started. starts: a batch runs, and none before it had rows. rows_per_second: what comes in now. behind: messages
+    that are spooled and not processed, oldest_seconds: since the oldest of them arrived; None if no amqp source has
+    stated it. without_id: messages that have come without a message-id since the job started. bad: messages of its
+    batches that are no readings, of a pipeline. No field has a default: a report that lacks one is not read.
     """
 
     name: str
     batch: int
+    starts: bool
     rows: int
     rows_per_second: float
     behind: int | None
@@ -61,7 +62,8 @@ class Query(msgspec.Struct, frozen=True):
     def begun(cls, name: str) -> Query:
         """Return a query that has not reported yet."""
         return cls(
-            name, batch=-1, rows=0, rows_per_second=0.0, behind=None, oldest_seconds=None, without_id=0, bad=0, at=""
+            name, batch=-1, starts=False, rows=0, rows_per_second=0.0, behind=None, oldest_seconds=None, without_id=0,
+            bad=0, at="",
         )  # fmt: skip
 
 

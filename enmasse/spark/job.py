@@ -112,6 +112,8 @@ class Report:
     def _query(self, query: Any) -> spark_jobs.Query:
         name, last = query.name or str(query.id), query.lastProgress
         known = self._queries.get(name, spark_jobs.Query.begun(name))
+        if not known.rows:
+            known = msgspec.structs.replace(known, starts=query.status["isDataAvailable"])
         if last is None:
             return known
         new = [last] if last["batchId"] <= known.batch + 1 else query.recentProgress
@@ -122,6 +124,7 @@ class Report:
         self._queries[name] = spark_jobs.Query(
             name=name,
             batch=new[-1]["batchId"] if new else known.batch,
+            starts=known.starts and not new,
             at=new[-1]["timestamp"] if new else known.at,
             rows=known.rows + sum(map(rows_of, new)),
             rows_per_second=round(rate * rows_of(last) / max(1, last["numInputRows"]), 1) if math.isfinite(rate) else 0,

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -22,7 +23,7 @@ from pyspark.errors import PySparkException
 from enmasse import spark_jobs
 from enmasse.cli.commands import spark
 from enmasse.cli.common import ADMIN_PORT
-from enmasse.spark.job import reason
+from enmasse.spark.job import Report, reason
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
 from tests.console.client import Client
@@ -219,7 +220,7 @@ def test_what_is_sent_to_a_topic_after_submit_is_received(
     (tmp_path / "reading.py").write_text(program)
     started = enmasse("submit", "reading.py", suite.url, str(tmp_path / "work"))
     assert not started.returncode, started.stderr
-    assert "nothing has come from them yet" in enmasse("status").stdout
+    wait_for("no rows", lambda: "nothing has come from them yet" in enmasse("status").stdout, DEADLINE)
     send(suite, "news", 21)
 
     def rows() -> int:
@@ -378,6 +379,18 @@ def test_a_running_job_has_notes_about_messages_without_ids_and_bad_ones(enmasse
         "counted: 2 messages without a message-id: a redelivered copy is a second row",
         "counted: 4 messages that are no readings: see `spark.readings.bad` in its log",
     ]
+
+
+def test_a_first_batch_that_runs_is_no_lack_of_messages(enmasse: Run, state: Path) -> None:
+    status = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
+    query = SimpleNamespace(name="counted", lastProgress=None, status=status)
+    job = spark_jobs.Job("counting", os.getpid(), "local[*]", "count.py", "2026-01-02T03:04:05Z")
+    found = Report(state / "counting.json", job)._query(query)
+    held = spark_jobs.lock(state / "counting.json")
+    spark_jobs.write(state / "counting.json", replace(job, queries=[found]))
+    shown = enmasse("status").stdout.splitlines()
+    os.close(held)
+    assert shown[-1] == "counted: its first batch runs"
 
 
 def test_without_java_or_a_known_master_nothing_starts(enmasse: Run, tmp_path: Path, state: Path) -> None:

@@ -294,7 +294,9 @@ def _notes(query: Any) -> Iterator[str]:
     """Yield notes about a query without rows, about messages without an id, and about those that are no readings."""
     from enmasse.text import counted
 
-    if not query.rows:
+    if query.starts:
+        yield "its first batch runs"
+    elif not query.rows:
         yield "its sources are attached, and nothing has come from them yet"
     elif number := query.without_id:
         yield f"{counted(number, 'message')} without a message-id: a redelivered copy is a second row"
