@@ -94,7 +94,7 @@ def _axes(title: str) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ChartError("chart: matplotlib is missing: pip install 'enmasse[charts]'") from None
+        raise ChartError("chart: matplotlib is missing: pip install '.[charts]' in the checkout") from None
     figure = Figure(figsize=SIZE, dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, color=INK)

@@ -18,7 +18,7 @@ PAGE = 500
 """Objects of one page of a list."""
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 20.0
 MAX_ANSWER = 512 * 1024 * 1024
-EXTRA = "the package `kubernetes` is missing; install it with: pip install 'enmasse[kubernetes]'"
+EXTRA = "the package `kubernetes` is missing; install it with: pip install '.[kubernetes]' in the checkout"
 _ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 

@@ -46,7 +46,7 @@ def make_store(settings: StoreSettings) -> Store:
         raise runner.Fatal(
             "service.redis.missing",
             "setting 'store': a store in Redis needs the package `redis`; "
-            "install it with: pip install 'enmasse[redis]'",
+            "install it with: pip install '.[redis]' in the checkout",
         ) from None
     try:
         return Store(RedisEngine(settings.url, settings.prefix, settings.password_file))

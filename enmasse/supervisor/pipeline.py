@@ -99,7 +99,7 @@ def check(file: Path) -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise StartError(
             "start.spark.missing",
-            "--with spark needs the packages of the extra `spark`; install them with: pip install 'enmasse[spark]'",
+            "--with spark needs the packages of the extra `spark`: pip install '.[spark]' in the checkout",
         )
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise StartError(

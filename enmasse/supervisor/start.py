@@ -194,7 +194,8 @@ def check_store(options: Options) -> None:
     """Raise StartError if the client of the store is not installed."""
     if options.store is not None and importlib.util.find_spec("redis") is None:
         raise StartError(
-            "start.redis.missing", "--store needs the package `redis`; install it with: pip install 'enmasse[redis]'"
+            "start.redis.missing",
+            "--store needs the package `redis`: pip install '.[redis]' in the checkout",
         )
 
 

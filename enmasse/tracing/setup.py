@@ -15,7 +15,7 @@ PACKAGE = "opentelemetry-exporter-otlp-proto-http"
 """The package without which there are no traces; it brings the SDK."""
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 """The module of that package which exports."""
-INSTALL = "pip install 'enmasse[otel]'"
+INSTALL = "pip install '.[otel]' in the checkout"
 
 
 def start(settings: ServiceSettings, kind: str, arriving: str, leaving: str, *, begins: bool = False) -> Tracing | None:

@@ -183,5 +183,5 @@ def test_a_missing_redis_package_is_one_sentence_with_the_command_that_installs_
 ) -> None:
     monkeypatch.delitem(sys.modules, "enmasse.stores.redis", raising=False)
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(Fatal, match=r"needs the package `redis`; install it with: pip install 'enmasse\[redis\]'"):
+    with pytest.raises(Fatal, match=r"needs the package `redis`; install it with: pip install '\.\[redis\]'"):
         make_store(RedisSettings("redis://127.0.0.1"))

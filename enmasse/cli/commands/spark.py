@@ -351,7 +351,7 @@ def _started(file: Path, words: tuple[str, ...], options: dict[str, Any], *, bac
 def _check_packages() -> None:
     """End the command if PySpark is missing."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
-        text = "Spark jobs need the packages of the extra `spark`; install them with: pip install 'enmasse[spark]'"
+        text = "Spark jobs need the packages of the extra `spark`: pip install '.[spark]' in the checkout"
         end("spark.package.missing", text, COULD_NOT_START)
 
 
