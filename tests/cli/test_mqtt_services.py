@@ -116,7 +116,7 @@ def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
         for name, reason in (
             ("enmasse", "the suite itself"),
             ("subser", "Did you mean 'subserv'"),
-            ("brokers", "Did you mean 'broker'"),
+            ("routers", "Did you mean 'router'?"),
         ):
             refused = enmasse("restart", name, "--port-offset", up.offset)
             assert refused.returncode == 1 and reason in refused.stderr, refused.stderr
