@@ -74,7 +74,7 @@ def test_subscriptions_are_listed_and_shown(shared: Commands) -> None:
     assert json.loads(shared.done("subscription", "list", "--json"))["subscriptions"][0] == ROW
     shown = shared.done("subscription", "show", "mqtt.thermo")
     assert "  filter: cmd/thermo (QoS 2)\n" in shown and "  waiting: 3\n" in shown
-    assert asked(shared) == ("subscription", {"id": "mqtt.thermo"})
+    assert asked(shared) == ("subscription", {"id": "mqtt.thermo", "by": ""})
     assert json.loads(shared.done("subscription", "show", "mqtt.thermo", "--json")) == ROW
 
 
@@ -82,7 +82,7 @@ def test_what_holds_messages_or_is_connected_is_deleted_with_force_only(shared: 
     assert "holds 3 messages" in shared.refused("subscription", "delete", "mqtt.thermo")
     assert asked(shared)[0] == "subscription"
     assert shared.done("subscription", "delete", "mqtt.thermo", "--force") == "deleted mqtt.thermo\n"
-    assert asked(shared) == ("delete", {"id": "mqtt.thermo"})
+    assert asked(shared) == ("delete", {"id": "mqtt.thermo", "by": "operator"})
     replies: Replies = {"subscriptions": {"subscriptions": [ROW]}, "delete": {"count": 1}}
     with service({**replies, "subscription": {**ROW, "depth": 0, "connected": True}}) as other:
         assert "is connected" in other.refused("subscription", "delete", "mqtt.thermo")
@@ -133,7 +133,7 @@ def test_a_client_has_one_name_for_all_commands() -> None:
             assert asked(commands)[1]["client"] == "~al/one"
             assert commands.done("subscription", "remove", name, "--force") == "deleted mqtt.~al%2Fone\n"
         commands.done("subscription", "show", "away")
-        assert asked(commands) == ("subscription", {"id": "mqtt.~al%2Faway"})
+        assert asked(commands) == ("subscription", {"id": "mqtt.~al%2Faway", "by": ""})
         assert (
             "2 clients have this identifier: name one of them, or its user with --owner: ~al/two, ~bo/two"
             in commands.refused("mqtt", "disconnect", "two")

@@ -168,6 +168,7 @@ def test_a_connection_that_an_operator_closes_is_no_refusal(suite: Suite, comman
     name = f"to-{command.split()[1]}"
     client = Mqtt(name, suite.mqtt_port)
     ends_session = command.startswith("subscription")
+    wait_for("its connection is listed", lambda: name in ask(suite, "connection", "list"))
     ask(suite, *f"{command}{name}".split(), *(["--force"] if ends_session else []))
     assert client.gone.wait(PATIENCE)
     client.client.loop_stop()
