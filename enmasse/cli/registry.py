@@ -77,9 +77,9 @@ WITHOUT_JSON = frozenset({"up", "help", "spark run", "spark submit"})
 """Commands without --json: what they print is for people, or what follows is for a program of the user."""
 JSON_HELP = 'One JSON object on stdout: {"done": VERB, ...}.'
 PREFIX = "ENMASSE_"
-WITHOUT_VARIABLE = frozenset({"new_password_file", "of_address", "of_user"})
+WITHOUT_VARIABLE = frozenset({"give_back", "new_password_file", "of_address", "of_user"})
 """Options without an environment variable: user, password and address in the environment are those of the user who runs
-the command, and of messages."""
+the command, and of messages; ENMASSE_RELEASE is the name of `deploy`, not the flag of `receive`."""
 
 
 def module_of(command: str) -> str:

@@ -272,6 +272,16 @@ def test_documented_are_the_variables_that_there_are() -> None:
     assert set(re.findall(r"ENMASSE_\w+", section)) == known
 
 
+def test_a_variable_stands_for_one_kind_of_option() -> None:
+    kinds: dict[str, set[tuple[bool, bool]]] = {}
+    for name in WITH_VARIABLES:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        for option in options(command):
+            kinds.setdefault(str(option.envvar), set()).add((option.is_flag, option.multiple))
+    assert [variable for variable, found in kinds.items() if len(found) > 1] == []
+
+
 def test_former_words_and_underscores_still_work() -> None:
     others = {("address", word): now for word, now in OF_OTHERS.items()}
     for (name, former), now in (FORMER | others).items():

@@ -54,7 +54,8 @@ REJECTED = "rejected by `enmasse receive --reject`"
 @click.option("--selector", help="A JMS selector (queues and topics).")
 @click.option("--browse", is_flag=True, help="Print what a queue holds and leave it there; ends after the last one.")
 @click.option("--reject", is_flag=True, help="Reject each message: a queue moves it to its dead-letter address.")
-@click.option("--release", is_flag=True, help="Give the messages back at the end, as if they had not been delivered.")
+@click.option("--release", "give_back", is_flag=True,
+              help="Give the messages back at the end, as if they had not been delivered.")  # fmt: skip
 @click.option("--durable", "subscription", metavar="NAME", help="Receive from a topic's durable subscription NAME.")
 @click.option("--unsubscribe", is_flag=True, help="With --durable: print what it holds, then delete it.")
 @click.option("--container", metavar="ID", help=f"Container-id; owns durable subscriptions (default {CONTAINER}).")
@@ -62,7 +63,7 @@ REJECTED = "rejected by `enmasse receive --reject`"
 @port_offset
 def command(
     address: str | None, url: str | None, count: int, timeout: float | None, as_json: bool, raw: bool,
-    selector: str | None, browse: bool, reject: bool, release: bool, subscription: str | None, unsubscribe: bool,
+    selector: str | None, browse: bool, reject: bool, give_back: bool, subscription: str | None, unsubscribe: bool,
     container: str | None, tls: TlsFiles, offset: int,
 ) -> None:  # fmt: skip
     """Receive messages from an ADDRESS: prints each body on a line, then accepts it (or see --browse, --reject and
@@ -79,7 +80,7 @@ def command(
 
     if unsubscribe and subscription is None:
         raise click.UsageError("--unsubscribe needs --durable NAME")
-    if browse + reject + release > 1 or (browse and subscription is not None):
+    if browse + reject + give_back > 1 or (browse and subscription is not None):
         raise click.UsageError("--browse, --reject and --release exclude each other, and --browse excludes --durable")
     if raw and as_json:
         raise click.UsageError("--raw and --json exclude each other")
@@ -88,7 +89,7 @@ def command(
     remote = choose(address, url, offset, tls)
     if container is None and subscription is not None:
         container = CONTAINER
-    outcome = BROWSE if browse else REJECT if reject else RELEASE if release else ACCEPT
+    outcome = BROWSE if browse else REJECT if reject else RELEASE if give_back else ACCEPT
     options = ReceiveOptions(count, timeout, as_json, raw, selector, outcome, subscription, unsubscribe)
     try:
         status = amqp.run(ReceiveLoop(remote, container, options).run(), remote)
