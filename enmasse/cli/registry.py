@@ -235,6 +235,7 @@ def run() -> int:
 
 def _run() -> int:
     try:
+        _refuse_not_utf8()
         with group.make_context("enmasse", sys.argv[1:]) as context:
             group.invoke(context)
     except click.exceptions.Exit as end:
@@ -249,6 +250,18 @@ def _run() -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     return OK
+
+
+def _refuse_not_utf8() -> None:
+    """Raise UsageError if an argument, or a variable for an option, is not UTF-8. Its value may be a password, and is
+    not repeated."""
+    texts = {f"argument {number}": text for number, text in enumerate(sys.argv[1:], 1)}
+    texts |= {name: text for name, text in os.environ.items() if name.startswith(PREFIX)}
+    for name, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # a byte that is not UTF-8 is a surrogate
+            raise click.UsageError(f"{name} is not UTF-8; use --file or stdin for what is no text.") from None
 
 
 def _name_source(error: click.ClickException) -> None:

@@ -282,6 +282,16 @@ def test_a_variable_stands_for_one_kind_of_option() -> None:
     assert [variable for variable, found in kinds.items() if len(found) > 1] == []
 
 
+def test_an_argument_that_is_not_utf8_is_wrong_usage() -> None:
+    wrong = os.fsdecode(b"\xff bad")
+    for words in (("send", "q"), ("receive", "q", "--selector"), ("publish", "t"), ("user", "add"), ("request", "q")):
+        done = enmasse(*words, wrong)
+        told = f"Error: argument {len(words) + 1} is not UTF-8; use --file or stdin for what is no text.\n"
+        assert (done.returncode, done.stderr) == (2, told)
+    done = enmasse("send", "q", "x", env={"ENMASSE_SUBJECT": wrong})
+    assert done.returncode == 2 and done.stderr.startswith("Error: ENMASSE_SUBJECT is not UTF-8")
+
+
 def test_former_words_and_underscores_still_work() -> None:
     others = {("address", word): now for word, now in OF_OTHERS.items()}
     for (name, former), now in (FORMER | others).items():
