@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -235,6 +236,7 @@ def test_every_outcome_is_counted() -> None:
         "error": "amqp:precondition-failed: too odd",
     }  # fmt: skip
     assert "rejected: amqp:precondition-failed: too odd" in err
+    assert re.search(r"^message-ids: [0-9a-f]{24}-2, [0-9a-f]{24}-3$", err, re.MULTILINE)
 
 
 def test_a_sender_is_told_that_it_may_send_released_messages_again() -> None:

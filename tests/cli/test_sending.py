@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from enmasse.amqp.codec.performatives import Accepted, Released
 from enmasse.amqp.messages.jsonform import plain
 from enmasse.amqp.messages.message import Message
 from enmasse.cli.commands.configuration.address import PROPERTIES
-from enmasse.cli.commands.messaging.send import TOLD_SECONDS, Tally, _Sending, encoded
+from enmasse.cli.commands.messaging.send import MOST_IDS, TOLD_SECONDS, Tally, _Sending, encoded
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.messages.bodies import bodies, paced
 from enmasse.model import addresses
@@ -60,6 +61,17 @@ def test_each_message_has_an_id_of_its_own() -> None:
     assert len(set(found)) == 6 and None not in found
     assert asyncio.run(ids({"message_id": "mine"})) == ["mine"] * 3
     assert asyncio.run(ids({}, lines=True)) == [None] * 3
+
+
+def test_messages_that_were_not_accepted_are_named() -> None:
+    tally = Tally("orders")
+    for number in range(MOST_IDS + 3):
+        tally.take(Released() if number else Accepted(), Message("x", message_id=f"m-{number}").encode())
+    names = [f"m-{number}" for number in range(1, MOST_IDS + 1)]
+    assert tally.failed_ids() == f"message-ids: {', '.join(names)} and 2 more"
+    tally = Tally("orders")
+    tally.take(Released(), Message("x").encode())
+    assert tally.failed_ids() == "", "it has no id"
 
 
 def test_numbered_bodies_are_text_where_the_content_type_is_of_json() -> None:

@@ -286,6 +286,7 @@ def test_colors_and_columns_on_a_terminal(empty_config: Path, tmp_path: Path) ->
         ("status", "--wait", "inf"),
         ("receive", "q", "--timeout", "nan"),
         ("send", "q", "x", "--ttl", "nan"),
+        *((name, "") for name in ("send", "receive", "request", "reply", "bench")),
         ("bench", "q", "--seconds", "nan"),
         ("nix",),
     ],

@@ -70,6 +70,8 @@ def choose(address: str | None, url: str | None, offset: int, tls: TlsFiles = NO
     if (address is None) == (url is None):
         raise click.UsageError("give an ADDRESS of the suite, or -a URL/ADDRESS of any server")
     if address is not None:
+        if not address:
+            raise click.UsageError("ADDRESS is empty")
         refuse_url(address, "-a")
         remote = at_suite(address, offset)
         target_server.refuse_without_tls(remote, tls, HOW_TO_USE_TLS)

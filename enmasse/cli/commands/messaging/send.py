@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WINDOW = 500
 """Messages sent without an outcome at a time."""
 OUTCOMES = ("accepted", "rejected", "released", "modified")
+MOST_IDS = 20
+"""Message-ids that are named of messages with other outcomes than accepted."""
 TOLD_SECONDS = 3.0
 """Without credit or an outcome, until the command reports why it waits."""
 INTERRUPTED_SECONDS = 2.0
@@ -99,9 +101,11 @@ class Tally:
         default_factory=lambda: dict.fromkeys(("accepted", "rejected", "released", "modified"), 0)
     )
     error: str | None = None
+    failed: list[bytes] = field(default_factory=list)
+    """The first messages with other outcomes than accepted, encoded."""
 
-    def take(self, outcome: Any) -> None:
-        """Count one outcome. A delivery settled without an outcome counts as accepted."""
+    def take(self, outcome: Any, message: bytes) -> None:
+        """Count the outcome of a message. A delivery settled without an outcome counts as accepted."""
         from enmasse.amqp.codec.performatives import Modified, Rejected, Released
 
         if isinstance(outcome, Rejected):
@@ -114,6 +118,18 @@ class Tally:
             self.counts["modified"] += 1
         else:
             self.counts["accepted"] += 1
+            return
+        if len(self.failed) < MOST_IDS:
+            self.failed.append(message)
+
+    def failed_ids(self) -> str:
+        """Return a line of the message-ids of messages that were not accepted, at most MOST_IDS; empty without one."""
+        from enmasse.amqp.messages.jsonform import plain
+        from enmasse.amqp.messages.message import Message
+
+        ids = [str(plain(id)) for each in self.failed if (id := Message.decode(each).message_id) is not None]
+        more = sum(self.counts.values()) - self.counts["accepted"] - len(ids)
+        return f"message-ids: {', '.join(ids)}{f' and {more} more' if more else ''}" if ids else ""
 
     @property
     def unknown(self) -> int:
@@ -222,6 +238,8 @@ class _Sending:
         elif released := tally.counts["released"]:
             tally.error = f"{released} released: not now, nothing took them. Try again"
             report(marked("messages.delivery.failed", f"{self._remote}: {tally.error}"))
+        if ids := tally.failed_ids():
+            report(ids)
         return OK if tally.counts["accepted"] == tally.sent else FAILED
 
     async def _once(self) -> int:
@@ -240,7 +258,7 @@ class _Sending:
                     self._again.popleft()
                     self._tally.sent += message[1]
                     if outcome is None:
-                        self._tally.take(None)
+                        self._tally.take(None, message[0])
                     else:
                         self._waiting.append((message[0], outcome))
                 while self._waiting:
@@ -278,8 +296,7 @@ class _Sending:
     async def _has_room(self, sender: ClientSender) -> bool:
         """Wait until a message can be sent; False (reported on stderr) if that takes too long."""
         while self._waiting and self._waiting[0][1].done():
-            self._tally.take(self._waiting[0][1].result())
-            self._waiting.popleft()
+            self._take_oldest()
         while len(self._waiting) >= WINDOW:
             if not await self._one_less():
                 return False
@@ -331,9 +348,13 @@ class _Sending:
             report(marked("messages.delivery.failed", f"{tally.address}: {tally.error}; they may have arrived or not."))
             return False
         self._told = False
-        self._tally.take(outcome.result())
-        self._waiting.popleft()
+        self._take_oldest()
         return True
+
+    def _take_oldest(self) -> None:
+        payload, outcome = self._waiting[0]
+        self._tally.take(outcome.result(), payload)  # if it raises, the message is sent again
+        self._waiting.popleft()
 
     def _take_those_done(self) -> list[bytes]:
         """Count the outcomes that have come; return the other messages."""
@@ -341,7 +362,7 @@ class _Sending:
         left = []
         for payload, outcome in waiting:
             if outcome.done() and not outcome.cancelled() and not outcome.exception():
-                self._tally.take(outcome.result())
+                self._tally.take(outcome.result(), payload)
             else:
                 left.append(payload)
         return left
