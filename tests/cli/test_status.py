@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -205,11 +207,13 @@ def test_wait_says_that_nobody_makes_brokers(empty_config: Path, tmp_path: Path)
         assert "(its removal)\nbrokers.json was there when the suite started" in late.stderr
 
 
-def test_wait_gives_up_where_no_suite_runs_or_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_gives_up_where_no_suite_runs_or_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(status, "BEGIN_SECONDS", 0.1)
     looks: list[bool] = []
 
-    def is_starting() -> bool:
+    def is_starting(_: int) -> bool:
         looks.append(len(looks) < 2)
         return looks[-1]
 
@@ -217,11 +221,29 @@ def test_wait_gives_up_where_no_suite_runs_or_starts(monkeypatch: pytest.MonkeyP
     found, problem = status.fetch(free_offset(), 10 * DEADLINE)
     assert found is None and "`enmasse up" in problem[0] and "nothing listens" in problem[0]
     assert looks == [True, True, False], "it has waited as long as one was starting"
+    assert capsys.readouterr().err.count("an `enmasse up` is starting; waiting for it for up to ") == 1
 
 
-def test_a_suite_that_starts_is_a_process(empty_config: Path, tmp_path: Path) -> None:
-    with Up(empty_config, tmp_path / "data", fake=True):
-        wait_for(status._is_starting)
+@pytest.mark.parametrize(
+    ("options", "variable", "others"),
+    [
+        (("--port-offset", "{}"), "", False),
+        (("--port_offset={}",), "1", False),
+        ((), "{}", False),
+        (("--options", "up.json"), "", True),
+    ],
+)
+def test_a_suite_that_starts_is_a_process_with_its_offset(
+    options: tuple[str, ...], variable: str, others: bool
+) -> None:
+    offset = free_offset()
+    command = [sys.executable, "-c", "input()", "enmasse", "up", *(each.format(offset) for each in options)]
+    environment = {**os.environ, "ENMASSE_PORT_OFFSET": variable.format(offset)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+        assert status._is_starting(offset)
+        of_process = status._offset_of(" ".join(command), Path(f"/proc/{process.pid}"))
+        assert of_process == (None if others else offset), "a suite with another offset is not awaited"
+        process.communicate(b"\n")
 
 
 def test_wait_begins_before_the_suite_runs(empty_config: Path, tmp_path: Path) -> None:

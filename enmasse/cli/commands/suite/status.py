@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset, say
+from enmasse.cli.common import FAILED, OK, UNREACHABLE, Seconds, end, port_offset, report, say
 from enmasse.cli.configuration import cluster
 from enmasse.cli.contexts.contexts import in_force
 
@@ -23,7 +24,10 @@ BROKERS = "brokers.json"
 FILES = ("addresses.json", "flavors.json", BROKERS, "users.json", "issuers.json")
 BEGIN_SECONDS = 5.0
 """In which --wait expects an `enmasse up` that was begun just now, and is no process yet."""
-_UP = re.compile(rb"(?:^|[ /])enmasse up(?: |$)")
+_UP = re.compile(r"(?:^|[ /])enmasse up(?: |$)")
+_OFFSET = re.compile(r" --port[-_]offset[ =](\d+)")
+_OFFSET_OF_ENVIRONMENT = re.compile(r"(?:^|\0)ENMASSE_PORT_OFFSET=(\d+)")
+_OF_FILE = re.compile(r" --(?:options|config)[ =]")
 MOST = 20
 """Lines about what is missing."""
 NOBODY_MAKES_BROKERS = (
@@ -116,6 +120,7 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
     deadline = time.monotonic() + wait
     seen = time.monotonic()
     hashes: Hashes | None = None
+    told = False
     while True:
         left = deadline - time.monotonic()
         patience = max(ANSWER_SECONDS, left)  # a suite that answers late is running, too
@@ -131,8 +136,13 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
                 if left <= 0:
                     return status, [f"not ready after {wait:g} s", *problem, *_reasons(status)]
         except NotRunning as error:
-            if not isinstance(error, NothingListens) or (time.monotonic() - seen > BEGIN_SECONDS and _is_starting()):
+            if not isinstance(error, NothingListens):
                 seen = time.monotonic()
+            elif left > 0 and time.monotonic() - seen > BEGIN_SECONDS and _is_starting(offset):
+                seen = time.monotonic()
+                if not told:
+                    told = True
+                    report(f"an `enmasse up` is starting; waiting for it for up to {left:.0f} s more")
             if left <= 0 or time.monotonic() - seen > BEGIN_SECONDS:
                 return None, [str(error)]
         else:
@@ -140,16 +150,29 @@ def fetch(offset: int, wait: float | None) -> tuple[dict[str, Any] | None, list[
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
-def _is_starting() -> bool:
-    """Return whether an `enmasse up` is a process of this machine: it may be about to listen."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes()
-        except OSError:  # it has ended
-            continue
-        if _UP.search(words.replace(b"\0", b" ")):
+def _is_starting(offset: int) -> bool:
+    """Return whether an `enmasse up` with this port offset is a process of this machine: it may be about to listen."""
+    for process in Path("/proc").glob("[0-9]*"):
+        words = _text(process / "cmdline").replace("\0", " ")
+        if _UP.search(words) and _offset_of(words, process) in (offset, None):
             return True
     return False
+
+
+def _offset_of(words: str, process: Path) -> int | None:
+    """Return the port offset of an `enmasse up`; None: it may stand in a file of options."""
+    stated = _OFFSET.search(words) or _OFFSET_OF_ENVIRONMENT.search(_text(process / "environ"))
+    if stated is None:
+        return None if _OF_FILE.search(words) else 0
+    return int(stated[1])
+
+
+def _text(file: Path) -> str:
+    """Return a file of a process; empty if the process has ended, or is another user's."""
+    try:
+        return os.fsdecode(file.read_bytes())
+    except OSError:
+        return ""
 
 
 def _settled(status: dict[str, Any], *, late: bool = False) -> bool:
