@@ -199,13 +199,14 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True):
 
 class SubscribeReply(msgspec.Struct, frozen=True, kw_only=True):
     """`codes`: for each filter, in the order of the request: the granted QoS, or a reason code of MQTT 5 (3.9.3); for a
-    client of 3.1.1 every refusal is 0x80. `reason`: of the first refusal. `sources`: all of the
-    session from now on. Retained messages that belong to the subscriptions are in these queues already.
+    client of 3.1.1 every refusal is 0x80. `reasons`: for each filter too, empty if it is granted; none at all from a
+    service of an earlier version. `sources`: all of the session from now on. Retained
+    messages that belong to the subscriptions are in these queues already.
     """
 
     codes: list[int]
     sources: list[Source] = []
-    reason: str = ""
+    reasons: list[str] = []
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, kw_only=True):

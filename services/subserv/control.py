@@ -210,7 +210,7 @@ class SubscriptionControl:
             raise ValueError(f"{client}: {refusal.failure.description}") from None
         refused = [each.filter for each, code in zip(kept.subscriptions, reply.codes, strict=True) if code > MOST_QOS]
         if refused:
-            raise ValueError(f"{client}: {', '.join(refused)[:MAX_TEXT]}: {reply.reason}")
+            raise ValueError(f"{client}: {', '.join(refused)[:MAX_TEXT]}: {next(filter(None, reply.reasons), '')}")
         for source in reply.sources:
             if not wire.is_address(source.address):
                 old = kept.queue if source.filter is None else kept.shares[source.filter]

@@ -7,11 +7,12 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
-from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, Takeover
+from enmasse.model.sessions import Disconnect, Failure, HelloReply, OpenReply, SubscribeReply, Takeover
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription, Will
 from services.mqtt_gateway.amqp import backend as backends
@@ -220,6 +221,25 @@ def test_an_error_of_the_service_is_the_clients_reason(parts: tuple[Router, Conf
         await until(lambda: device.answers)
         assert device.answers == [(3, [0x80, 0x80], "not now")]
         assert device.session.filters == {}
+
+    inside(parts, test)
+
+
+def test_each_refused_filter_has_an_event_with_its_own_reason(parts: tuple[Router, Configserv]) -> None:
+    async def test(found: Environment) -> None:
+        backend, seen = await found.backend(), list[dict[str, Any]]()
+        backend.shared.refusals.seen = seen.append
+        device = await found.device(backend)
+        found.sessions.answers["subscribe"] = SubscribeReply(
+            codes=[1, 0x8F, 0x87], reasons=["", "below", "not for you"]
+        )
+        filters = ("ask", "queue/x", "$queue/a")
+        device.session.subscribe(Subscribe(3, tuple(Subscription(each, 1) for each in filters)))
+        await until(lambda: device.answers)
+        assert device.answers == [(3, [1, 0x8F, 0x87], "below")]
+        assert [(event["address"], event["reason"]) for event in seen] == [
+            ("queue/x", "below"), ("$queue/a", "not for you"),
+        ]  # fmt: skip
 
     inside(parts, test)
 

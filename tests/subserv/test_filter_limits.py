@@ -31,7 +31,7 @@ async def test_filters_of_a_user_are_bounded(tmp_path: Path) -> None:
         assert (await gateway.subscribe("~eve/one", *mine[: most // 2]))["codes"] == [1] * (most // 2)
         assert (await gateway.subscribe("~eve/two", *mine[1:], more))["codes"] == [1] * (most - 1) + [QUOTA]
         reply = await gateway.subscribe("~eve/one", more, f"$share/g/{more}", "news/+", mine[-1], "news/a/b/#")
-        assert reply["codes"] == [QUOTA, QUOTA, 1, 1, 1] and f"the most are {MOST}" in reply["reason"]
+        assert reply["codes"] == [QUOTA, QUOTA, 1, 1, 1] and f"the most are {MOST}" in reply["reasons"][0]
         assert (await gateway.subscribe("~bob/one", more))["codes"] == [1]
 
         # a client without a user counts by itself, whatever it speaks

@@ -147,6 +147,6 @@ async def test_without_permissions_nothing_of_users_is_given(tmp_path: Path) -> 
         await gateway.open("refused")
         reply = await gateway.subscribe("refused", "news/#")
         assert reply["codes"] == [0x83]
-        assert "permissions" in reply["reason"]
+        assert "permissions" in reply["reasons"][0]
         put_in_force(w, None)
         await _given(w, gateway, "now", ["news/unstated", "news/alice"])

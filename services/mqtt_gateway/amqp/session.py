@@ -519,17 +519,19 @@ class MqttSession(Publisher):
             self.interest.add(each)  # retained messages may come before the answer
         body = wire.Subscribe(client=self.client_id, epoch=self.epoch, subscriptions=wanted)
         codes: Sequence[int]
-        text = ""
+        texts: Sequence[str]
         try:
             reply = await self._shared.control.request("subscribe", body, wire.SubscribeReply, SUBSCRIBING)
-            codes, text = reply.codes, self._shared.topics.relative(reply.reason)
+            codes, texts = reply.codes, reply.reasons or [""] * len(reply.codes)
             sources: Sequence[wire.Source] | None = reply.sources
         except RequestFailed as failed:
             codes, sources = [_suback(failed.reason)] * len(wanted), None
-            text = self._shared.topics.relative(failed.text)
-        for each, code, old in zip(wanted, codes, before, strict=False):
+            texts = [failed.text] * len(wanted)
+        told = {filter: self.not_to(filter) for filter in refused}
+        for each, code, text, old in zip(wanted, codes, texts, before, strict=False):
             if code >= 0x80:
-                self._note_subscribe(code, text, each.filter)
+                told[each.filter] = self._shared.topics.relative(text)
+                self._note_subscribe(code, told[each.filter], each.filter)
                 if old is None:
                     self.interest.remove(each.filter)
                 else:
@@ -544,9 +546,9 @@ class MqttSession(Publisher):
         if refused:
             given = iter(codes)
             codes = [reasons.NOT_AUTHORIZED if each.filter in refused else next(given, 0x80) for each in asked]
-            text = self.not_to(next(iter(refused)))
         if self._replies is not None:
-            self._replies.subscribed(subscribe.packet_id, codes, text)
+            first = next((told[each.filter] for each in asked if each.filter in told), "")
+            self._replies.subscribed(subscribe.packet_id, codes, first)
 
     def _refused(self, asked: Sequence[wire.Subscription]) -> dict[str, None]:
         """Return the filters that the client has no permission for."""

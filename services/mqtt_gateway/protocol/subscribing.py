@@ -133,13 +133,18 @@ class Subscribing:
             return
         found = iter(codes)
         full = tuple(next(found, reasons.UNSPECIFIED_ERROR) if code is None else code for code in self._codes)
-        self._output.answer(SubAck(packet_id, full), text or self._text)
+        self._answer(packet_id, full, text or self._text)
         self._outbound.subscribing = False
         self._outbound.go_on()
         read, self._read = self._read, {}
         self._send_system(self._server_state.system_of(self._host.owner.space).topics, read, retain=True)
         self._unanswered.answered(self._host)
         self._next()
+
+    def _answer(self, packet_id: int, codes: tuple[int, ...], text: str) -> None:
+        """Write a SUBACK. `text`: the reason of one refusal; the number of the others follows."""
+        more = sum(code >= reasons.UNSPECIFIED_ERROR for code in codes) - 1
+        self._output.answer(SubAck(packet_id, codes), f"{text} and {more} more" if text and more > 0 else text)
 
     def unsubscribed(self, packet_id: int, codes: Sequence[int], text: str = "") -> None:
         """As interfaces.Replies."""
@@ -171,7 +176,7 @@ class Subscribing:
         read = self._read_system(packet, codes)
         wanted = tuple(one for one, code in zip(packet.subscriptions, codes, strict=True) if code is None)
         if not wanted:
-            self._output.answer(SubAck(packet.packet_id, tuple(code or 0 for code in codes)), self._text)
+            self._answer(packet.packet_id, tuple(code or 0 for code in codes), self._text)
             self._send_system(self._server_state.system_of(self._host.owner.space).topics, read, retain=True)
             return
         if len(wanted) < len(codes):

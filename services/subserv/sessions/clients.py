@@ -413,11 +413,11 @@ class Clients:
                 raise
             self.sessions.put(record)
             codes = []
-            reason = next((text for plan in plans if (text := plan.reason or failed.get(plan.asked.filter, ""))), "")
+            reasons = [plan.reason or failed.get(plan.asked.filter, "") for plan in plans]
             for plan in plans:
                 code = IMPLEMENTATION if plan.asked.filter in failed and plan.code < UNSPECIFIED else plan.code
                 codes.append(UNSPECIFIED if code >= UNSPECIFIED and before.protocol == 4 else code)
-            return wire.SubscribeReply(codes=codes, sources=self._sources.tell(session), reason=reason)
+            return wire.SubscribeReply(codes=codes, sources=self._sources.tell(session), reasons=reasons)
 
     async def unsubscribe(self, request: wire.Unsubscribe) -> wire.UnsubscribeReply:
         """Unsubscribe. A broker that cannot be asked now removes its bindings later; the reply has the reason. Raises
