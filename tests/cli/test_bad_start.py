@@ -108,7 +108,7 @@ def test_tests_of_hang_ups_hold_under_nohup() -> None:
 def test_a_name_that_is_not_utf8(config: Path, tmp_path: Path) -> None:
     data = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     done = enmasse("up", "--config", config, "--data", data, "--port-offset", free_offset())
-    assert done.returncode == 2 and "the name is not UTF-8" in done.stderr and "\\xff" in done.stderr
+    assert done.returncode == 2 and "argument 5 is not UTF-8" in done.stderr
     assert not os.path.exists(data)
 
 
