@@ -96,7 +96,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
         .outputMode("append")
         .start()
     )
-    spark.streams.addListener(ProgressFile(work, query.id, {}))
+    spark.streams.addListener(ProgressFile(work, query.runId, {}))
     return query
 
 
@@ -175,7 +175,7 @@ def start_file(
     if name:
         stream = stream.queryName(name)
     query = stream.outputMode("append").start()
-    spark.streams.addListener(ProgressFile(work, query.id, to.late))
+    spark.streams.addListener(ProgressFile(work, query.runId, to.late))
     return query
 
 

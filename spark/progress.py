@@ -22,12 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class ProgressFile(StreamingQueryListener):
-    """Writes the file, as a listener of the session for one query."""
+    """Writes the file, as a listener of the session for one run of a query: the next run, in the same session too, has
+    a listener of its own."""
 
-    def __init__(self, work: Path, query: str, late: dict[int, int]) -> None:
-        """query: its id; late: batch → late readings."""
+    def __init__(self, work: Path, run: str, late: dict[int, int]) -> None:
+        """run: its id; late: batch → late readings."""
         self.file = work / FILE
-        self.query = query
+        self.run = run
         self.late = late
 
     def onQueryStarted(self, event: Any) -> None:
@@ -42,7 +43,7 @@ class ProgressFile(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """Append the line of a batch. A line that cannot be written is left out: a full disk does not end the query."""
         progress = json.loads(event.progress.json)
-        if progress["id"] != self.query or not progress["numInputRows"]:
+        if progress["runId"] != self.run or not progress["numInputRows"]:
             return
         line = line_of(progress, self.late)
         if count := line.get("bad"):
