@@ -65,9 +65,10 @@ CONSOLE = "CONSOLE"
 """Name of the console's URLs among the entry points of a suite."""
 
 
-def entry_point(name: str, value: object) -> str:
-    """Return the line about a URL or file that clients need, as `enmasse up` and `enmasse status` print it."""
-    return f"{name:7} {value}"
+def entry_point(name: str, value: object, space: str | None = None) -> str:
+    """Return the line about a URL or file that clients need, as `enmasse up` and `enmasse status` print it. `space`:
+    address space of all clients there; None: each means its own."""
+    return f"{name:7} {value}{f'  of the address space {space}' if space else ''}"
 
 
 def client_urls(scheme: str, at: str, *, relays: bool) -> list[str]:

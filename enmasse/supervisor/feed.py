@@ -70,6 +70,8 @@ class StatusFeed:
     def __init__(self, address: str, credential: Credential | None = None) -> None:
         self.body: dict[str, Any] | None = None
         self.attached = False
+        self.spaces: frozenset[str] | None = None
+        """The address spaces beside the default one; None: they are not known yet."""
         self.gateways: dict[str, int] | None = None
         self.routers: dict[str, int] | None = None
         """Address space → the number of processes of its own; None: it is not known yet."""
@@ -131,6 +133,7 @@ class StatusFeed:
         self._changed()
 
     def _spaces_taken(self, body: _Spaces) -> None:
+        self.spaces = frozenset(body.spaces)
         self.gateways = {name: space.gateways for name, space in body.spaces.items() if space.gateways}
         self.routers = {name: space.routers for name, space in body.spaces.items() if space.routers}
         self._changed()

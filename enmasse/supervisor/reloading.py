@@ -29,12 +29,14 @@ _LIVE_SETTINGS: Final = frozenset({"log_level", "listeners", "limits", "allowed_
 
 class Reload(NamedTuple):
     """Changes of a reload. `options`: those from now on; `changed`: options that take effect; `later`: options that
-    need a restart of the suite; `waiting`: sentences about what processes have not done in time."""
+    need a restart of the suite; `waiting`: sentences about what processes have not done in time; `warnings`: sentences
+    about what is in force but serves no client."""
 
     options: Options
     changed: list[str]
     later: list[str]
     waiting: list[str]
+    warnings: list[str]
 
     def __str__(self) -> str:
         parts = [f"in force: {', '.join(self.changed)}" if self.changed else "nothing has changed"]
@@ -42,7 +44,7 @@ class Reload(NamedTuple):
             parts.append(f"after a restart of `enmasse up` only: {', '.join(self.later)}")
         if named := self.options.overridden:
             parts.append(f"not in force, as the command line of `enmasse up` states them: {', '.join(named)}")
-        return "; ".join([*parts, *self.waiting])
+        return "; ".join([*parts, *self.waiting, *self.warnings])
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer to an order."""
@@ -60,7 +62,7 @@ def compared(running: Options, wanted: Options) -> Reload:
     live = {name: getattr(wanted, name) for name in differ if name in LIVE}
     names = {each.place: each.name for each in running.listeners()}
     options = replace(running, **live, users=wanted.users, overridden=wanted.overridden, listener_names=names)
-    return Reload(options, _options(live), _options(name for name in differ if name not in LIVE), [])
+    return Reload(options, _options(live), _options(name for name in differ if name not in LIVE), [], [])
 
 
 def _options(names: Any) -> list[str]:

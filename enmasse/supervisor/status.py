@@ -20,10 +20,11 @@ def merge(
     ca: Path | None = None,
     insecure: Iterable[str] = (),
     certificates: Iterable[str] = (),
+    listeners: Iterable[dict[str, Any]] = (),
 ) -> Status:
     """Return the status JSON. `feed`: the newest body of the status feed, None before the first. `ca`: file of the CA
     that the suite has made. `insecure`: words of `error_lines.INSECURE`. `certificates`: sentences about what
-    is wrong with them."""
+    is wrong with them. `listeners`: those of one address space."""
     return {
         **brief(components, feed),
         "components": components,
@@ -32,6 +33,7 @@ def merge(
         "ca": None if ca is None else str(ca),
         "insecure": list(insecure),
         "certificates": list(certificates),
+        "listeners": list(listeners),
     }
 
 

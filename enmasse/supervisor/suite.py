@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -24,7 +24,7 @@ from enmasse.process.process_bounds import ProcessBounds
 from enmasse.process.service_table import DOORS, SERVICES
 from enmasse.process.terminal import has_terminal
 from enmasse.storage.files import NO_ROOM, write_json
-from enmasse.supervisor import desired_processes, status, welcome
+from enmasse.supervisor import desired_processes, space_listeners, status, welcome
 from enmasse.supervisor.autoscaler import Autoscaler
 from enmasse.supervisor.certificate_troubles import Certificates
 from enmasse.supervisor.children import logfile
@@ -93,6 +93,8 @@ class StatusSource(Protocol):
 
     body: dict[str, Any] | None
     """The newest state, kept while the feed is lost: `config` and `errors`, `addresses` and, of these, `unready`."""
+    spaces: Collection[str] | None
+    """The address spaces beside the default one, as last known; None: not known yet."""
     gateways: dict[str, int] | None
     """Address space → its number of gateways of its own, as last known; None: not known yet."""
     routers: dict[str, int] | None
@@ -163,6 +165,7 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._shown_ready: set[str] = set()
         self._shown_lines: set[str] = set()
+        self._listener_problems: list[str] = []
         self._written_pids: list[int] = []
         self._logged_config: dict[str, str] = {}
         self._log = log.get()
@@ -218,7 +221,12 @@ class Supervisor:
         return msgspec.json.encode(self._merged(feed))
 
     def _merged(self, feed: Mapping[str, Any] | None) -> dict[str, Any]:
-        return status.merge(self.components(), feed, self.options.ca, self._insecure(), self.certificate_troubles)
+        return status.merge(
+            self.components(), feed, self.options.ca, self._insecure(), self.certificate_troubles, self._listeners()
+        )
+
+    def _listeners(self) -> list[dict[str, Any]]:
+        return space_listeners.rows(self.options, self._feed.spaces if self._feed else None)
 
     @property
     def certificate_troubles(self) -> list[str]:
@@ -285,6 +293,8 @@ class Supervisor:
                 if changed and wanted is not None and not (done := group.scale(wanted))[0]:
                     found.waiting.append(f"{group.kind}={wanted}: {done[1]}")
             found.waiting.extend(await self._renew())
+            found.warnings.extend(space_listeners.problems(self._listeners()))
+            self._news.set()
             self._log.info("suite.options.reloaded", changed=found.changed, later=found.later, waiting=found.waiting)
             return found
 
@@ -617,6 +627,7 @@ class Supervisor:
                 if component["ready"] and component["name"] not in self._shown_ready:
                     self._shown_ready.add(component["name"])
                     self._print(f"{component['name']} is ready (pid {component['pid']})")
+            self._show_listener_problems()
             if self._feed and self._feed.gateways is not None and self.options.has_mqtt:
                 self._own_gateways.want(mqtt.own_gateways(self._feed.gateways))
             if self._feed and self._feed.routers is not None and self.options.shares_ports:
@@ -631,6 +642,14 @@ class Supervisor:
                     self._say_once(line)
                 if not self.is_ready and self._feed.attached:
                     self._show_ready(list(self._feed.body["unready"]))
+
+    def _show_listener_problems(self) -> None:
+        found = space_listeners.problems(self._listeners())
+        for line in found:
+            if line not in self._listener_problems:
+                self._shown_lines.discard(line)  # the space may have been there meanwhile
+                self._say_once(line)
+        self._listener_problems = found
 
     def _log_configuration(self, body: dict[str, Any]) -> None:
         """Log which files apply with changed content. configserv logs the changes in them."""

@@ -29,18 +29,18 @@ def first_lines(options: Options, insecure: Iterable[str]) -> list[str]:
 def lines(options: Options, addresses: Iterable[dict[str, Any]]) -> list[str]:
     """Return the lines. `addresses`: from the status JSON."""
     relays = options.router == EMBEDDED
-    facts: list[tuple[str, object]] = [
-        (CONSOLE if each.protocol == "console" else each.protocol.upper(), url)
+    found = [
+        entry_point(CONSOLE if each.protocol == "console" else each.protocol.upper(), url, each.space)
         for each in options.listeners()
         for url in (client_urls(each.protocol, each.at, relays=relays) or (f"https://{each.at}",))
     ]
-    facts += [("CA", options.ca)] if options.ca is not None else []
+    facts: list[tuple[str, object]] = [("CA", options.ca)] if options.ca is not None else []
     facts += [
         (CONSOLE, f"http://{LOOPBACK}:{options.public_ports.http}"),
         ("config", options.config),
         ("data", options.data),
     ]
-    found = [entry_point(name, value) for name, value in facts]
+    found += [entry_point(name, value) for name, value in facts]
     how = "as a user, by ENMASSE_USER and ENMASSE_PASSWORD_FILE" if options.users else "in another terminal"
     return ["", *found, "", f"Try {how}:", *(f"  {line}" for line in _commands(options, list(addresses)))]
 

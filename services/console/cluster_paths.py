@@ -53,6 +53,7 @@ class ClusterPaths:
             "ca": None,
             "insecure": [],
             "certificates": [],
+            "listeners": [],
         }
         return _json(status)
 

@@ -324,3 +324,23 @@ def test_the_end_of_its_terminal_ends_it(tmp_path: Path) -> None:
         shown += os.read(master, 65536)
     os.close(master)
     assert os.waitpid(child, 0) == (child, 0)
+
+
+def test_a_listener_of_an_unknown_space_is_told_until_the_space_is_there(suite: Up) -> None:
+    place = f"mqtt=127.0.0.1:{free_port()}@ghost"
+    said = f"--listen {place}: there is no address space 'ghost', so no client can log in there."
+
+    def problems() -> list[str]:
+        return [each["problem"] for each in suite.status()["listeners"]]
+
+    options(suite, listen=[place])
+    assert f"{said} Make it with `enmasse space add ghost --port-offset {suite.offset}`" in reload(suite)
+    suite.reports(said)
+    status = enmasse("status", "--port-offset", suite.offset).stdout
+    assert "of the address space ghost" in status and said in status
+    assert "ready, but 1 listener of an address space that is not there" in status
+    assert enmasse("space", "add", "ghost", "--port-offset", suite.offset).returncode == 0
+    wait_for(lambda: problems() == [""])
+    suite.errors.clear()
+    assert enmasse("space", "remove", "ghost", "--port-offset", suite.offset).returncode == 0
+    suite.reports(said)

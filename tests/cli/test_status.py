@@ -33,6 +33,7 @@ FIELDS = [
     "ca",
     "insecure",
     "certificates",
+    "listeners",
 ]
 
 
@@ -42,7 +43,7 @@ def test_not_running() -> None:
     assert done.returncode == 4
     assert json.loads(done.stdout) == {
         "schema": 1, "ready": False, "settled": False, "degraded": [], "config": {}, "components": [], "addresses": [],
-        "errors": [], "ca": None, "insecure": [], "certificates": [],
+        "errors": [], "ca": None, "insecure": [], "certificates": [], "listeners": [],
     }  # fmt: skip
     assert f"not running: nothing listens on 127.0.0.1:{8079 + offset}" in done.stderr
     assert done.stderr.endswith(" [suite.http.unreachable]\n")
@@ -324,7 +325,12 @@ def test_listeners_of_an_address_space_are_shown_beside_those_of_all(capsys: pyt
         return {"name": name, "kind": "mqtt_gateway", "endpoints": endpoints}
 
     gateways = [gateway("mqtt_gateway-0", 8883), gateway("mqtt_gateway-team-1-0", 20001)]
-    _print_entry_points([*gateways, gateway("mqtt_gateway-team-1-1", 20001)], 0, None)
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "MQTTS   mqtts://127.0.0.1:8883", "MQTTS   mqtts://127.0.0.1:20001  of the address space team-1",
-    ]  # fmt: skip
+    gateways[0]["endpoints"]["mqtts-2"] = "127.0.0.1:8885"
+    listener = {"protocol": "mqtts", "at": "127.0.0.1:8885", "space": "team-2", "problem": ""}
+    components = [*gateways, gateway("mqtt_gateway-team-1-1", 20001)]
+    _print_entry_points({"components": components, "listeners": [listener]}, 0)
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "MQTTS   mqtts://127.0.0.1:8883",
+        "MQTTS   mqtts://127.0.0.1:8885  of the address space team-2",
+        "MQTTS   mqtts://127.0.0.1:20001  of the address space team-1",
+    ]

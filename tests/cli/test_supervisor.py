@@ -83,7 +83,16 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         up.until_ready()
         status = up.status()
         brief = ["schema", "ready", "settled", "degraded", "config"]
-        assert list(status) == [*brief, "components", "addresses", "errors", "ca", "insecure", "certificates"]
+        assert list(status) == [
+            *brief,
+            "components",
+            "addresses",
+            "errors",
+            "ca",
+            "insecure",
+            "certificates",
+            "listeners",
+        ]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
             fields = ["name", "kind", "engine", "pid", "ready", "leaving", "restarts", "ended", "since", "endpoints"]

@@ -18,6 +18,7 @@ from enmasse.cli.same_suite import typed
 from enmasse.engines import EMBEDDED
 from enmasse.model.address_types import TYPES
 from enmasse.process.service_table import CONSOLE, SERVICES, client_urls, entry_point
+from enmasse.supervisor import space_listeners
 from enmasse.supervisor.error_lines import INSECURE, error_lines
 from enmasse.text import counted, printable
 
@@ -49,9 +50,11 @@ def print_status(status: dict[str, Any], offset: int | None, missing: Sequence[s
     first, *more = wrapped(f"{verdict}: {summary(status)}").splitlines()
     click.echo("\n".join([first.replace(verdict, click.style(verdict, fg=color), 1), *more, ""]))
     if offset is not None:
-        _print_entry_points(status["components"], offset, status.get("ca"))
+        _print_entry_points(status, offset)
     for word in status.get("insecure", ()):
         click.secho(f"INSECURE: {INSECURE.get(word, word)}\n", fg="red")
+    for line in space_listeners.problems(status.get("listeners", [])):
+        click.secho(wrapped(printable(typed(line))) + "\n", fg="red")
     for line in status.get("certificates", ()):
         click.secho(wrapped(f"CERTIFICATE {printable(line)}") + "\n", fg="red")
     rows = [(c["name"], c["pid"], c["ready"], c["restarts"], age(c["since"]), _counts(c)) for c in status["components"]]
@@ -116,6 +119,8 @@ def _exceptions(status: dict[str, Any]) -> str:
     found = [f"{counted(count, 'address', 'addresses')} {phase}" for phase, count in sorted(phases.items())]
     if degraded := status.get("degraded"):
         found.append(f"degraded: {'; '.join(degraded)}")
+    if unserved := len(space_listeners.problems(status.get("listeners", []))):
+        found.append(f"{counted(unserved, 'listener')} of an address space that is not there")
     if status["errors"]:
         found.append(f"{counted(len(status['errors']), 'error')} in the files")
     return ", ".join(found)
@@ -136,16 +141,18 @@ def routes_text(routes: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(found)
 
 
-def _print_entry_points(components: list[dict[str, Any]], offset: int, ca: str | None) -> None:
+def _print_entry_points(status: Mapping[str, Any], offset: int) -> None:
     """Print the URLs for clients, without listeners of other components and for operators; and the CA of TLS."""
+    components, ca = status["components"], status.get("ca")
+    space_of = {(each["protocol"], each["at"]): each["space"] for each in status.get("listeners", ())}
     relayed = any(c["kind"] == "router" and c.get("engine", EMBEDDED) == EMBEDDED for c in components)
     for kind, service in SERVICES.items():
         for (space, endpoints), scheme in product(_listening(components, kind).items(), service.schemes):
-            of_space = f"  of the address space {printable(space)}" if space else ""
             for name, at in endpoints.items():  # a second one of a scheme has a number
                 if name.partition("-")[0] == scheme:
+                    its_space = space or space_of.get((scheme, at))
                     for url in client_urls(scheme, at, relays=relayed):
-                        click.echo(entry_point(scheme.upper(), url) + of_space)
+                        click.echo(entry_point(scheme.upper(), url, its_space))
     if ca is not None:
         click.echo(entry_point("CA", printable(ca)))
     console: dict[str, str] = next((c["endpoints"] for c in components if c["kind"] == "console"), {})

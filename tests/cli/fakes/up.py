@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class FileFeed:
         self.text = ""
         self.body: dict[str, Any] | None = None
         self.attached = False
+        self.spaces: Collection[str] | None = None
         self.gateways: dict[str, int] | None = None
         self.routers: dict[str, int] | None = None
 

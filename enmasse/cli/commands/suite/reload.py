@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from enmasse.cli.common import FAILED, UNREACHABLE, done, end, port_offset, report
+from enmasse.cli.same_suite import typed
 from enmasse.errors import marked
 
 NEEDS_RESTART: Final = 3
@@ -52,7 +53,11 @@ def command(context: click.Context, /, data: Path | None, offset: int) -> None:
     if not answer.get("accepted"):
         end("suite.reload.refused", f"nothing was changed: {answer.get('message')}")
     done(
-        str(answer["message"]), "reloaded", message=answer["message"], waiting=answer["waiting"], later=answer["later"]
+        typed(str(answer["message"])),
+        "reloaded",
+        message=answer["message"],
+        waiting=answer["waiting"],
+        later=answer["later"],
     )
     if answer["waiting"]:
         report(marked("suite.reload.unfinished", "; ".join(answer["waiting"])))

@@ -38,7 +38,7 @@ Hashes = dict[str, str | None]
 """File → SHA-256 in hex of what is in it; None: nothing may be applied under this name."""
 EMPTY: dict[str, Any] = {
     "schema": 1, "ready": False, "settled": False, "degraded": [], "config": {}, "components": [], "addresses": [],
-    "errors": [], "ca": None, "insecure": [], "certificates": [],
+    "errors": [], "ca": None, "insecure": [], "certificates": [], "listeners": [],
 }  # fmt: skip
 
 
