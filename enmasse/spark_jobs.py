@@ -4,7 +4,7 @@ NAME.json    the job: what runs, and how far its queries are (`Job`)
 NAME.windows newest windows of a pipeline (`Windows`)
 NAME.lock    held by the job's process for as long as it lives
 NAME.log     output of a job in the background
-NAME.attaching  folder: a file for each receiver, named by its process id, until it is attached
+NAME.sources folder: a file PID for each receiver until it is attached; PID.source of each source (`ProcessedSpool`)
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names that a job may have: file names."""
 
 
-ATTACHING = "ENMASSE_SPARK_ATTACHING"
-"""Variable of the processes of a job: its folder `attaching`."""
+SOURCES = "ENMASSE_SPARK_SOURCES"
+"""Variable of the processes of a job: its folder `sources`."""
 KILLED = "killed"
 """How `ended` begins of a job that could not write why."""
 
@@ -80,6 +80,13 @@ class Job(msgspec.Struct, frozen=True):
     ended: str | None = None
 
 
+class ProcessedSpool(msgspec.Struct, frozen=True):
+    """The spool of a source of a job: its folder, and one past the last processed record of each partition."""
+
+    spool: str
+    processed: list[int]
+
+
 class Windows(msgspec.Struct, frozen=True):
     """Newest windows of a pipeline whose query has this id, by device and then by time."""
 
@@ -115,21 +122,33 @@ def is_running(file: Path) -> bool:
 
 def note_attaching(receiver: int) -> None:
     """Note, in a job, that the receiver with this process id is not attached yet. A failure is ignored."""
-    if folder := os.environ.get(ATTACHING):
+    if folder := os.environ.get(SOURCES):
         with contextlib.suppress(OSError):
             (Path(folder) / str(receiver)).touch()
 
 
 def note_attached(receiver: int) -> None:
     """Note, in a job, that the receiver with this process id is attached."""
-    if folder := os.environ.get(ATTACHING):
+    if folder := os.environ.get(SOURCES):
         with contextlib.suppress(OSError):
             (Path(folder) / str(receiver)).unlink()
 
 
 def are_attached(folder: Path) -> bool:
-    """Return True if all receivers of a job that live have been attached. folder: its `attaching`."""
+    """Return True if all receivers of a job that live have been attached. folder: its `sources`."""
     return not any(Path("/proc", file.name).exists() for file in folder.glob("*"))
+
+
+def note_processed(source: ProcessedSpool) -> None:
+    """Note, in a job, how far Spark has processed the source of this process. A failure is ignored."""
+    if folder := os.environ.get(SOURCES):
+        _write(Path(folder) / f"{os.getpid()}.source", source)
+
+
+def sources_of(folder: Path) -> list[ProcessedSpool]:
+    """Return the sources of a job whose processes live. folder: its `sources`."""
+    files = (file for file in folder.glob("*.source") if Path("/proc", file.stem).exists())
+    return [source for file in files if (source := _read(file, ProcessedSpool)) is not None]
 
 
 def read(file: Path) -> Job | None:

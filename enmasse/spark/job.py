@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -40,6 +41,9 @@ from enmasse.process import startup
 from enmasse.spark import failed_queries
 from enmasse.spark.archive import archive
 from enmasse.spark.errors import QueryError, sentence
+from enmasse.spark.source.lag import Lag
+from enmasse.spark.spool.segment import partition_folder
+from enmasse.spark.spool.spool import head_of
 
 REPORT_SECONDS = 1.0
 TRACE = re.compile(r'^  File "([^"\n]+)", line (\d+), in (.+)\n(?:    .*\n)*(\w.*)$', re.MULTILINE)
@@ -64,7 +68,7 @@ class Report:
     def __init__(self, file: Path, job: spark_jobs.Job) -> None:
         self._file, self._job = file, job
         self._queries: dict[str, spark_jobs.Query] = {}
-        self._attaching = file.with_suffix(".attaching")
+        self._sources = file.with_suffix(".sources")
         self._with_sources: set[str] = set()
         self._over = threading.Event()
         self._failed = False
@@ -72,9 +76,9 @@ class Report:
 
     def start(self) -> None:
         """Write the file, and again each second."""
-        shutil.rmtree(self._attaching, ignore_errors=True)
-        self._attaching.mkdir()
-        os.environ[spark_jobs.ATTACHING] = str(self._attaching.absolute())
+        shutil.rmtree(self._sources, ignore_errors=True)
+        self._sources.mkdir()
+        os.environ[spark_jobs.SOURCES] = str(self._sources.absolute())
         spark_jobs.write(self._file, self._job)
         self._thread.start()
 
@@ -85,7 +89,7 @@ class Report:
 
     def end(self, reason: str) -> None:
         """Write that the job has ended."""
-        shutil.rmtree(self._attaching, ignore_errors=True)
+        shutil.rmtree(self._sources, ignore_errors=True)
         spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=[], ended=reason))
 
     def _run(self) -> None:
@@ -93,7 +97,7 @@ class Report:
             try:
                 spark = SparkSession._instantiatedSession
                 active = [] if spark is None else spark.streams.active
-                now = [self._query(query) for query in active if self._has_sources(query)]
+                now = [self._listed(query, alone=len(active) == 1) for query in active if self._has_sources(query)]
                 spark_jobs.write(self._file, msgspec.structs.replace(self._job, queries=now))
             except Exception as error:  # the program may stop its session meanwhile
                 if not self._failed and not jvm_end(error):
@@ -104,10 +108,20 @@ class Report:
         """Return True if the sources of a query have been attached."""
         if query.runId not in self._with_sources:
             started = query.lastProgress is not None or not query.status["message"].startswith(STARTING)
-            if not started or not spark_jobs.are_attached(self._attaching):
+            if not started or not spark_jobs.are_attached(self._sources):
                 return False
             self._with_sources.add(query.runId)
         return True
+
+    def _listed(self, query: Any, *, alone: bool) -> spark_jobs.Query:
+        """Return the state of a query. Until its first batch with rows has ended, its lag is that of the job's spools
+        if it is `alone`: Spark tells no source of which query it is."""
+        found = self._query(query)
+        sources = spark_jobs.sources_of(self._sources) if alone and not found.rows else []
+        if not sources:
+            return found
+        behind, oldest = spooled(sources, time.time_ns() // 1_000_000)
+        return msgspec.structs.replace(found, behind=behind, oldest_seconds=oldest)
 
     def _query(self, query: Any) -> spark_jobs.Query:
         name, last = query.name or str(query.id), query.lastProgress
@@ -134,6 +148,18 @@ class Report:
             bad=known.bad + sum(map(bad_of, new)),
         )
         return self._queries[name]
+
+
+def spooled(sources: list[spark_jobs.ProcessedSpool], now_ms: int) -> tuple[int, float | None]:
+    """Return how many messages the spools of sources hold that are not processed, and seconds since the oldest of them
+    arrived. now_ms: milliseconds since 1970. Raises OSError if a spool is gone."""
+    lags = []
+    for source in sources:
+        folder = Path(source.spool)
+        heads = [head_of(partition_folder(folder, n)).get() for n in range(len(source.processed))]
+        lags.append(Lag(folder).report(source.processed, heads, now_ms))
+    ages = [lag["oldestSeconds"] for lag in lags if lag["oldestSeconds"] is not None]
+    return sum(lag["behind"] for lag in lags), max(ages, default=None)
 
 
 def rows_of(progress: Any) -> int:

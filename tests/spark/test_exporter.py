@@ -10,7 +10,9 @@ import pytest
 from proton import Message
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from enmasse import spark_jobs
 from enmasse.metrics import parse
+from enmasse.spark.job import spooled
 from enmasse.spark.options import OptionError
 from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import free_port
@@ -30,7 +32,11 @@ def scraped(port: int, spool: Path) -> dict[tuple[str, ...], float]:
     return {label: s.value for label, (s, _) in zip(labels, states, strict=True)}
 
 
-def test_each_partition_states_its_lag_and_its_receiver(broker: Broker, tmp_path: Path) -> None:
+def test_each_partition_states_its_lag_and_its_receiver(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its port, and to the job that runs it."""
+    monkeypatch.setenv(spark_jobs.SOURCES, str(tmp_path))
     broker.queue("measured")
     port, spool = free_port(), tmp_path / "spool"
     options = {"url": broker.url, "address": "measured", "spool": str(spool), "receivers": "2"}
@@ -43,10 +49,13 @@ def test_each_partition_states_its_lag_and_its_receiver(broker: Broker, tmp_path
         until(lambda: reader.started().available == 0, "the broker to state that none waits")
         end = reader.latestOffset(start, ReadAllAvailable())
         running = scraped(port, spool)
+        behind, oldest = spooled(spark_jobs.sources_of(tmp_path), 1 << 50)
         reader.latestOffset(end, ReadAllAvailable())
         done = scraped(port, spool)
+        assert spooled(spark_jobs.sources_of(tmp_path), 1 << 50) == (0, None)
     finally:
         reader.stop()
+    assert behind == 50 and oldest is not None and oldest > 0
     heads = [float(end["record"]), float(end["record-1"])]
     for n, head in enumerate(heads):
         partition = str(n)

@@ -24,6 +24,7 @@ from enmasse import spark_jobs
 from enmasse.cli.commands import spark
 from enmasse.cli.common import ADMIN_PORT
 from enmasse.spark.job import Report, reason
+from enmasse.spark.spool.spool import SpoolWriter
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
 from tests.console.client import Client
@@ -232,7 +233,7 @@ def test_what_is_sent_to_a_topic_after_submit_is_received(
 def test_receivers_of_a_job_are_attached_when_all_that_live_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(spark_jobs.ATTACHING, str(tmp_path))
+    monkeypatch.setenv(spark_jobs.SOURCES, str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for receiver in (os.getpid(), ended.pid):
@@ -381,11 +382,26 @@ def test_a_running_job_has_notes_about_messages_without_ids_and_bad_ones(enmasse
     ]
 
 
-def test_a_first_batch_that_runs_is_no_lack_of_messages(enmasse: Run, state: Path) -> None:
+def test_a_first_batch_that_runs_is_no_lack_of_messages(
+    enmasse: Run, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is behind is known before Spark states it."""
+    writer = SpoolWriter(tmp_path / "spool")
+    for ms in range(5):
+        writer.append(b"message", ms)
+    writer.sync()
+    writer.close()
+    sources = state / "counting.sources"
+    sources.mkdir(parents=True)
+    monkeypatch.setenv(spark_jobs.SOURCES, str(sources))
+    spark_jobs.note_processed(spark_jobs.ProcessedSpool(str(tmp_path / "spool"), [2]))
     status = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
     query = SimpleNamespace(name="counted", lastProgress=None, status=status)
     job = spark_jobs.Job("counting", os.getpid(), "local[*]", "count.py", "2026-01-02T03:04:05Z")
-    found = Report(state / "counting.json", job)._query(query)
+    report = Report(state / "counting.json", job)
+    assert report._listed(query, alone=False).behind is None, "the spool may be that of another query"
+    found = report._listed(query, alone=True)
+    assert found.behind == 3 and found.oldest_seconds is not None
     held = spark_jobs.lock(state / "counting.json")
     spark_jobs.write(state / "counting.json", replace(job, queries=[found]))
     shown = enmasse("status").stdout.splitlines()

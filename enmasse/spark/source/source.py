@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from enmasse import spark_jobs
 from enmasse.engines.maven import cache
 from enmasse.spark.errors import plainly
 from enmasse.spark.options import MOST_CREDIT, PARSE, OptionError, address_of, folder_fault, number, required, size
@@ -248,7 +249,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
         """
         receivers = self.started()
-        self.processed = done = self._done(start, receivers)
+        done = self._process_from(start, receivers)
         if self.available_now:
             self._await_available(receivers, done)
         elif self.first:
@@ -264,6 +265,15 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             heads = self.admission.ends(done, heads, self._within, time.monotonic())
         self.planned = heads
         return offset_of(heads, self.space)
+
+    def _process_from(self, offset: Mapping[str, Any], receivers: Receivers) -> list[int]:
+        """Return where an offset ends in each partition, and note that what is before it is processed. Raises
+        SpoolError as `_done` does."""
+        done = self._done(offset, receivers)
+        if self.processed != done:
+            self.processed = done
+            spark_jobs.note_processed(spark_jobs.ProcessedSpool(str(self.spool()), done))
+        return done
 
     def _done(self, offset: Mapping[str, Any], receivers: Receivers) -> list[int]:
         """Return where an offset ends in each partition. Raises SpoolError if it is ahead of the spool, or of another
