@@ -94,7 +94,8 @@ function Frame({ me, leave }) {
     <header class="bar">
       <button type="button" class="menu plain" aria-expanded=${open} aria-controls="places"
         onClick=${() => setOpen(!open)}>☰<span class="hidden"> menu</span></button>
-      <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> EnMasse</a>
+      <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /><span
+        class="text">EnMasse</span></a>
       <span class="spring"></span>
       <${Choice} operator=${operator} />
       <button type="button" class="plain" onClick=${turn} aria-label=${`switch to ${THEMES[theme]} colours`}>

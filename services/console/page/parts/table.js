@@ -19,8 +19,9 @@ export const numeric = (key, title, of, shown, more = {}) => ({
 });
 
 /**
- * `columns`: {key, title, render(row), value(row) to sort by, align: "right", wide: hidden on phones, extra: also on
- * small screens; grow: it gets the room that is left, shrink: it gives way, so both have their text as a tooltip}.
+ * `columns`: {key, title, render(row), value(row) to sort by, align: "right", extra: hidden on small screens; grow:
+ * it gets the room that is left, shrink: it gives way, so both have their text as a tooltip; stays: in sight at
+ * the left while the others are scrolled sideways, acts: at the right}.
  * `rows`: objects; `keyOf(row)`; `onOpen(row)` for a click and Enter; `label`: name of the table for screen readers.
  * `selected`: Set of keys, `onSelect(set)`: rows can be selected. The order is in the address of the page, as
  * `sort=-KEY`.
@@ -167,7 +168,7 @@ export function Table({
 }
 
 const classes = (column) =>
-  [column.align === "right" && "right", ...["wide", "extra", "grow", "shrink"].filter((it) => column[it])]
+  [column.align === "right" && "right", ...["extra", "grow", "shrink", "stays", "acts"].filter((it) => column[it])]
     .filter(Boolean)
     .join(" ");
 

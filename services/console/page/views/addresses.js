@@ -16,6 +16,7 @@ const COLUMNS = (history) => [
     key: "name",
     title: "Name",
     grow: true,
+    stays: true,
     render: (it) => html`<${Link} to=${["addresses", it.name]} tabindex="-1">${it.name}<//>`,
   },
   { key: "type", title: "Type" },
@@ -27,16 +28,16 @@ const COLUMNS = (history) => [
     key: "line",
     title: "",
     spoken: "rate",
-    wide: true,
+    extra: true,
     render: (it) =>
       html`<${Sparkline} values=${history.get(it.name)}
         label=${`messages in, last minute: now ${rate(it.stats.rates.in)} a second`} />`,
   },
-  numeric("consumers", "Consumers", (it) => it.stats.consumers, count, { wide: true }),
-  numeric("producers", "Producers", (it) => it.stats.producers, count, { wide: true }),
-  numeric("oldest", "Oldest", (it) => it.stats.oldest, seconds, { wide: true, down: true }),
-  numeric("size", "Size", (it) => it.stats.size, bytes, { wide: true, down: true }),
-  { key: "flavor", title: "Flavor", wide: true, extra: true },
+  numeric("consumers", "Consumers", (it) => it.stats.consumers, count),
+  numeric("producers", "Producers", (it) => it.stats.producers, count),
+  numeric("oldest", "Oldest", (it) => it.stats.oldest, seconds, { down: true }),
+  numeric("size", "Size", (it) => it.stats.size, bytes, { down: true }),
+  { key: "flavor", title: "Flavor", shrink: true },
 ];
 
 const nameOf = (it) => it.name;

@@ -18,17 +18,18 @@ const COLUMNS = [
     key: "container",
     title: "Client",
     grow: true,
+    stays: true,
     render: (it) => html`<${Link} to=${["connections", it.id]} tabindex="-1">${it.container || it.id}<//>`,
   },
-  { key: "user", title: "User", wide: true, render: (it) => it.user || html`<span class="soft">anonymous</span>` },
-  { key: "protocol", title: "Protocol", wide: true },
-  { key: "peer", title: "From", wide: true },
-  { key: "tls", title: "TLS", extra: true, wide: true, render: (it) => it.tls || html`<span class="soft">no</span>` },
-  { key: "component", title: "At", wide: true },
-  { key: "links", title: "Links", align: "right", wide: true },
+  { key: "user", title: "User", render: (it) => it.user || html`<span class="soft">anonymous</span>` },
+  { key: "protocol", title: "Protocol" },
+  { key: "peer", title: "From" },
+  { key: "tls", title: "TLS", render: (it) => it.tls || html`<span class="soft">no</span>` },
+  { key: "component", title: "At" },
+  { key: "links", title: "Links", align: "right" },
   numeric("in", "In/s", (it) => it.rates.in, rate, { down: true }),
   numeric("out", "Out/s", (it) => it.rates.out, rate, { down: true }),
-  { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
+  { key: "since", title: "Since", align: "right", render: (it) => ago(it.since) },
 ];
 
 const idOf = (it) => it.id;
@@ -145,7 +146,7 @@ export function Links({ where, address = null }) {
       : html`<div class="table-box short" tabindex="0" role="region" aria-label="Links"><table><caption
         class="hidden">Links</caption>
     <thead><tr><th scope="col">Direction</th><th scope="col">${address ? "Connection" : "Address"}</th><th scope="col"
-      class="wide">Name</th><th scope="col" class="right">Credit</th><th scope="col" class="right">Unsettled</th><th
+     >Name</th><th scope="col" class="right">Credit</th><th scope="col" class="right">Unsettled</th><th
         scope="col" class="right">Rate</th></tr></thead>
     <tbody>${items.map(
       (it) => html`<tr key=${it.id}><td>${it.direction === "in" ? "sends" : "receives"}</td>
@@ -157,7 +158,7 @@ export function Links({ where, address = null }) {
             ? html`<${Link} to=${["addresses", it.address]}>${it.address}<//>`
             : "–"
       }</td>
-      <td class="wide">${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td>
+      <td>${it.name}${it.qos === null || it.qos === undefined ? "" : `, QoS ${it.qos}`}</td>
       <td class="right">${count(it.credit)}</td><td class="right">${count(it.unsettled)}</td><td
       class="right">${rate(it.rates.in + it.rates.out)}/s</td></tr>`,
     )}</tbody></table></div>`

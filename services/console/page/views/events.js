@@ -16,14 +16,13 @@ export function Events() {
     texts=${(it) => [it.address, userOf(it), it.client, it.peer, it.condition, it.description, it.kind]}
     columns=${[
       { key: "time", title: "Time", down: true, render: (it) => html`<time>${time(it.time)}</time>` },
-      { key: "condition", title: "Reason", wide: true, shrink: true, render: (it) => it.condition || it.kind },
+      { key: "condition", title: "Reason", shrink: true, render: (it) => it.condition || it.kind },
       { key: "description", title: "Description", grow: true },
-      { key: "address", title: "Address", wide: true, shrink: true, render: (it) => linkTo(it.address) || "–" },
-      { key: "user", title: "User", wide: true, shrink: true, value: userOf, render: userOf },
-      { key: "client", title: "Client", wide: true, shrink: true },
-      { key: "peer", title: "From", wide: true },
-      { key: "count", title: "Times", align: "right", wide: true, down: true },
-      { key: "component", title: "At", wide: true, extra: true },
+      { key: "address", title: "Address", shrink: true, render: (it) => linkTo(it.address) || "–" },
+      { key: "user", title: "User", shrink: true, value: userOf, render: userOf },
+      { key: "client", title: "Client", shrink: true },
+      { key: "peer", title: "From" },
+      { key: "count", title: "Times", align: "right", down: true },
     ]} />
     ${shown && html`<${Event} event=${shown} onClose=${() => show(null)} />`}`;
 }

@@ -14,9 +14,9 @@ const used = [
   numeric("memory", "Memory", (it) => it.memory, bytes, { down: true }),
 ];
 const ends = [
-  numeric("connections", "Connections", (it) => it.connections, count, { wide: true, down: true }),
-  numeric("in", "In/s", (it) => it.rates.in, rate, { wide: true, down: true }),
-  numeric("out", "Out/s", (it) => it.rates.out, rate, { wide: true, down: true }),
+  numeric("connections", "Connections", (it) => it.connections, count, { down: true }),
+  numeric("in", "In/s", (it) => it.rates.in, rate, { down: true }),
+  numeric("out", "Out/s", (it) => it.rates.out, rate, { down: true }),
 ];
 const FEW = 0.8; // of the capacity: from there on it is about to be used up
 
@@ -27,25 +27,23 @@ const size = (it) => {
     title=${`${percent(part)} of the capacity`}>${bytes(it.size)} of ${bytes(it.capacity)}</span>`;
 };
 const BROKERS = [
-  { key: "name", title: "Broker", grow: true, render: name },
+  { key: "name", title: "Broker", grow: true, stays: true, render: name },
   ...used,
   { key: "size", title: "Size", align: "right", down: true, value: (it) => it.size, render: size },
   numeric("diskFree", "Disk free", (it) => it.diskFree, bytes),
-  numeric("diskUsed", "Files", (it) => it.diskUsed, bytes, { wide: true, down: true }),
-  numeric("sync", "Sync", (it) => it.sync, duration, { wide: true, down: true }),
-  numeric("messages", "Stored", (it) => it.messages, count, { wide: true, extra: true, down: true }),
+  numeric("diskUsed", "Files", (it) => it.diskUsed, bytes, { down: true }),
+  numeric("sync", "Sync", (it) => it.sync, duration, { down: true }),
+  numeric("messages", "Stored", (it) => it.messages, count, { down: true }),
   numeric("addresses", "Addresses", (it) => Object.keys(it.addresses).length, count, {
-    wide: true,
-    extra: true,
     down: true,
   }),
   ...ends,
 ];
 const ROUTERS = [
-  { key: "name", title: "Router", grow: true, render: name },
+  { key: "name", title: "Router", grow: true, stays: true, render: name },
   ...used,
-  numeric("links", "Links", (it) => it.links, count, { wide: true, down: true }),
-  numeric("neighbours", "Neighbours", (it) => it.neighbours.length, count, { wide: true, down: true }),
+  numeric("links", "Links", (it) => it.links, count, { down: true }),
+  numeric("neighbours", "Neighbours", (it) => it.neighbours.length, count, { down: true }),
   ...ends,
 ];
 

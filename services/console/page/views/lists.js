@@ -31,6 +31,7 @@ export function List({ title, where, columns, texts, actions = [], empty, before
         {
           key: "_",
           title: "",
+          acts: true,
           spoken: actions.map((action) => action.title).join(", "),
           render: (row) =>
             actions.map(

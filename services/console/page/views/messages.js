@@ -111,21 +111,16 @@ export function Messages({ name, depth, me }) {
           : html`<div class="table-box short" tabindex="0" role="region" aria-label="Messages"><table>
         <caption class="hidden">Messages of ${name}, oldest first</caption>
         <thead><tr><th class="narrow"><input type="checkbox" aria-label="select all messages shown" checked=${every}
-          onChange=${toggleAll} /></th><th scope="col">Message</th><th
-          scope="col" class="wide">Created</th><th scope="col" class="right wide">Deliveries</th><th scope="col"
-            class="right wide">Size</th><th scope="col" class="grow">Body</th>${
-              dead &&
-              html`<th
-              scope="col">Reason</th>`
-            }</tr></thead>
+          onChange=${toggleAll} /></th>${dead && html`<th scope="col">Reason</th>`}<th scope="col">Body</th><th
+          scope="col">Created</th><th scope="col" class="right">Deliveries</th><th scope="col" class="right">Size</th>
+          <th scope="col">Id</th></tr></thead>
         <tbody>${items.map(
           (it) => html`<tr key=${it.id} class="opens"
             onClick=${(event) => !event.target.closest("input, button") && setShown(it)}>
           <td class="narrow"><input type="checkbox" aria-label=${`select message ${it.id}`}
             checked=${chosen.has(it.id)} onChange=${() => toggle(it.id)} /></td>
-          <td><button type="button" class="link" onClick=${() => setShown(it)}>${it.messageId || it.id}</button></td>
-          <td class="wide">${it.created && time(it.created)}</td><td class="right wide">${it.deliveryCount}</td>
-          <td class="right wide">${bytes(it.size)}</td><td class="grow body">${
+          ${dead && html`<td class="whole">${it.deaths.length > 0 && deathOf(it.deaths.at(-1))}</td>`}
+          <td class="body">${
             it.body === null
               ? html`<span
             class="soft">not shown</span>`
@@ -133,13 +128,10 @@ export function Messages({ name, depth, me }) {
                 ? html`<span
               class="soft">binary</span>`
                 : it.body.slice(0, 120)
-          }</td>
-          ${
-            dead &&
-            html`<td title=${it.deaths.map(deathOf).join(" ")}>${
-              it.deaths.length > 0 && deathOf(it.deaths.at(-1))
-            }</td>`
-          }</tr>`,
+          }</td><td>${time(it.created)}</td><td class="right">${it.deliveryCount}</td>
+          <td class="right">${bytes(it.size)}</td>
+          <td class="shrink"><button type="button" class="link" title=${it.messageId || it.id}
+            onClick=${() => setShown(it)}>${it.messageId || it.id}</button></td></tr>`,
         )}</tbody></table></div>
         <div class="tools"><button type="button" disabled=${!after.length}
           onClick=${() => setAfter(after.slice(0, -1))}>Earlier</button>
@@ -183,7 +175,7 @@ function clientOf(text) {
 }
 
 const DEATHS = {
-  rejected: (it) => `${clientOf(it.consumer)} rejected it`,
+  rejected: (it) => `Rejected by ${clientOf(it.consumer)}`,
   expired: () => "Its time to live ended",
   "delivered-too-often": () => "It was delivered too often without being accepted",
   undeliverable: () => "No consumer could take it",
@@ -197,7 +189,7 @@ function deathOf(it) {
   const what = (Object.hasOwn(DEATHS, it.reason) ? DEATHS[it.reason](it) : it.reason) || "It died";
   const stated = [it.description, it.condition && `(${it.condition})`].filter(Boolean).join(" ");
   const place = it.source ? ` ${it.reason === "unknown" || it.reason === "by-order" ? "from" : "at"} ${it.source}` : "";
-  return `${what[0].toUpperCase()}${what.slice(1)}${place}${stated && `: ${stated}`}.`;
+  return `${what}${place}${stated && `: ${stated}`}.`;
 }
 
 const timesOf = (it) =>

@@ -327,7 +327,7 @@ function Log() {
     <div class="table-box short" tabindex="0" role="region" aria-label="Messages of the client"><table>
       <caption class="hidden">Messages, newest first</caption>
       <thead><tr><th scope="col">Time</th><th scope="col"><span class="hidden">direction</span></th><th
-        scope="col">Topic</th><th scope="col" class="wide">QoS</th><th scope="col" class="right wide">Size</th><th
+        scope="col">Topic</th><th scope="col">QoS</th><th scope="col" class="right">Size</th><th
         scope="col" class="grow">Payload</th></tr></thead>
       <tbody>${rows.map(
         (it) => html`<tr key=${it.id} class="opens" onClick=${() => setOpen(it)}>
@@ -335,7 +335,7 @@ function Log() {
         <td>${it.direction === "in" ? html`<span class="good">received</span>` : html`<span class="soft">sent</span>`}
         </td><td><button type="button" class="link" onClick=${() => setOpen(it)}>${it.topic}</button>
         ${it.retain && html` <span class="tag">retained</span>`}</td>
-        <td class="wide">${it.qos}</td><td class="right wide">${bytes(it.size)}</td>
+        <td>${it.qos}</td><td class="right">${bytes(it.size)}</td>
         <td class="grow body">${shown(it).slice(0, LINE)}</td></tr>`,
       )}</tbody></table>${rows.length === 0 && html`<p class="empty">No messages yet.</p>`}</div>
     <p class="foot" role="status">${count(now.seen)} in all${

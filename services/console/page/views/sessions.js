@@ -11,19 +11,18 @@ export const Sessions = ({
 }) => html`<${List} title="MQTT sessions" where="sessions" empty="There are no MQTT sessions."
   texts=${(it) => [it.client, it.user, it.peer]}
   columns=${[
-    { key: "client", title: "Client id", grow: true },
+    { key: "client", title: "Client id", grow: true, stays: true },
     {
       key: "connected",
       title: "State",
       render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />`,
     },
     { key: "user", title: "User", render: (it) => it.user || html`<span class="soft">anonymous</span>` },
-    { key: "peer", title: "From", wide: true },
-    { key: "gateway", title: "Gateway", wide: true, extra: true },
+    { key: "peer", title: "From" },
+    { key: "gateway", title: "Gateway" },
     {
       key: "protocol",
       title: "MQTT",
-      wide: true,
       render: (it) => ({ 3: "3.1", 4: "3.1.1", 5: "5.0" })[it.protocol] || it.protocol,
     },
     { key: "subscriptions", title: "Subscriptions", align: "right", render: (it) => count(it.subscriptions) },
@@ -31,8 +30,6 @@ export const Sessions = ({
       key: "inFlight",
       title: "In flight, QoS 2",
       align: "right",
-      wide: true,
-      extra: true,
       render: (it) => count(it.inFlight),
     },
     { key: "waiting", title: "Waiting", align: "right", render: (it) => count(it.waiting) },
@@ -40,10 +37,9 @@ export const Sessions = ({
       key: "expiry",
       title: "Kept for",
       align: "right",
-      wide: true,
       render: (it) => (it.expiry >= FOR_EVER ? "ever" : seconds(it.expiry)),
     },
-    { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
+    { key: "since", title: "Since", align: "right", render: (it) => ago(it.since) },
   ]}
   actions=${[
     {

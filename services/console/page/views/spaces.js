@@ -26,9 +26,10 @@ export function Spaces() {
         key: "name",
         title: "Space",
         grow: true,
+        stays: true,
         render: (it) => html`<${Link} to=${["spaces", it.name]} tabindex="-1">${it.name}<//>`,
       },
-      { key: "type", title: "Type", wide: true },
+      { key: "type", title: "Type" },
       { key: "plan", title: "Plan", render: (it) => it.plan || "–" },
       { key: "state", title: "State", value: state, render: (it) => html`<${State} text=${state(it)} />` },
       { key: "ready", title: "Ready", align: "right", value: total, render: ready },
@@ -45,7 +46,7 @@ export function Spaces() {
           return row ? html`<${Used} row=${row} />` : html`<span class="soft">no limit</span>`;
         },
       },
-      { key: "hosts", title: "Hosts", wide: true, extra: true, render: (it) => it.hosts.join(" ") },
+      { key: "hosts", title: "Hosts", render: (it) => it.hosts.join(" ") },
     ]} />
     ${making && html`<${Editor} space=${NEW} onClose=${() => setMaking(false)} />`}`;
 }

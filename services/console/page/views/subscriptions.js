@@ -6,6 +6,7 @@ import { covers, owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
 
+const nameOf = (it) => it.client || it.id;
 const filters = (it) => Object.keys(it.filters).join(", ");
 
 /** Whether the caller may delete a subscription. A shared one ends with its last member. */
@@ -22,7 +23,7 @@ export const Subscriptions = ({
 }) => html`<${List} title="Subscriptions" where="subscriptions" empty="There are no subscriptions."
   texts=${(it) => [it.client, it.user, it.id, filters(it)]}
   columns=${[
-    { key: "client", title: "Client", render: (it) => it.client || it.id },
+    { key: "client", title: "Client", shrink: true, stays: true, value: nameOf, render: nameOf },
     { key: "kind", title: "Kind" },
     { key: "filters", title: "Filters", grow: true, value: filters, render: (it) => html`<code>${filters(it)}</code>` },
     {
@@ -31,8 +32,8 @@ export const Subscriptions = ({
       render: (it) => html`<${State} text=${it.connected ? "connected" : "away"} />`,
     },
     { key: "depth", title: "Waiting", align: "right", down: true, render: (it) => count(it.depth) },
-    { key: "user", title: "User", wide: true },
-    { key: "since", title: "Since", align: "right", wide: true, render: (it) => ago(it.since) },
+    { key: "user", title: "User" },
+    { key: "since", title: "Since", align: "right", render: (it) => ago(it.since) },
   ]}
   actions=${[
     {
@@ -45,7 +46,7 @@ export const Subscriptions = ({
         text: (rows) =>
           `${count(rows.reduce((sum, it) => sum + it.depth, 0))} messages that wait for them are deleted too.`,
         done: (number) => `${count(number)} subscriptions are deleted.`,
-        nameOf: (it) => `${it.client || it.id} ${filters(it)}`,
+        nameOf: (it) => `${nameOf(it)} ${filters(it)}`,
       },
     },
   ]} />`;

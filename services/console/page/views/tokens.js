@@ -21,7 +21,7 @@ export function Tokens({ user, me }) {
     <${Loaded} of=${watched}><${Table} label="API tokens" rows=${rows} keyOf=${(it) => it.name}
       empty="This user has no API tokens."
       columns=${[
-        { key: "name", title: "Name" },
+        { key: "name", title: "Name", shrink: true, stays: true },
         { key: "readOnly", title: "May", render: (it) => (it.readOnly ? "read" : "all that the user may") },
         { key: "created", title: "Made", render: (it) => time(it.created) },
         { key: "used", title: "Last used", render: (it) => (it.used ? `${ago(it.used)} ago` : "not known") },
@@ -29,6 +29,7 @@ export function Tokens({ user, me }) {
         {
           key: "remove",
           title: "",
+          acts: true,
           spoken: "action",
           render: (it) =>
             may &&

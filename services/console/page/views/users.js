@@ -31,6 +31,8 @@ export function Users({ me }) {
         {
           key: "name",
           title: "Name",
+          shrink: true,
+          stays: true,
           render: (it) => html`<${Link} to=${["users", it.name]} tabindex="-1">${it.name}<//>`,
         },
         { key: "groups", title: "Groups", value: (it) => it.groups.join(), render: (it) => it.groups.join(", ") },
@@ -41,7 +43,7 @@ export function Users({ me }) {
           value: (it) => it.effective.length,
           render: (it) => it.effective.map(short).join("; "),
         },
-        { key: "password", title: "Password", wide: true, render: (it) => (it.password ? "yes" : "no") },
+        { key: "password", title: "Password", render: (it) => (it.password ? "yes" : "no") },
       ]} /><//>
     ${
       making &&

@@ -7,17 +7,16 @@ import { List } from "./lists.js";
 export const Wills = () => html`<${List} title="Wills" where="wills" empty="No client has a will."
   texts=${(it) => [it.client, it.user, it.topic]}
   columns=${[
-    { key: "client", title: "Client" },
+    { key: "client", title: "Client", shrink: true, stays: true },
     { key: "topic", title: "Topic", grow: true, render: (it) => html`<code>${it.topic}</code>` },
     { key: "state", title: "State", render: (it) => html`<${State} text=${it.state} />` },
     {
       key: "due",
       title: "Published",
-      wide: true,
       render: (it) => (it.due ? time(it.due) : it.delay ? `${it.delay} s after the loss` : "at once"),
     },
-    { key: "qos", title: "QoS", align: "right", wide: true },
-    { key: "retain", title: "Retained", wide: true, render: (it) => (it.retain ? "yes" : "no") },
-    { key: "size", title: "Size", align: "right", wide: true, down: true, render: (it) => bytes(it.size) },
-    { key: "user", title: "User", wide: true },
+    { key: "qos", title: "QoS", align: "right" },
+    { key: "retain", title: "Retained", render: (it) => (it.retain ? "yes" : "no") },
+    { key: "size", title: "Size", align: "right", down: true, render: (it) => bytes(it.size) },
+    { key: "user", title: "User" },
   ]} />`;
