@@ -360,6 +360,24 @@ def test_no_column_of_addresses_is_out_of_reach_on_a_small_screen_or_a_phone(con
     page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def test_a_dialog_begins_at_its_first_field_or_the_safe_button_and_the_focus_returns(console: Console) -> None:
+    for place, opener, focused in (
+        ("addresses", "New address", "Name"),
+        ("addresses/plain", "Delete", "Type plain to confirm"),
+        ("addresses/plain", "Edit", "queue"),
+        ("flavors", "Delete large-persisted-queue", "Cancel"),
+    ):
+        page = console.open(place)
+        button = page.get_by_role("button", name=opener, exact=True)
+        button.press("Enter")
+        dialog = page.get_by_role("dialog")
+        begun = dialog.get_by_role("button", name=focused).or_(dialog.get_by_label(focused))
+        expect(begun).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        expect(button).to_be_focused()
+
+
 def _names(suite: Suite) -> set[str]:
     return {each["name"] for each in suite.status()["addresses"]}
 

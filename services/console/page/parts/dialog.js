@@ -1,13 +1,26 @@
 // Dialogs, and short messages at the bottom of the page.
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useLayoutEffect, useRef, useState } from "../lib.js";
 
-/** A modal dialog; Escape and the button "Cancel" close it. */
-export function Dialog({ title, onClose, children, wide = false }) {
-  const dialog = useRef(null);
-  useEffect(() => {
-    if (!dialog.current.open) dialog.current.showModal();
+/** What gets the focus: the first field, of radio buttons the one that is on; else the button that changes nothing. */
+const FIELDS = "input:enabled:not([type=radio]), input[type=radio]:checked, select:enabled, textarea:enabled";
+const first = (dialog) => dialog.querySelector(FIELDS) || dialog.querySelector("footer button");
+
+/** A modal dialog; Escape and the button "Cancel" close it. What opened it has the focus again then. */
+export function Dialog({ title, about = undefined, onClose, children, wide = false }) {
+  const dialog = useRef(null),
+    isShown = useRef(false);
+  useLayoutEffect(() => {
+    const own = dialog.current;
+    own.showModal();
+    first(own)?.focus();
+    isShown.current = true;
+    return () => {
+      isShown.current = false;
+      own.close();
+    };
   }, []);
-  return html`<dialog ref=${dialog} class=${wide ? "broad" : ""} aria-labelledby="dialog-title" onClose=${onClose}
+  return html`<dialog ref=${dialog} class=${wide ? "broad" : ""} aria-labelledby="dialog-title"
+      aria-describedby=${about} onClose=${() => isShown.current && onClose()}
       onCancel=${(event) => {
         event.preventDefault();
         onClose();
@@ -32,12 +45,12 @@ export function Confirm({ title, text, name = null, action, onDone, onClose, chi
       setBusy(false);
     }
   };
-  return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${go}>
-    <p>${text}</p>${children}
+  return html`<${Dialog} title=${title} about="dialog-text" onClose=${onClose}><form onSubmit=${go}>
+    <p id="dialog-text">${text}</p>${children}
     ${
       name !== null &&
       html`<label>Type <code>${name}</code> to confirm
-      <input value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} autocomplete="off" autofocus />
+      <input value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} autocomplete="off" />
       </label>`
     }
     <${Failure} error=${error} />

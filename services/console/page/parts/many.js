@@ -71,14 +71,14 @@ export function ForMany({ action, rows, keyOf, onClose }) {
   };
   const names = rows.slice(0, NAMED).map(nameOf);
   if (failed.length)
-    return html`<${Dialog} title=${action.title} onClose=${onClose}><p class="failure" role="alert">
+    return html`<${Dialog} key="failed" title=${action.title} onClose=${onClose}><p class="failure" role="alert">
       ${count(failed.length)} of ${count(rows.length)} failed:</p><ul class="lines">${failed
         .slice(0, NAMED)
         .map(([name, reason]) => html`<li key=${name}><strong>${name}</strong>: ${reason}</li>`)}
       ${failed.length > NAMED && html`<li class="soft">and ${count(failed.length - NAMED)} more</li>`}</ul>
       <footer><button type="button" class="main" onClick=${onClose}>Close</button></footer><//>`;
-  return html`<${Dialog} title=${`${action.title} ${count(rows.length)}`} onClose=${onClose}><form onSubmit=${go}>
-    <p>${action.text(rows)}</p>
+  return html`<${Dialog} title=${`${action.title} ${count(rows.length)}`} about="dialog-text" onClose=${onClose}><form
+    onSubmit=${go}><p id="dialog-text">${action.text(rows)}</p>
     <ul class="lines">${names.map((name) => html`<li key=${name}>${name}</li>`)}
       ${rows.length > NAMED && html`<li class="soft">and ${count(rows.length - NAMED)} more</li>`}</ul>
     ${

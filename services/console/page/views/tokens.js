@@ -65,7 +65,8 @@ function Maker({ user, onClose }) {
     }
   };
   if (made)
-    return html`<${Dialog} title=${`Token ${made.name}`} onClose=${onClose}><p>Copy it now: it is not shown again.</p>
+    return html`<${Dialog} key="made" title=${`Token ${made.name}`}
+      onClose=${onClose}><p>Copy it now: it is not shown again.</p>
       <p><code class="secret">${made.secret}</code></p><footer><button type="button" class="main"
         onClick=${onClose}>Done</button></footer><//>`;
   return html`<${Dialog} title="New API token" onClose=${onClose}><form onSubmit=${make}>
