@@ -378,6 +378,26 @@ def test_a_dialog_begins_at_its_first_field_or_the_safe_button_and_the_focus_ret
         expect(button).to_be_focused()
 
 
+def test_a_place_that_is_not_there_is_said_with_links_to_go_on(suite: Suite, console: Console) -> None:
+    for place, heading, link in (
+        ("nosuch", "Unknown page", "Overview"),
+        ("events/nosuch", "Unknown page", "Events"),
+        ("addresses/no/such", "no/such", "All addresses"),
+        ("connections/nosuch", "Connection", "All connections"),
+        ("users/nosuch", "nosuch", "All users"),
+        ("spaces/nosuch", "nosuch", "All address spaces"),
+    ):
+        page = console.open(place, heading)
+        expect(page.get_by_role("main").get_by_role("link", name=link)).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text(re.compile("no|not"))
+    suite.edit("addresses.json", {"soon/gone": {"type": "anycast"}})
+    wait_for(lambda: "soon/gone" in _names(suite))
+    page = console.open("addresses/soon/gone", "soon/gone")
+    page.get_by_role("button", name="Edit").wait_for()
+    suite.edit("addresses.json", {}, remove=["soon/gone"])
+    expect(page.get_by_text("This address has been removed")).to_be_visible()
+
+
 def _names(suite: Suite) -> set[str]:
     return {each["name"] for each in suite.status()["addresses"]}
 

@@ -2,6 +2,7 @@
 import { html, render, useEffect, useState } from "./lib.js";
 import { ApiError, SPACE, call, get, keepToken, onLogout, useFetch } from "./api.js";
 import { Notices, notice } from "./parts/dialog.js";
+import { Missing } from "./parts/state.js";
 import { Link, go, place, returnToPlace, useRoute } from "./parts/route.js";
 import { Login } from "./views/login.js";
 import { Overview } from "./views/overview.js";
@@ -66,18 +67,19 @@ function Choice({ operator }) {
 
 function Frame({ me, leave }) {
   const { parts, query } = useRoute();
-  const [name = "", ...rest] = parts;
+  const [name = "", ...rest] = parts,
+    of = rest.join("/"); // a name may have slashes
   const operator = me.administrator && !me.space;
   const left = SPACE || me.space ? OF_NO_SPACE : operator ? [] : NOT_OF_USERS;
   const places = PLACES.filter(([key]) => !left.includes(String(key)));
-  const found = places.find(([key]) => key === name) || PLACES[0];
+  const [key, title, All, One] = places.find(([it]) => it === name) || [];
+  const View = rest.length ? One : All;
   const [open, setOpen] = useState(false);
-  const View = rest.length && found[3] ? found[3] : found[2];
   useEffect(() => {
-    document.title = `${rest[0] ? `${rest[0]} · ` : ""}${found[1]} · EnMasse`;
+    document.title = [...(rest.length ? [of] : []), View ? title : "Unknown page", "EnMasse"].join(" · ");
     setOpen(false);
     document.getElementById("main")?.focus({ preventScroll: true });
-  }, [name, rest.join("/")]);
+  }, [name, of]);
   const theme =
     document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   const [, setTheme] = useState(theme);
@@ -114,13 +116,17 @@ function Frame({ me, leave }) {
     </header>
     <nav id="places" class=${open ? "open" : ""} aria-label="Places">
       ${places.map(
-        ([key, title]) => html`<${Link} key=${key} to=${key ? [key] : []}
-        aria-current=${found[0] === key ? "page" : undefined}>${title}<//>`,
+        ([it, name]) => html`<${Link} key=${it} to=${it ? [it] : []}
+        aria-current=${it === key ? "page" : undefined}>${name}<//>`,
       )}
       <a href="api/v1/openapi.json" target="_blank" rel="noopener">API document</a>
     </nav>
-    <main id="main" tabindex="-1"><${View} key=${`${name}/${rest.join("/")}`} me=${me} name=${rest[0]}
-      query=${query} operator=${operator && !SPACE} /></main>`;
+    <main id="main" tabindex="-1">${
+      View
+        ? html`<${View} key=${`${name}/${of}`} me=${me} name=${of} query=${query} operator=${operator && !SPACE} />`
+        : html`<${Missing} title="Unknown page" text=${`There is no page ${location.hash}, or it is not for you.`}
+          places=${places.map(([it, name]) => [it ? [it] : [], name])} />`
+    }</main>`;
 }
 
 function App() {

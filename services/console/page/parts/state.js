@@ -1,5 +1,6 @@
 // Words for states, and what stands in place of a list that has not come or cannot be shown.
-import { html } from "../lib.js";
+import { html, useRef } from "../lib.js";
+import { Link } from "./route.js";
 
 const GOOD = new Set(["Active", "ready", "connected", "active", "open"]);
 const BAD = new Set(["Failed", "not ready"]);
@@ -20,6 +21,18 @@ export function Loaded({ of, children }) {
     role="status">The connection to the console is lost; trying again. Numbers are those of before.</p>`
   }${children}`;
 }
+
+/** Whether something has been there since its page was opened. */
+export function useSeen(it) {
+  const seen = useRef(false);
+  if (it) seen.current = true;
+  return seen.current;
+}
+
+/** A page of something that is not there, with where to go from it. `places`: [parts of the place, title] of each. */
+export const Missing = ({ title, text, places }) =>
+  html`<h1>${title}</h1><p class="failure" role="alert">${text}</p>
+    <ul>${places.map(([to, name]) => html`<li key=${name}><${Link} to=${to}>${name}<//></li>`)}</ul>`;
 
 /** Terms and values, side by side. Values that are missing are left out. */
 export const Facts = ({ of }) =>

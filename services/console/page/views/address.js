@@ -6,7 +6,7 @@ import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
 import { ofAddresses, Past } from "../parts/past.js";
-import { Facts, Loaded, State } from "../parts/state.js";
+import { Facts, Loaded, Missing, State, useSeen } from "../parts/state.js";
 import { traits } from "../types.js";
 import { Links } from "./connections.js";
 import { Messages } from "./messages.js";
@@ -18,10 +18,14 @@ export function Address({ name, me }) {
   const address = watched.items.get(name);
   const [dialog, setDialog] = useState(null);
   const close = () => setDialog(null);
+  const seen = useSeen(address);
   const stored = address && traits(address.type).stored;
   if (watched.ready && !address)
-    return html`<h1>${name}</h1><p class="failure"
-      role="alert">This address does not exist, or you may not see it (permission view).</p>`;
+    return html`<${Missing} title=${name} places=${[[["addresses"], "All addresses"]]} text=${
+      seen
+        ? "This address has been removed, or you may no longer see it."
+        : "This address does not exist, or you may not see it (permission view)."
+    } />`;
   return html`<${Loaded} of=${watched}>${
     address &&
     html`

@@ -6,7 +6,7 @@ import { Confirm, notice } from "../parts/dialog.js";
 import { Chosen, ForMany, useSelection } from "../parts/many.js";
 import { owns } from "../parts/rights.js";
 import { go, Link, useQuery } from "../parts/route.js";
-import { Facts, Loaded } from "../parts/state.js";
+import { Facts, Loaded, Missing, useSeen } from "../parts/state.js";
 import { numeric, Table } from "../parts/table.js";
 
 const CLOSES_PROCESS =
@@ -88,8 +88,11 @@ export function Connection({ name, me }) {
   const it = watched.items.get(name);
   const sessions = useFetch(it?.mqtt ? `sessions?gateway=${encodeURIComponent(it.component)}&limit=1000` : null);
   const session = sessions.data?.items.find((each) => it?.id === `${each.gateway}/${each.id}`);
+  const seen = useSeen(it);
   if (watched.ready && !it)
-    return html`<h1>Connection</h1><p class="empty" role="status">This connection is closed.</p>`;
+    return html`<${Missing} title="Connection" places=${[[["connections"], "All connections"]]} text=${
+      seen ? "This connection is closed." : `There is no connection ${name}: it is closed, or you may not see it.`
+    } />`;
   return html`<${Loaded} of=${watched}>${
     it &&
     html`<h1>${it.container || it.id}</h1>

@@ -4,7 +4,7 @@ import { call, path, useFetch, useWatch } from "../api.js";
 import { count } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
 import { go, Link } from "../parts/route.js";
-import { Facts, Loaded, State } from "../parts/state.js";
+import { Facts, Loaded, Missing, State, useSeen } from "../parts/state.js";
 import { fullest, Usage, Used } from "../parts/usage.js";
 import { List } from "./lists.js";
 
@@ -58,8 +58,10 @@ export function Space({ name }) {
   const [dialog, setDialog] = useState("");
   const close = () => setDialog("");
   const space = watched.items.get(name);
+  const seen = useSeen(space);
   if (watched.ready && !space)
-    return html`<h1>${name}</h1><p class="failure" role="alert">There is no such address space.</p>`;
+    return html`<${Missing} title=${name} places=${[[["spaces"], "All address spaces"]]}
+      text=${seen ? "This address space has been removed." : "There is no such address space."} />`;
   return html`<${Loaded} of=${watched}>${
     space &&
     html`<h1>${name} <${State} text=${state(space)} /></h1>

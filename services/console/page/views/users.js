@@ -4,7 +4,7 @@ import { call, get, path, useWatch } from "../api.js";
 import { matcher } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
 import { go, Link, useQuery } from "../parts/route.js";
-import { Loaded } from "../parts/state.js";
+import { Loaded, Missing, useSeen } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 import { Tokens } from "./tokens.js";
 
@@ -58,8 +58,13 @@ export function User({ name, me }) {
   const watched = useWatch("users");
   const [dialog, setDialog] = useState(null);
   const user = watched.items.get(name);
+  const seen = useSeen(user);
   if (watched.ready && !user)
-    return html`<h1>${name}</h1><p class="failure" role="alert">This user does not exist, or you may not see it.</p>`;
+    return html`<${Missing} title=${name} places=${[[["users"], "All users"]]} text=${
+      seen
+        ? "This user has been removed, or you may no longer see it."
+        : "This user does not exist, or you may not see it."
+    } />`;
   return html`<${Loaded} of=${watched}>${
     user &&
     html`<h1>${user.name}</h1>
