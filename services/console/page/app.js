@@ -186,6 +186,15 @@ function App() {
   return html`${content}<${Notices} />`;
 }
 
+// A closed group would hide the field that the browser finds wrong.
+document.addEventListener(
+  "invalid",
+  (event) => {
+    const field = /** @type {HTMLElement} */ (event.target);
+    for (let it = field.closest("details"); it; it = it.parentElement?.closest("details") ?? null) it.open = true;
+  },
+  true,
+);
 const kept = localStorage.getItem("theme");
 if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
 returnToPlace();

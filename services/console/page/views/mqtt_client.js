@@ -59,7 +59,7 @@ function keep(entry) {
 }
 
 function connect(form) {
-  const will = form.will.topic ? messageOf(form.will) : null; // throws before anything has changed
+  const will = form.will.topic ? messageOf(form.will) : null;
   const client = new MqttClient({
     state: (state, why) => {
       if (now.client !== client) return;
@@ -81,7 +81,7 @@ function connect(form) {
   client.connect({ ...form, keepAlive: Number(form.keepAlive), will });
 }
 
-/** The message that a form states. Throws an Error with what is wrong in it. */
+/** The message that a form states. */
 function messageOf({ topic, text, form, qos, retain, expiry, contentType, responseTopic, user, willDelay = "" }) {
   return {
     topic,
@@ -98,20 +98,29 @@ function messageOf({ topic, text, form, qos, retain, expiry, contentType, respon
   };
 }
 
+/** What is wrong with a payload, and with user properties. */
+function faultOfPayload({ form, text }) {
+  if (form === "base64")
+    try {
+      decoded(text);
+    } catch {
+      return "This is not Base64.";
+    }
+  return "";
+}
+
+function faultOfUser(text) {
+  const line = text.split("\n").find((it) => it && !it.includes("="));
+  return line === undefined ? "" : `"${line}" has no =.`;
+}
+
 const seconds = (text) => (text === "" ? undefined : Number(text));
 
-function decoded(base64) {
-  try {
-    return Uint8Array.from(atob(base64.replace(/\s+/g, "")), (it) => it.charCodeAt(0));
-  } catch {
-    throw new Error("The payload is not Base64.");
-  }
-}
+const decoded = (base64) => Uint8Array.from(atob(base64.replace(/\s+/g, "")), (it) => it.charCodeAt(0));
 
 /** Name and value of a line `name=value`. */
 function pair(line) {
   const at = line.indexOf("=");
-  if (at < 0) throw new Error(`User properties: "${line}" has no =.`);
   return [line.slice(0, at), line.slice(at + 1)];
 }
 
@@ -263,9 +272,11 @@ function Subscribe() {
 
 /** Fields of a message to publish, or of a will. `set` takes a function of the form before. */
 function MessageFields({ form, set, required = false }) {
+  const fault = (text) => (it) => it?.setCustomValidity(required || form.topic ? text : "");
   return html`<label>Topic <input required=${required} value=${form.topic} placeholder="sensors/kitchen"
       onInput=${field(set, "topic")} /></label>
-    <label>Payload <textarea rows="3" value=${form.text} onInput=${field(set, "text")}></textarea></label>
+    <label>Payload <textarea rows="3" value=${form.text} ref=${fault(faultOfPayload(form))}
+      onInput=${field(set, "text")}></textarea></label>
     <div class="row"><${Qos} value=${form.qos} onChange=${(qos) => set((before) => ({ ...before, qos }))} />
     <label>As <select value=${form.form} onChange=${field(set, "form")}><option value="text">text</option>
       <option value="base64">Base64</option></select></label>
@@ -281,7 +292,7 @@ function MessageFields({ form, set, required = false }) {
         onInput=${field(set, "contentType")} /></label>
       <label>Response topic <input value=${form.responseTopic} onInput=${field(set, "responseTopic")} /></label></div>
       <label>User properties, one <code>name=value</code> a line <textarea rows="2" value=${form.user}
-        onInput=${field(set, "user")}></textarea></label></details>`;
+        ref=${fault(faultOfUser(form.user))} onInput=${field(set, "user")}></textarea></label></details>`;
 }
 
 function Publish() {
