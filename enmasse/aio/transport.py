@@ -66,8 +66,10 @@ class Hub:
         """Write at the end of the turn, not of the read: fewer and larger writes if many peers feed each other."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._deadlines: list[_Deadline] = []
-        self._deadlines_void = 0
+        self._deadlines: list[tuple[int, int]] = []
+        """Heap of deadlines, in milliseconds with the number of each."""
+        self._planned: dict[int, Wire] = {}
+        """Wires by the numbers of their deadlines; those of other numbers are void."""
         self._deadlines_made = 0
         self._worked: list[Wire] = []  # have had a part of their share in this turn
         self.turns = Turns(self.loop.call_soon, monotonic, begins=self._turn_begins, ends=self._turn_ends)
@@ -164,26 +166,24 @@ class Hub:
         """Tick this wire when its deadline has come. One entry that counts per wire."""
         self._forget(wire)
         self._deadlines_made += 1
-        wire.deadline = _Deadline(at_ms, self._deadlines_made, wire)
-        heapq.heappush(self._deadlines, wire.deadline)
+        wire.deadline = self._deadlines_made
+        self._planned[wire.deadline] = wire
+        heapq.heappush(self._deadlines, (at_ms, wire.deadline))
         self._arm()
 
     def _forget(self, wire: Wire) -> None:
         """Void the deadline of a wire, so that it no longer refers to the wire."""
-        deadline, wire.deadline = wire.deadline, None
-        if deadline is None or deadline.wire is None:
+        if self._planned.pop(wire.deadline, None) is None:
             return
-        deadline.wire = None
-        self._deadlines_void += 1
-        if self._deadlines_void > _FEW_DEADLINES and 2 * self._deadlines_void > len(self._deadlines):
-            self._deadlines = [each for each in self._deadlines if each.wire is not None]
+        void = len(self._deadlines) - len(self._planned)
+        if void > _FEW_DEADLINES and 2 * void > len(self._deadlines):
+            self._deadlines = [each for each in self._deadlines if each[1] in self._planned]
             heapq.heapify(self._deadlines)
-            self._deadlines_void = 0
 
     def _arm(self) -> None:
         if not self._deadlines:
             return
-        at = max(self._deadlines[0].at_ms / 1000, self.loop.time() + _FINE)
+        at = max(self._deadlines[0][0] / 1000, self.loop.time() + _FINE)
         if self._timer is not None:
             if self._timer_at <= at:
                 return
@@ -195,30 +195,13 @@ class Hub:
         self._timer = None
         now_ms = int(self.loop.time() * 1000)
         due: list[Wire] = []
-        while self._deadlines and self._deadlines[0].at_ms <= now_ms:
-            wire = heapq.heappop(self._deadlines).wire
-            if wire is None:
-                self._deadlines_void -= 1
-            else:
-                wire.deadline = None
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            wire = self._planned.pop(heapq.heappop(self._deadlines)[1], None)
+            if wire is not None:
                 due.append(wire)
         for wire in due:
             wire.tick(now_ms)
         self._arm()
-
-
-class _Deadline:
-    """Time at which a wire is to be ticked; void without a wire."""
-
-    __slots__ = ("at_ms", "number", "wire")
-
-    def __init__(self, at_ms: int, number: int, wire: Wire) -> None:
-        self.at_ms = at_ms
-        self.number = number
-        self.wire: Wire | None = wire
-
-    def __lt__(self, other: _Deadline) -> bool:
-        return (self.at_ms, self.number) < (other.at_ms, other.number)
 
 
 class Wire(asyncio.Protocol):
@@ -228,7 +211,7 @@ class Wire(asyncio.Protocol):
         self.hub = hub
         self.connection = connection
         self.transport: asyncio.Transport | None = None
-        self.deadline: _Deadline | None = None
+        self.deadline = 0  # its number
         self.tenant: Tenant | None = None
         self.until = 0.0  # when its share of this turn is used up; 0: nothing was used yet
         self.peer = ""
@@ -236,7 +219,8 @@ class Wire(asyncio.Protocol):
         self._looking: asyncio.TimerHandle | None = None
         self._link: CutLink | None = None
         self._state = ""
-        self._waiting = False  # in the hub's queue; the socket is not read meanwhile
+        self._paused = False  # the socket is not read
+        self._waiting = False  # in the hub's queue; the socket is not read meanwhile, but see `_wait`
         self._at_once = True  # what comes is processed in the turn in which it comes
         connection.output.on_dirty = self._on_dirty
         connection.output.on_spill = self._on_spill
@@ -252,7 +236,7 @@ class Wire(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
         self.transport = transport
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
-        self.peer = peer_name(transport)
+        self.peer = self.peer or peer_name(transport)
         self.hub.wires.add(self)
         if self.connection.is_client:
             self.connection.open()
@@ -333,9 +317,11 @@ class Wire(asyncio.Protocol):
 
     def _on_reading(self) -> None:
         transport = self.transport
-        if transport is not None and not transport.is_closing():
+        paused = self.connection.reading_paused or self._waiting
+        if paused != self._paused and transport is not None and not transport.is_closing():
+            self._paused = paused
             with contextlib.suppress(RuntimeError):
-                if self.connection.reading_paused or self._waiting:
+                if paused:
                     transport.pause_reading()
                 else:
                     transport.resume_reading()
@@ -354,7 +340,9 @@ class Wire(asyncio.Protocol):
         if not self._waiting:
             self._waiting = True
             self.hub.turns.wait(self)
-            self._on_reading()
+            if not self._at_once:
+                return  # it mostly is its turn before the socket is looked at again
+        self._on_reading()
 
     # --- the hub's calls ----------------------------------------------------------------------------------------------
 
@@ -616,6 +604,7 @@ class _Accepting(asyncio.Protocol):
             transport.abort()
             return
         self.wire = wire = _ServedWire(self._server, connection, self._socket)
+        wire.peer = peer.address
         peer.wire = weakref.ref(wire)
         transport.set_protocol(wire)
         wire.connection_made(transport)

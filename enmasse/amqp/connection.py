@@ -6,6 +6,7 @@ Bytes in by `receive`, bytes out by `take_output`, time by `tick`: no socket, no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from struct import Struct
 from typing import Any
@@ -26,6 +27,7 @@ from enmasse.amqp.codec.performatives import (
     Open,
     Transfer,
     decode_performative,
+    encode_performative,
 )
 from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.disposition import usual_disposition
@@ -43,6 +45,12 @@ from enmasse.amqp.session import Session
 MIN_MAX_FRAME = 512
 _SIZE = Struct(">I").unpack_from
 _EMPTY_FRAME = HEADER(8, 2, 0, 0)
+_CLOSE = HEADER(12, 2, 0, 0) + encode_performative(Close())
+
+
+@lru_cache(maxsize=64)
+def _symbols(names: tuple[str, ...]) -> tuple[Symbol, ...]:
+    return tuple(map(Symbol, names))
 
 
 class Connection:
@@ -89,8 +97,8 @@ class Connection:
             hostname=hostname,
             max_frame_size=max_frame_size,
             channel_max=self.channel_max,
-            offered_capabilities=tuple(map(Symbol, offered_capabilities)),
-            desired_capabilities=tuple(map(Symbol, desired_capabilities)),
+            offered_capabilities=_symbols(tuple(offered_capabilities)),
+            desired_capabilities=_symbols(tuple(desired_capabilities)),
             properties=dict(properties or {}),
         )
         self.remote_open: Open | None = None
@@ -574,7 +582,7 @@ class Connection:
                 session.flush()
             if not self._open_sent:
                 self._send_open()
-            self.output.send(0, Close())
+            self.output.put(_CLOSE)
             self._close_sent = self.output.shut = True
         self._end_of_connection(error or self._close_error)
         return False

@@ -231,7 +231,11 @@ def decode_composite(buf: Buffer, pos: int, end: int, depth: int = MAX_DEPTH) ->
         raise malformed(f"nested deeper than {MAX_DEPTH} at byte {pos}")
     if buf[pos] != 0:
         raise malformed(f"a described list expected, 0x{buf[pos]:02x} found")
-    descriptor, pos = codec.decode(buf, pos + 1, end, depth - 1)
+    descriptor: Any
+    if buf[pos + 1] == 0x53 and pos + 3 <= end:
+        descriptor, pos = ULong(buf[pos + 2]), pos + 3
+    else:
+        descriptor, pos = codec.decode(buf, pos + 1, end, depth - 1)
     table = _TABLES.get(descriptor) if type(descriptor) is ULong or type(descriptor) is Symbol else None
     if table is None:
         raise malformed(f"unknown descriptor {f'0x{descriptor:x}' if type(descriptor) is ULong else repr(descriptor)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from enmasse.aio.transport import Hub
@@ -168,16 +170,19 @@ class ConnectionMaker:
 def _limits(config: EndpointConfig, *, own: bool, handshake_timeout: int = 0) -> Limits:
     """Return the limits of a connection. `own`: to a broker or to a peer that we dialled; it carries all clients'
     links."""
-    limits: dict[str, int] = {}
-    if own:
-        limits = {"max_links": INNER_LIMITS.max_links, "max_link_state": INNER_LIMITS.max_link_state}
-    if handshake_timeout:
-        limits["handshake_timeout_ms"] = handshake_timeout * 1000
     window = config.max_session_frames or min(SESSION_FRAMES, max(64, SESSION_BYTES // config.max_frame_size))
-    limits["incoming_window"] = window
-    limits["streaming_window"] = window * config.max_frame_size
-    limits["max_streamed"] = CONNECTION_BYTES
-    return Limits(**limits)
+    return _limits_of_window(window, window * config.max_frame_size, own, handshake_timeout)
+
+
+@lru_cache(maxsize=64)
+def _limits_of_window(frames: int, size: int, own: bool, handshake_timeout: int) -> Limits:
+    limits = replace(
+        INNER_LIMITS if own else Limits(),
+        incoming_window=frames,
+        streaming_window=size,
+        max_streamed=CONNECTION_BYTES,
+    )
+    return replace(limits, handshake_timeout_ms=handshake_timeout * 1000) if handshake_timeout else limits
 
 
 def _failover(urls: str) -> list[dict[str, str]]:

@@ -67,7 +67,6 @@ class RouterHandler(Handler):
             if connection.on_opened is not None:
                 connection.on_opened()
             self.router.connection_opened(connection)
-            connection.amqp.wake()
 
     def on_close(self, c: Connection, error: AmqpError | None) -> None:
         connection: RouterConnection = c.context

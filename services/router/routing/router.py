@@ -213,7 +213,8 @@ class Router(RouterCore):
         """Add a connection whose Open was received and not refused."""
         self.connections[connection.identity] = connection
         if connection.is_client:
-            self._clients[connection.known_as] = self._clients.get(connection.known_as, 0) + 1
+            name = connection.known_as
+            self._clients[name] = self._clients.get(name, 0) + 1
 
     def connection_opened(self, connection: RouterConnection) -> None:
         """Handle a connection whose Opens were exchanged."""
@@ -231,9 +232,10 @@ class Router(RouterCore):
         self.changes += 1
         connection.closed = True
         if self.connections.pop(connection.identity, None) is not None and connection.is_client:
-            self._clients[connection.known_as] -= 1
-            if not self._clients[connection.known_as]:
-                del self._clients[connection.known_as]
+            name = connection.known_as
+            self._clients[name] -= 1
+            if not self._clients[name]:
+                del self._clients[name]
         if connection.is_container and connection.opened_at is not None:
             self.containers.remove(connection)
             self.link_routes.connection_closed(connection)
