@@ -161,15 +161,14 @@ class Bridge(Generic[S]):
         """Run this until `close`; the gateway is not ready once it has ended."""
         self._running.append(runner.spawn(work, what))
 
-    def note_not_served(
-        self, refused: ClientRefused, *, peer: str, space: str | None, login: Login | None = None, stated: str = ""
-    ) -> None:
-        """Note that a client is not served. `space`: of its listener; `login`: its own, once it has proved it; until
-        then `stated` is the user that it names."""
+    def note_not_served(self, refused: ClientRefused, attempt: LoginAttempt, login: Login | None = None) -> None:
+        """Note that a client is not served. `login`: its own, once it has proved it."""
         condition = refused.refusal.name.lower().replace("_", " ")
-        facts: dict[str, Any] = {"condition": condition, "reason": refused.text, "peer": peer}
+        facts: dict[str, Any] = {"condition": condition, "reason": refused.text, "peer": attempt.peer}
         if login is None:
-            self.refusals.note_failed("connect", stated, space=space or DEFAULT_SPACE, **facts)
+            space = self.access.space_of(attempt.space, attempt.host)
+            stated, certificate = attempt.username or "", attempt.certificate
+            self.refusals.note_failed("connect", stated, certificate=certificate, space=space, **facts)
         else:
             who = login.principal
             self.refusals.note("connect", user=who.full_name, space=who.space, **facts)
@@ -186,20 +185,20 @@ class Bridge(Generic[S]):
             self.refusals.note("close", user=login.principal.full_name, space=login.principal.space, **facts)
 
     def note_denied(
-        self, operation: Operation, address: str, *, peer: str, user: str, client: str, lanes: SpaceLanes
+        self, operation: Operation, address: str, *, peer: str, user: str, lanes: SpaceLanes, client: str = ""
     ) -> None:
         """Count, and note, that a client has no permission for an address, whose name is that on AMQP. `lanes`: of the
-        client's address space."""
+        client's address space; `client`: the identifier that it has stated."""
         self.access.refused[operation] += 1
         refused = "amqp:unauthorized-access", "no permission"
         what = "receive" if operation == "recv" else operation  # the word of events, and of routers
         self._note(what, address, *refused, peer=peer, user=user, client=client, lanes=lanes)
 
     def note_message(
-        self, address: str, condition: str, reason: str, *, peer: str, user: str, client: str, lanes: SpaceLanes
+        self, address: str, condition: str, reason: str, *, peer: str, user: str, lanes: SpaceLanes, client: str = ""
     ) -> None:
         """Note that a message of a client was refused, or that no receiver took it. `address`: its `to`; `condition`:
-        empty if it was not rejected."""
+        empty if it was not rejected; the others as of `note_denied`."""
         known = condition or "amqp:released"
         name = lanes.topics.local(address)
         self._note("message", name, known, reason, peer=peer, user=user, client=client, lanes=lanes)
@@ -358,8 +357,7 @@ class Bridge(Generic[S]):
                 if not taken:
                     access.enforcer.leave(name, login)
         except ClientRefused as refused:
-            space = access.space_of(attempt.space, attempt.host)
-            self.note_not_served(refused, peer=attempt.peer, space=space, login=login, stated=attempt.username or "")
+            self.note_not_served(refused, attempt, login)
             raise
         return login, state
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from enmasse.identity.login import Certified
 from enmasse.identity.principal import Principal
 from enmasse.logs import log
 from enmasse.logs.audit import INTERVAL, MAX_KEYS, RepeatedEvents
@@ -35,6 +36,14 @@ class Refusal(NamedTuple):
     proved: bool = True
 
 
+class _Newest(NamedTuple):
+    """The newest refusal of a kind, as far as it may differ from others. `peer`: host:port; `names`: as of `note`."""
+
+    peer: str
+    reason: str
+    names: list[str]
+
+
 MOST, MOST_OF_A_PEER = 200, 20
 """Refusals of which a first line is written in a minute, in all and of one peer."""
 MAX_TEXT = 200
@@ -61,10 +70,8 @@ class Refusals:
         self.seen = seen
         self._now = now
         self._repeats: RepeatedEvents[Refusal] = RepeatedEvents(now)
-        self._reasons: dict[Refusal, str] = {}
-        self._names: dict[Refusal, list[str]] = {}
-        self._peers: dict[Refusal, str] = {}
-        """Client that was not let in → host and port of the newest one that was written."""
+        self._newest: dict[Refusal, _Newest] = {}
+        """Kinds that have a line, each with its newest refusal."""
         self._since = self._next = now()
         self._written: Counter[str] = Counter()
         self._omitted = 0
@@ -73,11 +80,22 @@ class Refusals:
         self._failed: list[tuple[str, str, dict[str, Any]]] = []
         """Name, space, and facts of refusals of clients that have not proved who they are."""
 
-    def note_failed(self, what: str, stated: str, *, space: str = DEFAULT_SPACE, **facts: Any) -> None:
-        """Note the refusal of a client that has named a user, and not proved to be it. The user is looked up with the
-        next tick: the time of the answer must not tell whether there is one. A name that no user has may be a password:
-        it is not repeated, and the user is empty. `facts`: as of `note`."""
-        if stated and len(self._failed) < MOST_FAILED:
+    def note_failed(
+        self,
+        what: str,
+        stated: str,
+        *,
+        certificate: Certified | None = None,
+        space: str = DEFAULT_SPACE,
+        **facts: Any,
+    ) -> None:
+        """Note the refusal of a client that has not logged in. `stated`: the user that it has named. It is looked up
+        with the next tick: the time of the answer must not tell whether there is one. A name that no user has may be a
+        password: it is not repeated, and the user is empty. `certificate`: its own, whose user is no secret, and is
+        noted whether there is one or not. `facts`: as of `note`."""
+        if certificate is not None and certificate.user and stated in ("", certificate.user):
+            self.note(what, space=space, user=Principal(certificate.user, space=space).full_name, **facts)
+        elif stated and len(self._failed) < MOST_FAILED:
             self._failed.append((stated, space, {"what": what, **facts}))
         else:
             self.note(what, space=space, **facts)
@@ -115,8 +133,12 @@ class Refusals:
             what, host, user[:MAX_TEXT], client[:MAX_TEXT], address[:MAX_TEXT], condition[:MAX_TEXT],
             _NUMBER.sub("N", reason[:MAX_TEXT]), space, proved,
         )  # fmt: skip
+        everything = sum(map(len, names)) > MAX_NAMES
+        newest = _Newest(peer[:MAX_TEXT], reason[:MAX_TEXT], [EVERYTHING] if everything else list(names))
         count = self._repeats.count(refusal)
         if not count:
+            if refusal in self._newest:
+                self._newest[refusal] = newest
             return
         now = self._now()
         if now - self._since >= INTERVAL:
@@ -125,15 +147,13 @@ class Refusals:
             self._omitted += count
             return
         self._written[host or refusal.client] += 1
-        self._reasons[refusal] = reason[:MAX_TEXT]
-        if what == "connect":  # no list of connections has it
-            self._peers[refusal] = peer[:MAX_TEXT]
-        self._names[refusal] = list(names) if sum(map(len, names)) <= MAX_NAMES else [EVERYTHING]
+        self._newest[refusal] = newest
         self._write(refusal, count)
 
     def closed(self, by: str, *, peer: str, user: str, client: str, space: str = DEFAULT_SPACE) -> None:
-        """Note that an operator has had the connection of a client closed. `by`: its name, or what it is."""
-        facts = {"peer": peer.rpartition(":")[0] or peer, "user": user, "client": client, "by": by}
+        """Note that an operator has had the connection of a client closed. `by`: its name, or what it is; `peer`:
+        host:port."""
+        facts = {"peer": peer, "user": user, "client": client, "by": by}
         log.get().info("client.closed", **facts, space=space)
         if self.seen is not None:
             event = {"id": "client.closed", **facts, "reason": f"closed by {by}", "names": [EVERYTHING]}
@@ -152,7 +172,7 @@ class Refusals:
     def write_repeated(self) -> None:
         """Write how many there were since the last line of each kind, without those of which there was none."""
         for refusal, count in self._repeats.due():
-            if refusal in self._reasons:
+            if refusal in self._newest:
                 self._write(refusal, count)
             else:
                 self._omitted += count
@@ -160,10 +180,8 @@ class Refusals:
     def _window(self, now: float) -> None:
         self._since = now
         self._written.clear()
-        if len(self._reasons) > MAX_KEYS:
-            self._reasons.clear()
-            self._names.clear()
-            self._peers.clear()
+        if len(self._newest) > MAX_KEYS:
+            self._newest.clear()
         if self._omitted:
             log.get().info("client.refusals.omitted", count=self._omitted)
             if self.seen is not None:
@@ -171,16 +189,15 @@ class Refusals:
             self._omitted = 0
 
     def _write(self, refusal: Refusal, count: int) -> None:
-        reason = self._reasons.get(refusal, refusal.reason)
-        facts: dict[str, Any] = {**refusal._asdict(), "reason": reason, "count": count}
+        newest = self._newest[refusal]
+        facts: dict[str, Any] = {**refusal._asdict(), "peer": newest.peer, "reason": newest.reason, "count": count}
         if refusal.proved:
             del facts["proved"]
-        facts["peer"] = self._peers.get(refusal, refusal.peer)
         log.get().info("client.refused", **facts)
         if refusal.space == DEFAULT_SPACE:
             del facts["space"]
         if self.seen is not None:
-            self.seen({"id": "client.refused", **facts, "names": self._names.get(refusal, [EVERYTHING])})
+            self.seen({"id": "client.refused", **facts, "names": newest.names})
 
     def families(self) -> Iterator[Metric]:
         """Yield the metric."""

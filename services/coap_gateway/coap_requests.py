@@ -209,8 +209,8 @@ class CoapRequests:
         way.lane.send(endpoint, exchange, 1, payload)
 
     def _note_message(self, to: str, condition: str, text: str, endpoint: CoapEndpoint, visitor: CoapVisitor) -> None:
-        peer, bridge = endpoint.name, self.visitors.bridge
-        bridge.note_message(to, condition, text, peer=peer, user=visitor.user, client=peer, lanes=visitor.lanes)
+        bridge = self.visitors.bridge
+        bridge.note_message(to, condition, text, peer=endpoint.name, user=visitor.user, lanes=visitor.lanes)
 
     def _most_of(self, visitor: CoapVisitor) -> int:
         allowed = self.visitors.bridge.allowances.limits(visitor.space).max_message_size

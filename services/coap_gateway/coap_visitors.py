@@ -126,7 +126,6 @@ class CoapVisitors:
         """Raise CoapAnswer unless the visitor has the permission."""
         if (operation == "send" and is_temporary(name)) or visitor.may(operation, name):
             return
-        peer = endpoint.name
-        self.bridge.note_denied(operation, name, peer=peer, user=visitor.user, client=peer, lanes=visitor.lanes)
+        self.bridge.note_denied(operation, name, peer=endpoint.name, user=visitor.user, lanes=visitor.lanes)
         what = "send to" if operation == "send" else "receive from"
         raise CoapAnswer("4.03", f"the anonymous user has no permission to {what} {name[:100]!r}")

@@ -251,9 +251,8 @@ class StompClient(Publisher):
         self.clients.errors[error.message] = self.clients.errors.get(error.message, 0) + 1
         text = error.detail if self.login is None else self.lanes.topics.relative(error.detail)
         if not error.noted:
-            client = self.client_id or self.name
             self.clients.bridge.note_closed(
-                error.message, text, peer=self.peer.name, client=client, login=self.login, space=self.peer.space
+                error.message, text, peer=self.peer.name, client=self.client_id, login=self.login, space=self.peer.space
             )
         headers = [("message", error.message), ("content-type", "text/plain; charset=utf-8")]
         if error.receipt:
@@ -473,7 +472,7 @@ class StompClient(Publisher):
         """As Publisher."""
         peer = self.peer.name
         self.clients.bridge.note_message(
-            to, condition, text, peer=peer, user=self.user, client=self.name, lanes=self.lanes
+            to, condition, text, peer=peer, user=self.user, client=self.client_id, lanes=self.lanes
         )
 
     def hold(self) -> None:
@@ -527,8 +526,9 @@ class StompClient(Publisher):
     def _allowed(self, operation: Operation, name: str) -> bool:
         if self.rights is None or self.rights.covers(operation, name)[0]:
             return True
-        peer = self.peer.name
-        self.clients.bridge.note_denied(operation, name, peer=peer, user=self.user, client=self.name, lanes=self.lanes)
+        self.clients.bridge.note_denied(
+            operation, name, peer=self.peer.name, user=self.user, client=self.client_id, lanes=self.lanes
+        )
         return False
 
     # SUBSCRIBE

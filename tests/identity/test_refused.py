@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enmasse import metrics
+from enmasse.identity.login import Certified
 from enmasse.identity.processes.refusals import note_handshake
 from enmasse.identity.proofs.stated_names import user_in
 from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_FAILED, MOST_OF_A_PEER, Refusals
@@ -55,7 +56,7 @@ def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minu
     world.note(address="b")
     assert [(each["address"], each["count"]) for each in world.shown] == [("a", 1), ("b", 1)]
     world.second(61)
-    assert [(each["address"], each["count"]) for each in world.shown[2:]] == [("a", 4)]
+    assert [(each["address"], each["count"], each["peer"]) for each in world.shown[2:]] == [("a", 4, "10.0.0.1:4")]
     world.second(61)
     assert len(world.shown) == 3
     found = [json.loads(line) for line in lines.getvalue().splitlines()]
@@ -63,7 +64,7 @@ def test_the_first_of_a_kind_is_logged_at_once_and_the_others_are_counted_a_minu
         ("client.refused", "info", count) for count in (1, 1, 4)
     ]
     assert {key: found[0][key] for key in ("what", "peer", "user", "client", "address", "condition", "reason")} == {
-        "what": "send", "peer": "10.0.0.1", "user": "alice", "client": "c1", "address": "a",
+        "what": "send", "peer": "10.0.0.1:0", "user": "alice", "client": "c1", "address": "a",
         "condition": "amqp:not-found", "reason": "no such address",
     }  # fmt: skip
 
@@ -99,7 +100,7 @@ def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick_and_no_oth
     users.take(PermissionChanges(users={"alice": GrantedUser()}, spaces={"one": ReachedSpace()},
                                  in_spaces={"!!one/bob": GrantedUser()}))  # fmt: skip
     world.refusals.tried = users.tried
-    facts = {"condition": "login refused", "peer": "10.0.0.1:999"}
+    facts: dict[str, Any] = {"condition": "login refused", "peer": "10.0.0.1:999"}
     for stated, space in (("alice", "default"), ("hunter2", "default"), ("bob@one", "default"), ("bob", "one")):
         world.refusals.note_failed("connect", stated, space=space, **facts)
     assert not world.shown, "the time of the answer does not tell who is known"
@@ -130,6 +131,19 @@ def test_a_failed_login_names_a_user_that_there_is_with_the_next_tick_and_no_oth
 )
 def test_the_user_that_a_mechanism_states_first(mechanism: str, first: bytes | None, user: str) -> None:
     assert user_in(mechanism, first) == user
+
+
+def test_a_refused_client_with_a_certificate_has_the_user_that_this_names() -> None:
+    world = World()
+    facts: dict[str, Any] = {"condition": "not allowed", "peer": "10.0.0.1:999"}
+    expired = Certified("", "the certificate has expired")
+    for certificate, stated in ((Certified("bob"), ""), (Certified("eve"), "eve"), (expired, "")):
+        world.refusals.note_failed("connect", stated, certificate=certificate, space="one", **facts)
+    world.refusals.note_failed("connect", "hunter2", certificate=Certified("bob"), **facts)
+    world.second()
+    assert [(each["user"], each.get("proved")) for each in world.shown] == [
+        ("!!one/bob", None), ("!!one/eve", None), ("", None), ("", False),
+    ]  # fmt: skip
 
 
 def test_a_peer_that_tries_many_addresses_gets_a_bounded_number_of_lines() -> None:

@@ -12,8 +12,9 @@ import pytest
 from enmasse.aio.client import Client, connect
 from enmasse.amqp.messages.message import Message
 from enmasse.bridge import lanes
+from enmasse.bridge.client_logins import LoginAttempt
 from enmasse.bridge.client_refused import ClientRefused, Refusal
-from enmasse.identity.login import Login
+from enmasse.identity.login import Certified, Login
 from enmasse.identity.principal import Principal
 from enmasse.model.sessions import OpenReply
 from enmasse.mqtt.packets import Properties, Subscribe, Subscription
@@ -117,7 +118,7 @@ def test_the_newest_refusal_is_known_as_the_client_gets_it(router: Router, confi
         await until(lambda: device.outcomes)
         (_, reason, text) = device.outcomes[0]
         assert (reason, text) == device.session.noted and text
-        assert [(event["what"], event["peer"]) for event in seen] == [("publish", "192.0.2.1")]
+        assert [(event["what"], event["peer"]) for event in seen] == [("publish", "192.0.2.1:4711")]
 
     inside(router, configserv, test)
 
@@ -129,11 +130,13 @@ def test_a_client_of_any_protocol_that_is_not_served_is_an_event_with_its_user(
         backend, seen = await found.backend(), list[dict[str, Any]]()
         bridge, refused = backend.bridge, ClientRefused(Refusal.QUOTA, "alice has 2 of 2 connections")
         bridge.refusals.seen = seen.append
-        bridge.note_not_served(refused, peer="192.0.2.1:4711", space=None, login=Login(Principal("alice")))
-        bridge.note_not_served(refused, peer="192.0.2.1:4712", space=None, stated="hunter2")
+        bridge.note_not_served(refused, LoginAttempt(peer="192.0.2.1:4711"), Login(Principal("alice")))
+        bridge.note_not_served(refused, LoginAttempt(peer="192.0.2.1:4712", username="hunter2"))
+        bridge.note_not_served(refused, LoginAttempt(peer="192.0.2.1:4713", certificate=Certified("bob")))
         bridge.refusals.tick()
         assert [(event["user"], event["condition"], event.get("proved")) for event in seen] == [
             ("alice", "quota", None),
+            ("bob", "quota", None),
             ("", "quota", False),
         ]
 

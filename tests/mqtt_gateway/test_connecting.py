@@ -247,11 +247,11 @@ def test_until_it_has_logged_in_a_client_is_of_no_user_whatever_its_identifier_s
     assert world.connected(client_id).expect(ConnAck).reason == reasons.NOT_AUTHORIZED
     (row,), (event,) = seen, events
     assert (row["user"], row["client"]) == ("anonymous", client_id)
-    assert (event["user"], event["client"]) == ("anonymous", client_id) and "space" not in event
+    assert (event["user"], event["client"]) == ("", client_id) and "space" not in event
 
 
 @pytest.mark.parametrize(
-    ("username", "user", "proved"), [("alice", "alice", False), ("hunter2", "", False), (None, "anonymous", None)]
+    ("username", "user", "proved"), [("alice", "alice", False), ("hunter2", "", False), (None, "", None)]
 )
 @pytest.mark.parametrize("client_id", ["d", "d" * 2000])
 def test_the_event_of_a_refused_client_names_the_user_that_it_states(

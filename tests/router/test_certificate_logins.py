@@ -129,23 +129,24 @@ async def test_who_is_let_in(service: Running, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "response", "reason"),
+    ("names", "response", "user", "reason"),
     [
-        ("stranger", b"", "the certificate names 'stranger', which is no known user"),
-        ("device", b"secret", "the certificate names 'device', and the client asks for another user"),
+        (["stranger"], b"", "stranger", "the certificate names 'stranger', which is no known user"),
+        (["device"], b"secret", "device", "the certificate names 'device', and the client asks for another user"),
+        (["a", "b"], b"", "", "the subject of the certificate has 2 common names, not one; its subject: "),
     ],
 )
 @asyncio_test
 async def test_the_event_of_a_refusal_names_the_certificate(
-    service: Running, tmp_path: Path, name: str, response: bytes, reason: str
+    service: Running, tmp_path: Path, names: list[str], response: bytes, user: str, reason: str
 ) -> None:
     async with secure(tmp_path, service.port) as listener:
         listener.there.feed(USERS)
         seen: list[dict[str, Any]] = []
         listener.there.users.router.refusals.seen = seen.append
-        assert await listener.outcome(name, response=response) == AUTH
+        assert await listener.outcome(*names, response=response) == AUTH
         await until(lambda: seen)
-        assert seen[0]["reason"] == reason
+        assert seen[0]["user"] == user and seen[0]["reason"].startswith(reason)
 
 
 @asyncio_test

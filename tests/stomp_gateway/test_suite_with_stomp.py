@@ -109,6 +109,7 @@ def test_users_and_their_rights(suite: Suite) -> None:
     def listed() -> bool:
         done = suite.command("events", "--peer", "127.0.0.1", "--json", "--port-offset", str(suite.offset))
         found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert all(each["peer"].startswith("127.0.0.1:") for each in found)
         return expected <= {(each["more"]["what"], each["condition"], each["user"]) for each in found}
 
     wait_for(listed, "events by the peer")

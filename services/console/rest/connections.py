@@ -53,7 +53,7 @@ def operations(parts: Components) -> list[Operation]:
             "protocol": lambda row: row.protocol,
             "component": lambda row: row.component,
             "container": lambda row: row.container,
-            "peer": lambda row: row.peer,
+            "peer": lambda row: _host_and_port(row.peer),
             "tls": lambda row: row.tls is not None,
             "inside": lambda row: row.inside,
         },
@@ -88,7 +88,7 @@ def operations(parts: Components) -> list[Operation]:
             "address": lambda row: [*row.names, row.address or ""],
             "user": lambda row: row.user,
             "client": lambda row: row.client,
-            "peer": lambda row: row.peer,
+            "peer": lambda row: _host_and_port(row.peer),
             "component": lambda row: row.component,
         },
         sorts={"time": lambda row: row.time},
@@ -199,3 +199,8 @@ def views(caller: Caller, link: Link | None) -> bool:
 
 _NOTHING = Connection(id="", component="", protocol="")
 _NO_RATES, _NO_TOTALS = _NOTHING.rates, _NOTHING.totals
+
+
+def _host_and_port(peer: str) -> tuple[str, str]:
+    """Return the texts by which a filter finds the peer: host:port, and the host."""
+    return peer, peer.rpartition(":")[0].strip("[]")

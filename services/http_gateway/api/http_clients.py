@@ -106,7 +106,7 @@ class HttpClient(Publisher):
     def not_taken(self, to: str, outcome: MessageOutcome, condition: str, text: str) -> None:
         """As Publisher."""
         user = self.login.principal.full_name
-        self._bridge.note_message(to, condition, text, peer=self.peer, user=user, client=self.name, lanes=self.lanes)
+        self._bridge.note_message(to, condition, text, peer=self.peer, user=user, lanes=self.lanes)
 
     def look(self) -> None:
         """Let those look who watch it."""
@@ -187,8 +187,7 @@ class HttpClients:
     def denied(self, client: HttpClient, operation: Operation, address: str) -> Answered:
         """Count, and note, that a client has no permission for an address. Return the answer."""
         user = client.login.principal.full_name
-        peer = client.peer
-        self.bridge.note_denied(operation, address, peer=peer, user=user, client=client.name, lanes=client.lanes)
+        self.bridge.note_denied(operation, address, peer=client.peer, user=user, lanes=client.lanes)
         what = "send to" if operation == "send" else "receive from"
         text = f"no permission to {what} {address[:100]!r}"
         return Answered(403, text, condition="amqp:unauthorized-access")

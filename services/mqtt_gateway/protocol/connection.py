@@ -510,10 +510,10 @@ class Connection:
             "client": self.client_id,
         }
         owned, refusals = self.owner, self._server_state.refusals
-        if self._stated:
-            refusals.note_failed(what, self._stated, space=owned.space, **facts)
-        else:
+        if self._admitted:
             refusals.note(what, user=owned.principal.full_name, space=owned.space, **facts)
+        else:
+            refusals.note_failed(what, self._stated, certificate=self._certificate, space=owned.space, **facts)
 
     def _refuse(self, reason: int, text: str) -> None:
         """Refuse a peer that has not sent a valid CONNECT."""

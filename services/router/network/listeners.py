@@ -287,7 +287,9 @@ def _by_certificate(
     found, host = peer.certificate, peer.host
     if found is None:
         return None
+    record.certificate = found
     if not found.user:
+        record.login_problem = found.problem
         log.get().info("identity.certificate.unsuitable", peer=peer.address, reason=found.problem)
         return None
 

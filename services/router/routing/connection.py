@@ -15,7 +15,7 @@ from enmasse.amqp.termini import FOR_OWNER, passed_on_name, passed_on_parts
 from enmasse.amqp.termini import SPACE as SPACE_OF_LINK
 from enmasse.clock import Clock
 from enmasse.engines import EMBEDDED
-from enmasse.identity.login import Login
+from enmasse.identity.login import Certified, Login
 from enmasse.identity.owned import owned
 from enmasse.identity.principal import ANONYMOUS, Principal
 from enmasse.identity.refused import MAX_TEXT, Refusals
@@ -302,6 +302,7 @@ class RouterConnection:
         self.denied = False  # refused because of too many connections
         self.told = False  # its refusal was noted
         self.stated = ""  # the user that a login by SASL names
+        self.certificate: Certified | None = None  # of a client
         self.login_problem = ""  # why its certificate is refused, which SASL has no field for
         self.links: dict[int, LinkRecord] = {}
         self.coordinators: dict[Any, OpenTransactions] = {}  # of the client's transactions, by session
@@ -321,23 +322,23 @@ class RouterConnection:
         """Note that the client was refused something. Processes of the suite, which retry, log that themselves."""
         if self.of_process:
             return
-        if self.stated and self.amqp.user is None:
-            self.owner.refusals.note_failed(
-                what, self.stated, space=self.principal.space, condition=str(error.condition), peer=self.host,
-                reason=f"{error.description}, or the user has to wait after failed logins", client=self.container,
-            )  # fmt: skip
-            return
-        self.owner.refusals.note(
-            what,
-            condition=str(error.condition),
-            reason=self.login_problem or error.description,
-            peer=self.host,
-            user="" if self.amqp.user is None else self.amqp.user,
-            client=self.container,
-            address=address,
-            names=[self.prefix + "/".join(tokens(strip(address).partition("::")[0]))] if address else (),
-            space=(self.principal if self.login is None else self.login.principal).space,
-        )
+        facts: dict[str, Any] = {
+            "condition": str(error.condition),
+            "peer": self.host,
+            "client": self.container,
+            "address": address,
+            "names": [self.prefix + "/".join(tokens(strip(address).partition("::")[0]))] if address else (),
+            "space": (self.principal if self.login is None else self.login.principal).space,
+        }
+        refusals, user = self.owner.refusals, self.amqp.user
+        if user is not None:
+            refusals.note(what, reason=error.description, user=user, **facts)
+        elif self.stated:
+            reason = f"{error.description}, or the user has to wait after failed logins"
+            refusals.note_failed(what, self.stated, reason=reason, **facts)
+        else:
+            reason = self.login_problem or error.description
+            refusals.note_failed(what, "", certificate=self.certificate, reason=reason, **facts)
 
     def fail_transaction(self, id: bytes, error: AmqpError) -> None:
         """Let an open transaction of the client, whichever session it was declared in, end by a rollback only."""

@@ -19,7 +19,7 @@ FILTERS = {
     "address": "Address or topic.",
     "user": "User of the client.",
     "client": "Container-id or client identifier.",
-    "peer": "Where the client connects from, as host:port.",
+    "peer": "Where the client connects from: host, or host:port.",
     "component": "Router, broker or gateway that has refused it.",
 }
 """Filters of the API beside the kind, by their names there."""
