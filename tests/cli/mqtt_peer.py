@@ -63,7 +63,8 @@ class Broker:
         self.packets.append(packet)
         if isinstance(packet, Connect):
             self.version = packet.version
-            return [ConnAck(self.present and not self.connack, self.connack, self.values)]
+            answer = ConnAck(self.present and not self.connack, self.connack, self.values)
+            return [answer, *(self._window() if answer.session_present and self.of(Subscribe) else ())]
         if isinstance(packet, Subscribe):
             return [SubAck(packet.packet_id, (self.reason,) * len(packet.subscriptions)), *self._window()]
         if isinstance(packet, Unsubscribe):

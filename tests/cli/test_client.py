@@ -479,6 +479,7 @@ def test_receive_connects_again() -> None:
         done = enmasse("receive", "-a", f"127.0.0.1:{port}/q", "--count", "3", "--timeout", "60")
     assert (done.returncode, done.stdout) == (0, "message 1\nmessage 2\nmessage 3\n"), done.stderr
     assert done.stderr.count("connecting again") == 2 and "the broker has gone" in done.stderr
+    assert done.stderr.count("connected again\n") == 2
 
 
 def test_receive_ends_where_nothing_is_to_be_had_any_more() -> None:

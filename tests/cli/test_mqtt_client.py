@@ -123,6 +123,24 @@ def test_messages_are_printed_once_each_and_acknowledged() -> None:
     assert told(Broker("a", "b"), "subscribe", "t", "-v", "-m", "2").stdout == "t a\nt b\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "present", "said"),
+    [
+        ((), False, "may be missing: --client-id with --session-expiry has them stored"),
+        (("-i", "me", "--session-expiry", "60"), False, "may be missing: the server has not kept the session"),
+        (("-i", "me", "--session-expiry", "60"), True, "no message that was published with QoS 1 or 2 is missing"),
+        (("-i", "me", "--session-expiry", "60", "-q", "0"), True, "may be missing: --qos 1 has them stored"),
+    ],
+)
+def test_it_says_after_a_loss_whether_messages_may_be_missing(
+    options: tuple[str, ...], present: bool, said: str
+) -> None:
+    done = told(Broker("a", "b", close_after=1, present=present), "subscribe", "t", "-m", "2", *options)
+    assert (done.returncode, done.stdout) == (0, "a\nb\n")
+    lost, back = done.stderr.splitlines()[-2:]
+    assert lost.endswith("connecting again") and "connected again; " in back and back.endswith(said)
+
+
 def test_it_connects_again_and_goes_on_with_its_session() -> None:
     broker = Broker("a", "b", "c", close_after=1, present=False)
     with mqtt_peer(broker) as port:

@@ -142,6 +142,11 @@ class Session:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
+    @property
+    def stays(self) -> bool:
+        """Return whether the server is to keep the session after a lost connection."""
+        return not self.client.packet.clean or self._resumed is not None
+
     async def close(self) -> None:
         """Close the connection; a session that ends with the command ends."""
         from enmasse.mqtt.packets import NONE, Properties

@@ -155,6 +155,8 @@ class ReceiveLoop:
                 browse=options.outcome == BROWSE,
             )
             self._check(receiver)
+            if self._attempts.received_before:
+                await asyncio.to_thread(self._report_return)
             self._attempts.receiving()
             try:
                 status = await self._print_messages(receiver)
@@ -206,6 +208,19 @@ class ReceiveLoop:
         if self._options.subscription is not None and not getattr(source, "durable", 0):
             reason = "only a topic has durable subscriptions; receive from this address without --durable"
             raise AmqpError(NOT_IMPLEMENTED, reason)
+
+    def _report_return(self) -> None:
+        """Report that the connection is there again, and whether messages may be missing, as far as that is known."""
+        from enmasse.cli.messages.amqp import known_row
+        from enmasse.model.address_types import TYPES
+
+        row = None if self._options.subscription else known_row(self._remote)
+        missing = ""
+        if row is not None and row["type"] in TYPES and TYPES[row["type"]].fan_out:
+            missing = "; messages that were sent meanwhile may be missing"
+            if row["type"] == "topic":
+                missing += ": --durable NAME has them stored"
+        report(f"{self._remote}: connected again{missing}")
 
     def _check_is_queue(self) -> None:
         """Check that the address is not of a type that cannot be browsed. Raises AmqpError."""

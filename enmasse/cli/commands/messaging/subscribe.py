@@ -139,9 +139,12 @@ class SubscribeLoop:
                 text = f"{self._server}: there is no session {client.packet.client_id!r} to delete"
                 report(marked("subscription.name.unknown", f"{text}: `enmasse mqtt clients --all` lists them"))
                 return FAILED
-            if not (self._attempts.received_before and client.connack.session_present):
+            again, kept = self._attempts.received_before, client.connack.session_present
+            if not (again and kept):
                 await self._subscribe()
             self._attempts.receiving()
+            if again:
+                report(f"{self._server}: connected again; {self._missing(kept)}")
             status = await self._print_messages()
             if options.unsubscribe:
                 if status == OK and options.count and await self._has_more():
@@ -152,6 +155,17 @@ class SubscribeLoop:
             return status
         finally:  # messages that were not printed stay in the session, if it stays
             await client.close()
+
+    def _missing(self, kept: bool) -> str:
+        """Return whether messages may be missing after a loss. `kept`: the server had kept the session."""
+        if kept and self._options.qos:
+            return "the session was kept: no message that was published with QoS 1 or 2 is missing"
+        missing = "messages that were published to topics meanwhile may be missing"
+        if kept:
+            return f"{missing}: --qos 1 has them stored"
+        if self._session.stays:
+            return f"{missing}: the server has not kept the session"
+        return f"{missing}: --client-id with --session-expiry has them stored"
 
     async def _has_more(self) -> bool:
         """Return whether a message waits that was not printed, other than the retained ones of this subscription."""
