@@ -7,14 +7,16 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from enmasse.cli.backups import manifest
+from enmasse.cli.backups import manifest, private_broker
 from enmasse.cli.backups.space_kept import copy_kept, in_redis
 from enmasse.cli.backups.space_restore import _missing
 from enmasse.model.names import AddressName
@@ -269,3 +271,23 @@ def test_a_restore_of_a_space_names_what_it_waits_for_and_why() -> None:
     rows = {names[0]: {"message": "full: the disk of broker b-0 has no room"}, names[1]: {"phase": "Configuring"}}
     expected = "a (full: the disk of broker b-0 has no room), b (Configuring), c (not known yet), 1 more"
     assert _missing(set(names), rows) == expected
+
+
+def test_no_other_process_gets_a_port_of_the_broker_on_a_copy_before_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def late(command: tuple[str, ...], **more: Any) -> subprocess.Popen[bytes]:
+        settings = json.loads(Path(command[-1]).read_text())
+        for name in ("listen", "health"):
+            host, _, port = settings[name].rpartition(":")
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((host, int(port)))
+        return start(command, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", late)
+    data = tmp_path / "copy"
+    data.mkdir()
+    with private_broker.broker_on(data) as (port, _):
+        socket.create_connection(("127.0.0.1", port), DEADLINE).close()

@@ -29,8 +29,14 @@ POLL_SECONDS = 0.05
 def broker_on(data: Path) -> Iterator[tuple[int, Credential]]:
     """Run a broker on a data folder as long as the block, which gets its port, and the credential for it. Raises
     CopyFailed, OSError."""
+    with _held_ports() as (port, health), _broker(data, port, health) as credential:
+        yield port, credential
+
+
+@contextlib.contextmanager
+def _broker(data: Path, port: int, health: int) -> Iterator[Credential]:
+    """Run a broker that listens at these ports, as long as the block. Raises CopyFailed, OSError."""
     credential = Credential("operator", Role.OPERATOR, new_secret())
-    port, health = _free_ports()
     peers, settings = data.with_name(f"{data.name}.peers"), data.with_name(f"{data.name}.json")
     write_text(peers, peers_text({credential.name: PeerEntry(credential.role, verifier(credential.secret))}))
     listening = {"listen": f"{LOCAL}:{port}", "health": f"{LOCAL}:{health}"}
@@ -49,15 +55,21 @@ def broker_on(data: Path) -> Iterator[tuple[int, Credential]]:
             if process.poll() is not None or time.monotonic() > until:
                 raise CopyFailed(f"{data}: a broker cannot be started on this copy.")
             time.sleep(POLL_SECONDS)
-        yield port, credential
+        yield credential
     finally:
         process.kill()
         process.wait()
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server((LOCAL, 0)) as one, socket.create_server((LOCAL, 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+@contextlib.contextmanager
+def _held_ports() -> Iterator[tuple[int, int]]:
+    """Reserve two free ports as long as the block: by sockets that are bound and do not listen, beside which a server
+    with SO_REUSEADDR can. A port that was only looked up may be another process's when the broker has started."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind((LOCAL, 0))
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        yield one.getsockname()[1], other.getsockname()[1]
 
 
 def _listens(port: int) -> bool:
