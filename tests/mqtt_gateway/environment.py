@@ -16,7 +16,7 @@ from services.mqtt_gateway.amqp.backend import AmqpBackend
 from services.mqtt_gateway.interfaces import Delivery, Ending, Request, Session
 from tests.configserv.running import Configserv
 from tests.kit.processes import Process, start_service
-from tests.kit.waiting import until
+from tests.kit.waiting import DEADLINE, until
 from tests.kit.waiting import wait_for as wait_until
 from tests.mqtt_gateway.toy_services import ToySessions, ToyWills
 
@@ -51,6 +51,7 @@ class Router:
                 routes.append(["linkRoute", {**fields, "direction": direction}])
         listener = {"host": "127.0.0.1", "port": str(self.clients), "name": "clients", "management": False}
         services = {"host": "127.0.0.1", "port": str(self.services), "name": "services", "role": "route-container"}
+        services["idleTimeoutSeconds"] = str(int(DEADLINE))  # services in a test's own loop speak when that lets them
         self._config.write_text(
             json.dumps(
                 {
