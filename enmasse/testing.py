@@ -84,15 +84,22 @@ def free_offset(options: Iterable[str] = ()) -> int:
     RuntimeError if no port is free."""
     ports = ports_of(options)
     offsets = range(OFFSETS.start, min(OFFSETS.stop, 65536 - max(ports)))
-    for offset in random.sample(offsets, len(offsets)):
+    for offset in _from_anywhere(offsets):
         if free_ports(*(port + offset for port in ports)):
             return offset
     raise RuntimeError(f"no free port offset between {offsets.start} and {offsets.stop}")
 
 
+def _from_anywhere(offsets: range) -> Iterator[int]:
+    """Yield all, from a random one on: to shuffle them takes 2 ms."""
+    begin = random.choice(offsets)
+    yield from range(begin, offsets.stop)
+    yield from range(offsets.start, begin)
+
+
 def free_port() -> int:
     """Return a free port, and reserve it. Raises RuntimeError if no port is free."""
-    for offset in random.sample(OFFSETS, len(OFFSETS)):
+    for offset in _from_anywhere(OFFSETS):
         if free_ports(port := max(PORTS) + offset):
             return port
     raise RuntimeError("no free port")
