@@ -64,10 +64,9 @@ BESIDE := --numprocesses $(WORKERS) --durations 20
 all-tests: install
 	$(PYTEST) $(BESIDE) -m "not slow" --examples 0.1
 
-# The tests with the mark `slow`, and property tests with all their examples. Only their files: each process of pytest
-# would import all others in vain.
+# The tests with the mark `slow`, and property tests with all their examples.
 test-slow: prepare-test install clients
-	$(PYTEST) $(BESIDE) -m "slow or hypothesis" $$(grep -rlE 'mark\.slow|from hypothesis' tests --include='test_*.py' --exclude-dir kubernetes)
+	$(PYTEST) $(BESIDE) -m "slow or hypothesis"
 
 # Lines and branches that the tests of the fast rooms run, in the processes that they start too.
 ROOMS ?= amqp configserv control model mqtt mqtt_gateway ragent reconcile storage_controller stores subserv

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 import uvloop
 
 from enmasse.aio.transport import Hub, Server, serve
@@ -17,9 +18,13 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.messages.message import Message
+from tests.kit.marks import first_soon
 from tests.kit.waiting import DEADLINE
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+BOTH = pytest.mark.parametrize("loop", LOOPS)
+ONE_SOON = pytest.mark.parametrize("loop", first_soon(["uvloop", "asyncio"]))
+"""For tests that take long: `make test` has them on the loop that services have."""
 
 
 def run(loop: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -23,7 +23,7 @@ from enmasse.amqp.messages import message as ours
 from enmasse.amqp.messages.source_filters import source_filters
 from enmasse.amqp.sasl.layer import SaslServer, plain
 from enmasse.testing import free_port
-from tests.amqp.server_kit import Store, Watched, run, start
+from tests.amqp.server_kit import BOTH, Store, Watched, run, start
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE, until
 
@@ -282,7 +282,7 @@ def proton_server() -> Iterator[ProtonServer]:
         yield server
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@BOTH
 def test_our_client_and_a_server_of_proton(loop: str, proton_server: ProtonServer) -> None:
     async def main() -> None:
         async with connect("127.0.0.1", proton_server.port, idle_timeout=60) as client:

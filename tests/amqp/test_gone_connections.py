@@ -21,7 +21,7 @@ from services.router.management.assembly import all_tables
 from services.router.network.maker import ConnectionMaker
 from services.router.network.sockets import Sockets
 from tests.amqp.engine_kit import AMQP, SASL, attach, frame, init
-from tests.amqp.server_kit import LOOPS, Store, run, start
+from tests.amqp.server_kit import ONE_SOON, Store, run, start
 from tests.kit.waiting import until
 from tests.router.test_logins import USERS, front
 
@@ -159,7 +159,7 @@ async def visit(port: int, data: bytes) -> None:
     writer.transport.abort() if len(data) % 2 else writer.close()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@ONE_SOON
 @pytest.mark.parametrize("where", SERVERS)
 def test_nothing_is_held_of_a_connection_that_has_ended(loop: str, where: str) -> None:
     async def main() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from enmasse.aio import transport
 from enmasse.amqp.limits import Limits
-from tests.amqp.server_kit import Store, run, start
-from tests.amqp.test_turns import BOTH, OPEN
+from tests.amqp.server_kit import BOTH, Store, run, start
+from tests.amqp.test_turns import OPEN
 from tests.certificates import Authority
 from tests.kit.waiting import until
 

@@ -14,7 +14,7 @@ import pytest
 
 from enmasse.network import tls, tls_handshake
 from enmasse.network.tls_failures import TlsFailure, failure
-from tests.amqp.server_kit import LOOPS, run
+from tests.amqp.server_kit import BOTH, run
 from tests.amqp.test_turns import client_hello
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Client, str, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("loop", LOOPS)
+@BOTH
 @pytest.mark.parametrize("case", CASES)
 def test_a_failed_handshake_has_a_condition_and_a_sentence(case: str, loop: str, tmp_path: Path) -> None:
     client, condition, sentence = CASES[case]

@@ -12,11 +12,9 @@ import pytest
 
 from enmasse.network import tls_handshake
 from enmasse.network.tls_transport import LITTLE, MUCH, TlsTransport
-from tests.amqp.server_kit import LOOPS, run
+from tests.amqp.server_kit import BOTH, run
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE, until
-
-BOTH = pytest.mark.parametrize("loop", LOOPS)
 
 
 class Seen(asyncio.Protocol):

@@ -23,11 +23,9 @@ from enmasse.amqp.sasl.layer import SaslServer, external
 from enmasse.identity.proofs.certificates import certified
 from enmasse.testing import free_port
 from tests.amqp.engine_kit import AMQP, Recorder, condition_of, frame, frames
-from tests.amqp.server_kit import LOOPS, Store, Watched, run, start
+from tests.amqp.server_kit import BOTH, ONE_SOON, Store, Watched, run, start
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE, until
-
-BOTH = pytest.mark.parametrize("loop", LOOPS)
 
 
 @BOTH
@@ -221,7 +219,7 @@ def test_handshake_that_stalls(loop: str) -> None:
     run(loop, main)
 
 
-@BOTH
+@ONE_SOON
 def test_peer_that_asks_and_never_reads_is_dropped(loop: str) -> None:
     async def main() -> None:
         store = Store()

@@ -24,11 +24,10 @@ from enmasse.network import acceptor, tls_handshake, tls_transport
 from enmasse.network.acceptor import Acceptor
 from enmasse.network.port_sockets import listening
 from tests.amqp.engine_kit import AMQP, Raw, Recorder, attach, frame, frames
-from tests.amqp.server_kit import LOOPS, Store, run, start
+from tests.amqp.server_kit import BOTH, ONE_SOON, Store, run, start
 from tests.certificates import Authority
 from tests.kit.waiting import DEADLINE, until
 
-BOTH = pytest.mark.parametrize("loop", LOOPS)
 OPEN = AMQP + frame(0, Open(container_id="c", max_frame_size=65536))
 BEGIN = frame(0, Begin(next_outgoing_id=0, incoming_window=100_000, outgoing_window=100_000))
 
@@ -198,7 +197,7 @@ def test_others_are_heard_between_slices_of_a_flood(loop: str, floods: int) -> N
     run(loop, main)
 
 
-@BOTH
+@ONE_SOON
 def test_one_that_waits_is_not_read(loop: str) -> None:
     """What a flood may make us hold is what was read at once, not what it has sent meanwhile."""
 
@@ -233,7 +232,7 @@ class Owned(Shared):
         super().on_open(c)
 
 
-@BOTH
+@ONE_SOON
 def test_connections_of_a_tenant_count_as_one_for_another_tenant(loop: str) -> None:
     """A hundred of one have sent before one of another: what they have sent waits, and each gets its turn."""
 

@@ -23,6 +23,7 @@ from services.authserv.proof import Proof
 from tests.authserv.bearer import oauthbearer, xoauth2
 from tests.authserv.published import Published
 from tests.authserv.running import Running, ask_engine, user
+from tests.kit.marks import first_soon
 
 GROUPS = ("staff", "ops")
 
@@ -70,7 +71,7 @@ def token(issuer: Published, audience: str, **more: Any) -> str:
     return issuer.token(aud=audience, **more)
 
 
-@pytest.mark.parametrize("how", ["OAUTHBEARER", "XOAUTH2", "PLAIN"])
+@pytest.mark.parametrize("how", first_soon(["PLAIN", "OAUTHBEARER", "XOAUTH2"]))
 @pytest.mark.parametrize(
     ("audience", "tenant", "name", "realm", "space"),
     [

@@ -13,6 +13,7 @@ from proton import Message, ProtonException
 from proton.utils import BlockingConnection
 
 from tests.broker.harness import BrokerProcess, attach, take, until
+from tests.kit.marks import first_soon
 from tests.kit.processes import Process
 from tests.kit.transactions import Transacted
 from tests.kit.waiting import DEADLINE
@@ -50,7 +51,7 @@ def bodies(broker: BrokerProcess, q: str) -> list[int]:
 
 
 @pytest.mark.parametrize("total", [60, pytest.param(3400, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-@pytest.mark.parametrize("point", ["half", "written", "synced"])
+@pytest.mark.parametrize("point", first_soon(["half", "synced", "written"], 2))
 def test_each_transaction_is_whole_or_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, total: int
 ) -> None:

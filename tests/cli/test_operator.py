@@ -102,6 +102,7 @@ def test_under_nohup_and_with_few_open_files(config: Path, tmp_path: Path) -> No
         assert "a process may have only 256 open files here" in suite.end()
 
 
+@pytest.mark.slow  # test_under_nohup_and_with_few_open_files, and test_files.py
 def test_odd_names_relative_and_nothing_in_the_environment(config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mit Leerzeichen, \N{CJK UNIFIED IDEOGRAPH-65E5}\N{CJK UNIFIED IDEOGRAPH-672C}"
     folder.mkdir()

@@ -185,6 +185,7 @@ def test_anycast_waits_for_a_consumer(suite: Up) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # test_roundtrip.py of the system
 def test_multicast_and_topic_reach_everybody(suite: Up) -> None:
     for address in ("broadcast", "mytopic"):
         receivers = [background(suite, "receive", address, "--count", "2", "--timeout", "60") for _ in range(2)]
@@ -337,6 +338,7 @@ def test_everything_killed_at_once(suite: Up) -> None:
     assert cli(suite, "receive", "myqueue", "--count", "1", "--timeout", "60").stdout == "stored\n"
 
 
+@pytest.mark.slow  # test_two_suites_side_by_side, and test_restart.py of the system
 def test_restart_and_two_suites(tmp_path: Path) -> None:
     assert enmasse("init", tmp_path / "config").returncode == 0
     with Up(tmp_path / "config", tmp_path / "one", fake=False) as one:

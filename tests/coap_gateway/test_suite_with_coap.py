@@ -44,6 +44,7 @@ from enmasse.wire_formats.coap_messages import (
 from enmasse.wire_formats.coap_messages import GET as GET_CODE
 from services.coap_gateway.coap_memory import EXCHANGE_LIFETIME
 from tests.coap_gateway.coap_peer import CoapPeer
+from tests.kit.marks import first_soon
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.users import allow, entry, write_users
@@ -297,7 +298,7 @@ def slot() -> int:
 
 
 @pytest.mark.parametrize("total", [450, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("killed", ["coap_gateway", "router", "broker"])
+@pytest.mark.parametrize("killed", first_soon(["coap_gateway", "router", "broker"]))
 def test_killed(suite: Suite, killed: str, total: int) -> None:
     def component() -> dict[str, Any]:
         return suite.component(killed, "jobs" if killed == "broker" else "")

@@ -139,6 +139,7 @@ def test_nothing_is_lost_or_doubled_if_a_process_is_killed_in_the_middle(
     assert content(client, FAR) == before and not content(client, NEAR)
 
 
+@pytest.mark.slow  # test_nothing_is_lost_or_doubled_if_a_process_is_killed_in_the_middle
 def test_a_move_that_is_repeated_after_the_console_was_killed_doubles_nothing(suite: Suite, client: Client) -> None:
     send_many(suite, NEAR, MANY)
     before = content(client, NEAR)

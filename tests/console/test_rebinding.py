@@ -17,6 +17,7 @@ from services.console.door.access import Caller
 from services.console.door.gate import Gate
 from services.console.jobs import queue_messages
 from services.console.rest.listing import WATCHERS_OF_CALLER, Lists
+from tests.kit.marks import first_soon
 from tests.kit.running import asyncio_test
 
 EVERYTHING = Permission(effect="allow", operations=("view", "manage"), addresses=("#",))
@@ -30,7 +31,9 @@ def gate() -> Gate:
     return Gate(USERS, cast(Any, None), None)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/connections?watch=1", "/api/v1/events", "/metrics"])
+@pytest.mark.parametrize(
+    "path", first_soon(["/api/v1/connections?watch=1", "/metrics", "/api/v1/me", "/api/v1/events"], 2)
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("host", [*ITS_NAME, *NOT_ITS_NAME])
 @asyncio_test

@@ -11,6 +11,7 @@ import pytest
 from tests.broker.fixtures import c, m
 from tests.broker.harness import Management
 from tests.contract.engines import BROKERS, Broker
+from tests.kit.marks import first_soon
 
 __all__ = ["c", "m"]
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Expected(Protocol):
     def __call__(self, *, embedded: T, artemis: T) -> T: ...
 
 
-@pytest.fixture(scope="session", params=list(BROKERS))
+@pytest.fixture(scope="session", params=first_soon(BROKERS))
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     made = BROKERS[request.param](tmp_path_factory.mktemp(request.param))
     try:

@@ -349,9 +349,12 @@ def test_connections_and_links_as_the_console_lists_them(broker: Broker, q: str,
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", [ARTEMIS.name], indirect=True)
-def test_the_log_of_artemis_has_one_json_object_a_line(broker: Broker) -> None:
+def test_the_log_of_artemis_has_one_json_object_a_line(broker: Broker, m: Management) -> None:
     assert isinstance(broker.server, Artemis)
+    with pytest.raises(ManagementFailure):
+        m("destroyQueue", "nosuch")
     lines = [line for line in broker.server.log.read_text().splitlines() if line.startswith("{")]
     assert lines
     assert all({"event", "level", "timestamp", "service"} <= json.loads(line).keys() for line in lines)

@@ -144,6 +144,7 @@ def test_no_client_reaches_the_node_of_a_gateway(suite: Suite) -> None:
 COUNT = 200
 
 
+@pytest.mark.slow  # test_every_outcome_at_the_other_gateway
 def test_the_gateway_with_the_locks_is_killed(suite: Suite) -> None:
     """Outcomes are stated at the other one meanwhile: what was answered 204 is not there again, all else is."""
     lines = b"\n".join(b'{"body": "%d"}' % n for n in range(COUNT))

@@ -23,6 +23,7 @@ from enmasse.testing import Suite, running
 from tests.console.browser import chromium
 from tests.console.client import Client, of
 from tests.http_gateway.requests_to_suite import basic, request
+from tests.kit.marks import first_soon
 from tests.kit.waiting import DEADLINE, wait_for
 from tests.system.users import allow, entry, write_users
 
@@ -190,7 +191,9 @@ def kept(suite: Suite) -> int:
     return int(float(next(line.split()[-1] for line in lines if line.startswith("http_streams_kept_bytes"))))
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/events", "/v1/events/s/events", "/v1/events/s/events?name=slow"])
+@pytest.mark.parametrize(
+    "path", first_soon(["/v1/chat/events", "/v1/events/s/events", "/v1/events/s/events?name=slow"], 2)
+)
 def test_a_client_that_does_not_read_holds_back_nobody_else(suite: Suite, path: str) -> None:
     """16 MiB for two streams, of which one is not read: the other one gets all, and the gateway keeps little. Then the
     slow one reads: a topic has kept all for it, a multicast address what is newest."""
@@ -285,6 +288,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.mark.slow  # the others, whose requests are those of a page
 def test_eventsource_and_fetch_in_a_page_of_another_site(suite: Suite, site: int) -> None:
     base = f"http://127.0.0.1:{8088 + suite.offset}/v1"
     with chromium() as browser:

@@ -26,6 +26,7 @@ from tests.identity.kit import (
 from tests.kit.running import asyncio_test
 from tests.kit.waiting import until, wait_for
 
+pytestmark = pytest.mark.slow  # test_artemis_peers.py, and test_process_certificates.py
 ROLES = TABLE[Listener.BROKER]
 QUEUES = {"orders": "#", "$sub/b0/c1": "$sub/#"}
 """Queue → pattern of the table that covers it."""

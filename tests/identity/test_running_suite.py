@@ -330,6 +330,7 @@ async def refused_everywhere(suite: Suite, *secrets: Credential) -> None:
         assert await refusal(port, each) == REFUSED, (listener, each.name)
 
 
+@pytest.mark.slow  # test_a_suite_that_was_killed_starts_with_new_secrets, and test_withdrawn_peers.py
 @asyncio_test
 async def test_services_that_are_killed_get_new_secrets_and_reconnect(suite: Suite) -> None:
     before = credentials(suite)

@@ -19,6 +19,7 @@ from tests.kit.waiting import wait_for
 from tests.mqtt_gateway.live import live
 
 
+@pytest.mark.slow  # test_hostile.py, and test_key_updates.py of amqp
 def test_key_updates_of_a_client_that_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "HIGH_WATER", 4096)
     monkeypatch.setattr(wire, "LOW_WATER", 1024)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from enmasse.stores import RedisSettings, SqliteSettings, StoreSettings
+from tests.kit.marks import first_soon
 from tests.mqtt_lwt.house import House
 from tests.redis_server import RedisServer
 
@@ -22,7 +23,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         server.stop()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
+@pytest.fixture(scope="module", params=first_soon(["sqlite", "redis"]))
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """For each kind of store. Each test starts the service; its store goes on from test to test."""
     folder: Path = tmp_path_factory.mktemp("house")

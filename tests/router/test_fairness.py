@@ -12,6 +12,7 @@ from proton import Delivery, Message
 from proton.reactor import AtMostOnce
 from proton.utils import BlockingConnection, BlockingReceiver
 
+from tests.kit.marks import first_soon
 from tests.router.harness import (
     ADDRESS,
     AUTO_LINK,
@@ -320,7 +321,7 @@ def test_a_receiver_that_drains_takes_what_there_is_and_no_more(router: RouterPr
 # Coming and going
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", first_soon([1, 2, 3]))
 def test_consumers_that_come_and_go_lose_and_double_nothing(
     router: RouterProcess, management: Management, stored: Requeuing, seed: int
 ) -> None:

@@ -225,6 +225,7 @@ def test_limits_hold_while_the_configuration_service_is_away(installation: Insta
         wait_for(lambda: installation.used().get("connections") == 2 + len(further), "it learns what is used")
 
 
+@pytest.mark.slow  # test_space_limits.py of the MQTT gateway has a rate over gateways and routers
 def test_a_rate_counts_for_both_routers_together(installation: Installation) -> None:
     installation.plans(messagesPerSecond=1000)
     wait_for(lambda: "messagesPerSecond" in installation.space("three")["limits"], "the plan is in force")

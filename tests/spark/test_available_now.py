@@ -18,6 +18,7 @@ from enmasse.aio.client import connect
 from enmasse.amqp.messages.message import Message as AmqpMessage
 from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.marks import first_soon
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -106,7 +107,7 @@ def test_all_is_read_behind_the_entry_port(suite: Suite, tmp_path: Path, options
     assert joined(available(suite.url, address, tmp_path, credit="100", **options)) == ids(700)
 
 
-@pytest.mark.parametrize("place", ["broker", "entry port", "subscription"])
+@pytest.mark.parametrize("place", first_soon(["broker", "entry port", "subscription"]))
 def test_the_messages_that_wait_at_the_address_are_known(
     broker: Broker, suite: Suite, tmp_path: Path, place: str
 ) -> None:

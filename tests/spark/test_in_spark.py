@@ -193,6 +193,7 @@ def failing(query: Any) -> str:
     return found
 
 
+@pytest.mark.slow  # test_failed_queries.py
 def test_what_ends_a_query_is_reported_in_one_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
     source = spark.readStream.format("amqp").option("url", broker.url).option("address", "nosuch")
     reading = source.option("spool", str(tmp_path / "spool")).load().writeStream.format("noop")

@@ -24,6 +24,7 @@ from enmasse.spark.source.source import AmqpStreamReader
 from enmasse.spark.spool.segment import partition_folder, partitions_of, read_spool
 from enmasse.spark.spool.spool import MappedCount, head_of
 from enmasse.testing import Suite, running, wait_for
+from tests.kit.marks import first_soon
 from tests.spark.conftest import DEADLINE, LIMIT, Broker
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -187,7 +188,7 @@ spool_receiver.main()
 """
 
 
-@pytest.mark.parametrize("after", [0, 25])
+@pytest.mark.parametrize("after", first_soon([25, 0]))
 def test_killed_between_sync_and_settle(broker: Broker, tmp_path: Path, after: int) -> None:
     queue = broker.queue(f"between-{after}")
     messages = [*readings(5), *numbered(5)]  # equal ones too: six come again, not one of them

@@ -28,6 +28,7 @@ from enmasse.spark.spool.spool import SpoolWriter
 from enmasse.testing import Suite, running, wait_for
 from tests.console.browser import Console, chromium
 from tests.console.client import Client
+from tests.kit.marks import first_soon
 from tests.spark.conftest import DEADLINE, LIMIT
 
 pytestmark = pytest.mark.timeout(LIMIT)
@@ -298,7 +299,7 @@ def test_a_job_that_is_stopped_while_spark_starts_leaves_no_process(tmp_path: Pa
     wait_for("the end of all that the job had started", lambda: have_ended(started), DEADLINE)
 
 
-@pytest.mark.parametrize("command", ["run", "submit"])
+@pytest.mark.parametrize("command", first_soon(["run", "submit"]))
 def test_a_job_that_fails_says_why_in_one_sentence(enmasse: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "wrong.toml").write_text('[source]\naddress = "a"\nwork = "w"\n')
     found = enmasse(command, "wrong.toml")

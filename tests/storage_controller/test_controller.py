@@ -288,6 +288,7 @@ def test_a_topic_with_durable_subscriptions_goes_only_when_they_are_empty(play: 
     play(scenario)
 
 
+@pytest.mark.slow  # an Artemis of its own
 @pytest.mark.parametrize("engine", ["artemis"])
 def test_a_level_below_a_topic_goes_when_nobody_uses_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_levels, "UNUSED", 1.0)  # longer than it takes to attach to a level and to send to it

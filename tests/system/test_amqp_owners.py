@@ -15,6 +15,7 @@ from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.codec.performatives import ACCEPTED
 from enmasse.amqp.messages.message import Message
 from enmasse.testing import Suite
+from tests.kit.marks import first_soon
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Scram, client
 from tests.system.users import allow, apply, entry, with_users
@@ -91,7 +92,7 @@ async def test_no_address_leads_to_the_subscription_of_another_user(suite: Suite
     await received(suite, ["one"])
 
 
-@pytest.mark.parametrize("user", OTHERS)
+@pytest.mark.parametrize("user", first_soon(OTHERS))
 @asyncio_test
 async def test_no_container_or_link_name_leads_to_the_subscription_of_another_user(suite: Suite, user: str) -> None:
     """By recovery, and by making a subscription of the same name."""

@@ -268,6 +268,7 @@ def test_removed_addresses_are_gone_from_the_router_when_the_suite_is_ready(suit
         assert not [name for name in entities(suite, AUTO_LINK) if name.endswith("/removed")]
 
 
+@pytest.mark.slow  # test_by_hand.py
 def test_placements_come_from_brokers_json_while_it_exists(suite: Suite, tmp_path: Path) -> None:
     """While it is there placements come from it alone; when it has gone they are those of the storage controller."""
     hand = BrokerProcess(tmp_path).start()

@@ -17,6 +17,7 @@ from enmasse.cli.registry import COMMANDS
 from enmasse.cli.same_suite import WITH_SPACE
 from enmasse.testing import Suite
 from tests.console.client import Client
+from tests.kit.marks import first_soon
 from tests.kit.waiting import wait_for
 from tests.system.mqtt_of_spaces import ALL, PASSWORD, Device, suite_with_spaces
 
@@ -83,7 +84,7 @@ def test_requests_are_answered_in_the_space(suite: Suite) -> None:
     assert replying == ["a question\n"]
 
 
-@pytest.mark.parametrize("caller", [OPERATOR, NAMED, pytest.param(USER, marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("caller", first_soon([NAMED, OPERATOR, USER]), indirect=True)
 def test_a_benchmark_runs_in_the_space(suite: Suite, caller: str) -> None:
     found = json.loads(done(suite, "bench", "jobs", "--seconds", "0.1", "--json", "--space", "one"))
     assert found["received"] == found["accepted"] > 0 and found["address"] == "jobs"

@@ -381,6 +381,7 @@ async def test_who_passes_clients_on_and_which_clients_have_to_log_in(suite: Sui
         await relay("subserv").dial(ConnectedClient("192.0.2.7:4711"))
 
 
+@pytest.mark.slow  # test_store_away.py of subserv, and test_mqtt_services.py of cli
 def test_redis_is_waited_for_and_every_entry_serves(tmp_path: Path) -> None:
     """Without its Redis server the suite says so; once that is there, MQTT works over TCP, TLS and WebSocket."""
     redis = RedisServer(tmp_path / "redis", start=False)

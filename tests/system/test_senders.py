@@ -23,6 +23,7 @@ from enmasse.identity.principal import Principal
 from enmasse.mqtt import reasons
 from enmasse.mqtt.packets import NONE, V5, V311, Properties, PubAck, PubComp, Publish, PubRec, PubRel
 from enmasse.testing import Suite, wait_for
+from tests.kit.marks import first_soon
 from tests.kit.running import asyncio_test
 from tests.system.amqp_users import PATIENCE, Plain, client
 from tests.system.mqtt_users import Device
@@ -207,7 +208,7 @@ async def test_a_receiver_neither_sees_nor_foresees_the_ids_of_a_publisher(
             assert (await bodies(receiver)).count(b"open") == 1
 
 
-@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("qos", first_soon([1, 0, 2]))
 @VERSIONS
 @asyncio_test
 async def test_a_seal_of_a_retained_message_stays_inside(suite: Suite, version: int, qos: int) -> None:

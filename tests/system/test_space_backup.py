@@ -270,7 +270,8 @@ def filled(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("where", "space"), [("suite", "kept"), pytest.param("fresh", "one", marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_a_space_comes_back_under_another_name
+@pytest.mark.parametrize(("where", "space"), [("suite", "kept"), ("fresh", "one")])
 def test_what_is_kept_for_clients_comes_back(
     request: pytest.FixtureRequest, filled: Path, where: str, space: str
 ) -> None:

@@ -204,12 +204,24 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             made.thread.stop()
 
 
-DEAR = ("command line", *(f"{way} over WebSocket" for way in OVER_WEB))
-"""Ways of which `make test` has two cells: a command is a process, and WebSocket is a detour."""
+WEB = tuple(f"{way} over WebSocket" for way in OVER_WEB)
+
+
+def late(name: str, thing: str) -> bool:
+    """Return whether `make test` leaves a cell out: WebSocket is a detour, of which one cell is enough. The others are
+    in shorter tests: commands in tests/system/test_commands_in_spaces.py, what REST answers in
+    tests/console/test_space_matrix.py, and names that MQTT refuses in tests/system/test_mqtt_of_spaces.py."""
+    return (
+        name == "command line"
+        or (name in WEB and thing != "receive")
+        or (name in ("REST", "MQTT") and thing == "errors")
+    )
+
+
 CELLS = [
     pytest.param(
         way, web, thing, id=f"{name}-{thing}",
-        marks=pytest.mark.slow if name in DEAR and thing not in ("send", "receive") else (),
+        marks=pytest.mark.slow if late(name, thing) else (),
     )
     for way in KINDS
     for web in ((False, True) if way in OVER_WEB else (False,))

@@ -14,6 +14,7 @@ import pytest
 
 from services.router.mesh.control_messages import Treatment
 from services.router.mesh.known_routers import LINK_STATE_SECONDS
+from tests.kit.marks import first_soon
 from tests.router.mesh.simulation import SHAPES, Network, build, names
 
 CONVERGED = 40.0
@@ -124,7 +125,7 @@ class Story:
             assert known is None or not (known.peers or known.addresses.addresses)
 
 
-@pytest.mark.parametrize("seed", range(len(SHAPES)))
+@pytest.mark.parametrize("seed", first_soon(range(len(SHAPES)), 4))
 def test_mesh_of_16_routers_converges(seed: int) -> None:
     Story(seed, 16).tell()
 
