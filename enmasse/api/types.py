@@ -462,13 +462,15 @@ class Will(Resource, frozen=True, kw_only=True):
 
 # -- the suite ---------------------------------------------------------------------------------------------------------
 class Component(Resource, frozen=True, kw_only=True):
-    """A process of the suite. `leaving`: it hands its clients on, and ends then. `routes`: of a router, other router →
-    `cost` and `next`, the neighbour on the way. `ended`: how its last process died, if one did."""
+    """A process of the suite. `leaving`: it hands its clients on, and ends then. `redundant`: another one serves
+    its clients' ports. `routes`: of a router, other router → `cost` and `next`, the neighbour on the way. `ended`: how
+    its last process died, if one did."""
 
     name: str
     kind: str
     ready: bool
     leaving: bool = False
+    redundant: bool = False
     detail: str = ""
     engine: str = ""
     pid: int | None = None
@@ -603,7 +605,7 @@ class Event(Resource, frozen=True, kw_only=True):
 
 class Overview(Resource, frozen=True, kw_only=True):
     """The suite at a glance. `phases`: number of addresses in each; `not_ready`: the first addresses that are not;
-    `degraded`: components that are not ready, and without which messages flow on, and only changes wait."""
+    `degraded`: components that are not ready, and without which messages flow on."""
 
     version: str
     ready: bool

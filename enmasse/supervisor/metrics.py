@@ -55,7 +55,7 @@ def families(
     phases = Counter(a["phase"] for a in addresses)
     yield gauge("enmasse_ready", "1 if messages flow: see `ready` of the status.", single(int(status["ready"])))
     yield gauge(
-        "enmasse_degraded", "Components that are not ready, and without which only changes wait.",
+        "enmasse_degraded", "Components that are not ready, and without which messages flow on.",
         single(len(status["degraded"])),
     )  # fmt: skip
     yield gauge(

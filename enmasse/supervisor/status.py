@@ -41,14 +41,16 @@ def brief(components: list[dict[str, Any]], feed: Mapping[str, Any] | None) -> S
     """Return `schema`, `ready`, `settled`, `degraded` and `config` of the status JSON. `feed` may have `unready`: its
     addresses that are not.
 
-    ready = the feed, every component that carries messages, those that leave aside, and every address is ready, but for
-    removed ones that wait for their messages. settled = ready, without components that are not, `degraded`, and without
-    such addresses. `errors` do not matter: a broken edit keeps the last good version, and an entry that never had one
-    is not an address that could be ready.
+    ready = the feed, every component that carries messages, those that leave and redundant ones aside, and every
+    address is ready, but for removed ones that wait for their messages. settled = ready, without components that are
+    not, `degraded`, and without such addresses. `errors` do not matter: a broken edit keeps the last good version, and
+    an entry that never had one is not an address that could be ready.
     """
     wrong = {_full_name(error) for error in feed.get("errors", ())} if feed else set()
     away = [c for c in components if not (c["ready"] or c["leaving"])]
-    degraded = [f"{c['name']}: {c.get('detail') or 'not ready'}" for c in away if c["kind"] in CONTROL]
+    degraded = [
+        f"{c['name']}: {c.get('detail') or 'not ready'}" for c in away if c["redundant"] or c["kind"] in CONTROL
+    ]
     waiting = [
         a
         for a in (feed.get("unready", feed.get("addresses", ())) if feed else ())

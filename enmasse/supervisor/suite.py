@@ -194,7 +194,7 @@ class Supervisor:
         """Return `components` of the status JSON: the fixed services, routers, gateways, then brokers by name, and last
         those that leave."""
         leaving = [child for child in self._leaving() if child.leaving]
-        found = [child.component() for child in (*self._children(), *leaving)]
+        found = [child.component(redundant=self._is_redundant(child)) for child in (*self._children(), *leaving)]
         for entry in found:
             if entry["kind"] == "configserv" and entry["ready"] and not (self._feed and self._feed.attached):
                 entry["ready"], entry["detail"] = False, "its status feed has not delivered yet"
@@ -264,16 +264,18 @@ class Supervisor:
         if child is None:
             names = sorted(each.spec.name for each in children)
             return False, f"there is no component {name!r}; there are {', '.join(names)}"
-        ports = child.spec.wanted_endpoints
-        hands_on = any(
-            each is not child and each.ready and not each.leaving and each.spec.wanted_endpoints & ports
-            for each in children
-        )
-        if not child.restart(STOP_WITHIN, hands_on=hands_on):
+        if not child.restart(STOP_WITHIN, hands_on=self._is_redundant(child)):
             return False, f"{name} is starting or ending at the moment: see `enmasse status`"
         if child.leaving:
             return True, f"{name} hands its clients on, and starts again then"
         return True, f"{name} ends, and starts again then"
+
+    def _is_redundant(self, child: Child) -> bool:
+        """Return True if another ready process serves clients at a port of this one."""
+        ports = child.spec.wanted_endpoints
+        return bool(ports) and any(
+            each is not child and each.is_serving and each.spec.wanted_endpoints & ports for each in self._sharing()
+        )
 
     async def reload(self) -> Reload:
         """Read the options again, and have those take effect that can. Raises StartError, and changes nothing then;
@@ -557,6 +559,10 @@ class Supervisor:
             return False
         return True
 
+    def _sharing(self) -> list[Child]:
+        """Return the processes of which several may serve clients at one port."""
+        return [*self._all_routers(), *self._all_gateways()]
+
     def _children(self) -> list[Child]:
         own = [*self._fixed.values(), *([self._authserv] if self._authserv is not None else [])]
         return [*own, *self._all_routers(), *self._all_gateways(), *self._brokers.children]
@@ -608,8 +614,7 @@ class Supervisor:
 
     def _look_at_desired(self) -> None:
         if "storage_controller" in self._fixed:  # without it no service manages such brokers
-            counted = (*self._all_routers(), *self._all_gateways())
-            self._brokers.look([*self._fixed, *(child.spec.name for child in counted)])
+            self._brokers.look([*self._fixed, *(child.spec.name for child in self._sharing())])
 
     # Files and lines for users and the storage controller
 

@@ -309,7 +309,7 @@ class RouterAgent:
         active = frozenset(p.broker for p in self.desired.placements(name) if p.active)
         consumers = 0
         failed, problem = False, self._unroutable(name, type_, active)
-        for router in () if problem else self.routers.values():
+        for router in () if problem else self._judged():
             failed, problem = self._problem(router, name, active)
             if problem:
                 problem = f"router {router.id}: {problem}"
@@ -323,6 +323,11 @@ class RouterAgent:
             components=components,
             consumers=None if self.desired.is_routed(name) else consumers,
         )
+
+    def _judged(self) -> list[ManagedRouter]:
+        """Return the routers on which an address has to work: no client is at those without listeners, unless these
+        are all."""
+        return [router for router in self.routers.values() if router.serving] or [*self.routers.values()]
 
     def _unroutable(self, name: AddressName, type_: AddressType, active: Collection[str]) -> str:
         """Return what prevents the address from working on every router; empty if nothing does."""
@@ -350,14 +355,15 @@ class RouterAgent:
         if not router.configured:
             return False, "is being configured"
         type_ = self.desired.type(name)
-        if (type_ is None or not TYPES[type_].stored) and (parted := self._parted(router)):
+        if (type_ is None or not TYPES[type_].stored) and (parted := self._parted(router, self._judged())):
             return False, parted
         work = self.desired.work(router.id, name)
         return False, router.table.problem(name, work, active) if work is not None else ""
 
-    def _parted(self, router: ManagedRouter) -> str:
-        """List the routers to which this router lacks a connection; empty if it lacks none."""
-        others = self.desired.mesh.parted(router.id)
+    def _parted(self, router: ManagedRouter, among: Iterable[ManagedRouter]) -> str:
+        """List those of these routers to which this router lacks a connection; empty if it lacks none."""
+        known = {other.id for other in among}
+        others = [name for name in self.desired.mesh.parted(router.id) if name in known]
         return f"has no connection with router {', '.join(others)} yet" if others else ""
 
     def _leaving(self, name: AddressName) -> feeds.Readiness | None:
@@ -395,7 +401,11 @@ class RouterAgent:
         late = [router.id for router in self.routers.values() if not router.serving]
         if late:
             return False, "; ".join([f"being configured: {', '.join(sorted(late))}", *self._refusals()])
-        if parted := [f"router {n}: {text}" for n, r in sorted(self.routers.items()) if (text := self._parted(r))]:
+        if parted := [
+            f"router {n}: {text}"
+            for n, r in sorted(self.routers.items())
+            if (text := self._parted(r, self.routers.values()))
+        ]:
             return False, "; ".join([*parted, *self._refusals()])
         return True, "; ".join([counted(len(self.routers), "router"), *self._notes(), *self._refusals()])
 

@@ -111,6 +111,12 @@ def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
         after = {c["name"]: c for c in up.status()["components"]}
         assert {name for name, pid in before.items() if after[name]["pid"] != pid} == set(restarted)
         assert all(c["ready"] and not c["leaving"] and c["restarts"] == 0 for c in after.values())
+        assert {name for name, c in after.items() if c["redundant"]} == {"mqtt_gateway-0", "mqtt_gateway-1"}
+        up.order("mqtt_gateway-1", ready=False)
+        wait_for(lambda: not up.component("mqtt_gateway-1")["ready"])
+        assert up.http("/readyz") == (200, {"ready": True, "detail": "degraded: mqtt_gateway-1: told to say so"})
+        up.order("mqtt_gateway-0", ready=False)
+        wait_for(lambda: up.http("/readyz")[0] == 503, what="not ready: no gateway is left")
         os.kill(after["subserv"]["pid"], signal.SIGKILL)
         wait_for(lambda: up.component("subserv")["restarts"] == 1, what="a restart that nobody ordered")
         for name, reason in (

@@ -53,6 +53,7 @@ def component(name: str, kind: str, *, ready: bool = True) -> dict[str, object]:
         "kind": kind,
         "ready": ready,
         "leaving": False,
+        "redundant": False,
         "pid": os.getpid(),
         "restarts": 0,
         "since": "",

@@ -139,6 +139,8 @@ class FakeRouter:
                 return 501, "Not Implemented", None
             self.requests.append((operation, "", ""))
             return 200, "OK", repr((self.tables, self.brokers_down, self.listeners))
+        if operation == "SHARE-CLIENTS":
+            return 501, "Not Implemented", None
         type_: str = properties.get("entityType") or properties["type"]
         name = properties.get("name", "")
         self.requests.append((operation, type_.rpartition(".")[2], name))

@@ -126,6 +126,23 @@ def test_routers_are_meshed_and_addresses_wait_for_it(play: Play) -> None:
     play(scenario)
 
 
+def test_a_router_without_listeners_for_clients_makes_no_address_not_ready(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        one, two = router("r-1", 7001), router("r-2", 7002)
+        await begin(world, one)
+        await world.shows("listener inter-router (127.0.0.1:7001)")
+        two.listeners = "down"
+        await world.join(two)
+        await world.shows("being configured: r-2")
+        await until(lambda: "ragent-listener/amqp" in two.tables[LISTENER])
+        world.configserv.addresses({"any": {"type": "anycast"}, "more": {"type": "anycast"}})
+        await world.ready("any", "more")
+        two.listeners = "up"
+        await world.reported("any", "has no connection with router")
+
+    play(scenario)
+
+
 def test_the_place_of_a_router_that_listens_everywhere_is_where_it_dials_from(play: Play) -> None:
     async def scenario(world: World) -> None:
         one, two = router("r-1", 7001, "r-2", host="0.0.0.0", profile="mesh"), router("r-2", 7002, "r-1", host="")

@@ -246,8 +246,13 @@ class Child:
             self._ask_now.set()
             await self._answered.wait()
 
-    def component(self) -> dict[str, Any]:
-        """Return this process as an entry of `components` in the status JSON."""
+    @property
+    def is_serving(self) -> bool:
+        """Return True if it serves clients and does not hand them on."""
+        return self.ready and not self.leaving and self.is_alive()
+
+    def component(self, *, redundant: bool = False) -> dict[str, Any]:
+        """Return this process as an entry of `components` in the status JSON. `redundant`: see docs/cli.md."""
         ready = self.ready and self.is_alive()
         return {
             "name": self.spec.name,
@@ -256,6 +261,7 @@ class Child:
             "pid": self.pid,
             "ready": ready,
             "leaving": self.leaving,
+            "redundant": redundant,
             "restarts": self.restarts,
             "ended": self.ended,
             "since": self.since,

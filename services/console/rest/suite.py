@@ -82,12 +82,12 @@ def operations(parts: Components) -> list[Operation]:
         components = [row for _, row in rows] if parts.space == DEFAULT_SPACE and parts.gate.oversees(caller) else []
         not_ready = (row for row in visible if not row.ready)
         away = [each for each in components if not (each.ready or each.leaving)]
+        degraded = [each.name for each in away if each.redundant or each.kind in CONTROL]
         return Answer(
             Overview(
                 version=enmasse.__version__,
-                ready=all(row.ready or row.phase == "Terminating" for row in visible)
-                and all(each.kind in CONTROL for each in away),
-                degraded=[each.name for each in away if each.kind in CONTROL],
+                ready=all(row.ready or row.phase == "Terminating" for row in visible) and len(degraded) == len(away),
+                degraded=degraded,
                 phases=phases,
                 not_ready=list(itertools.islice(not_ready, SHOWN)),
                 components=components,
