@@ -54,6 +54,8 @@ MOST_FAILED = 200
 MAX_NAMES = 2000
 """Characters of the names of what was refused; EVERYTHING stands for longer ones."""
 EVERYTHING = "#"
+OMITTED = "refusals without a line of their own: too many different ones within a minute, or of one peer"
+"""Description of the event that counts them."""
 OPERATOR = "an operator"
 """Name of the operator, if it is not stated."""
 _CONDITION = re.compile(r"[a-z0-9:._ -]{1,80}", re.IGNORECASE)
@@ -185,7 +187,7 @@ class Refusals:
         if self._omitted:
             log.get().info("client.refusals.omitted", count=self._omitted)
             if self.seen is not None:
-                self.seen({"id": "client.refusals.omitted", "count": self._omitted})
+                self.seen({"id": "client.refusals.omitted", "reason": OMITTED, "count": self._omitted})
             self._omitted = 0
 
     def _write(self, refusal: Refusal, count: int) -> None:

@@ -357,6 +357,8 @@ def test_no_column_of_addresses_is_out_of_reach_on_a_small_screen_or_a_phone(con
         table.evaluate("it => it.scrollLeft = it.scrollWidth")
         expect(flavor).to_be_in_viewport(ratio=0.9)
         expect(name).to_be_in_viewport(ratio=0.9)
+    page = console.open("events", "Events")
+    expect(page.get_by_role("columnheader").nth(1)).to_have_text("Description")
     page.set_viewport_size({"width": 1280, "height": 800})
 
 

@@ -15,7 +15,7 @@ from enmasse import metrics
 from enmasse.identity.login import Certified
 from enmasse.identity.processes.refusals import note_handshake
 from enmasse.identity.proofs.stated_names import user_in
-from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_FAILED, MOST_OF_A_PEER, Refusals
+from enmasse.identity.refused import MAX_CONDITIONS, MOST, MOST_FAILED, MOST_OF_A_PEER, OMITTED, Refusals
 from enmasse.identity.user_directory import UserDirectory
 from enmasse.model.feeds import GrantedUser, PermissionChanges, ReachedSpace
 from enmasse.network.tls_failures import NotAgreed
@@ -153,7 +153,8 @@ def test_a_peer_that_tries_many_addresses_gets_a_bounded_number_of_lines() -> No
     world.note(peer="10.0.0.2:1")
     assert len(world.shown) == MOST_OF_A_PEER + 1
     world.second(61)
-    assert world.shown[-1] == {"id": "client.refusals.omitted", "count": 1000 - MOST_OF_A_PEER}
+    omitted = {"id": "client.refusals.omitted", "reason": OMITTED, "count": 1000 - MOST_OF_A_PEER}
+    assert world.shown[-1] == omitted
 
 
 def test_many_peers_get_a_bounded_number_of_lines_together() -> None:

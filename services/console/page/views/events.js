@@ -16,8 +16,8 @@ export function Events() {
     texts=${(it) => [it.address, userOf(it), it.client, it.peer, it.condition, it.description, it.kind]}
     columns=${[
       { key: "time", title: "Time", down: true, render: (it) => html`<time>${time(it.time)}</time>` },
-      { key: "condition", title: "Reason", shrink: true, render: (it) => it.condition || it.kind },
       { key: "description", title: "Description", grow: true },
+      { key: "condition", title: "Reason", shrink: true, render: (it) => it.condition || it.kind },
       { key: "address", title: "Address", shrink: true, render: (it) => linkTo(it.address) || "–" },
       { key: "user", title: "User", shrink: true, value: userOf, render: userOf },
       { key: "client", title: "Client", shrink: true },
