@@ -316,6 +316,18 @@ def denial_warning(name: str, rule: Rule) -> str:
     return f"{rule} still holds, whatever is allowed: `enmasse user revoke {denial} --denial` lifts it."
 
 
+NO_MANAGER: Final = (
+    "no user with an entry has the permission `manage` on '#' now, so only the operator changes users and addresses. "
+    "The operator gives it to one: `enmasse user allow NAME manage '#'`."
+)
+
+
+def has_manager(known: Permissions, names: Iterable[str]) -> bool:
+    """Return True if one of these users may manage everything in the address space."""
+    users = (name for name in names if not name.startswith(GROUP))
+    return any(known.rights(Principal(name, space=known.space)).covers("manage", "#").allowed for name in users)
+
+
 def _least(own: int | None, groups: list[int | None]) -> int | None:
     return own if own is not None else min((each for each in groups if each is not None), default=None)
 

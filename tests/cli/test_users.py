@@ -368,3 +368,19 @@ def test_limits_are_set_shown_and_removed(folder: Path) -> None:
         assert done.returncode == 1 and "limits" in done.stderr and "nothing was changed" in done.stderr
     assert user(folder, "limit", "alice", "connections=", "connects_per_second=").returncode == 0
     assert written(folder)["alice"] == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("deny", "boss", "manage", "#"), ("revoke", "@heads", "manage", "#"), ("remove", "boss"), ("remove", "@heads")],
+)
+def test_the_end_of_the_last_manager_is_warned_of(folder: Path, change: tuple[str, ...]) -> None:
+    heads = {"permissions": [{"allow": ["manage", "view"], "addresses": ["#"]}]}
+    users = {"@heads": heads, "boss": {"groups": ["heads"]}, "deputy": {"groups": ["heads"]}, "bob": {}}
+    (folder / "users.json").write_text(json.dumps(users))
+    warning = "warning: no user with an entry has the permission `manage` on '#' now"
+    assert warning not in user(folder, "remove", "deputy").stderr
+    assert warning not in user(folder, "deny", "bob", "manage", "#").stderr
+    done = user(folder, *change)
+    assert done.returncode == 0 and warning in done.stderr, done.stderr
+    assert warning not in user(folder, "revoke", "bob", "manage", "#", "--denial").stderr, "there was none before"

@@ -304,6 +304,17 @@ def test_users_are_shown_without_hashes_and_changed_with_passwords(suite: Suite,
     assert root("DELETE", "users/zoe", If_Match=changed.etag).status == 204
 
 
+def test_the_last_manager_of_a_space_is_warned_of(log_in: Any) -> None:
+    root = log_in("root")
+    assert root("PUT", "spaces/headless", {}).status == 201
+    assert root("PUT", "spaces/headless/users/bob", {}).body["warnings"] == []
+    made = root("PUT", "spaces/headless/users/chief", {"permissions": [allow("manage", on="#")]})
+    assert made.status == 201 and made.body["warnings"] == []
+    changed = root("PUT", "spaces/headless/users/chief", {"permissions": [allow("manage", on="a")]}, If_Match=made.etag)
+    assert changed.body["warnings"][0].startswith("no user with an entry has the permission `manage` on '#' now")
+    assert root("DELETE", "spaces/headless", If_Match="*").status in (202, 204)
+
+
 def test_a_changed_password_and_a_removed_user_end_their_sessions(log_in: Any) -> None:
     root = log_in("root")
     assert root("PUT", "users/tmp", {"password": PASSWORD, "permissions": [allow("view", on="#")]}).status == 201

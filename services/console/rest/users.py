@@ -12,7 +12,7 @@ import msgspec
 
 from enmasse.api.types import Change, Decision, Entry, MadeToken, NewToken, Page, Token, User
 from enmasse.identity.mqtt_permissions import decided
-from enmasse.identity.permissions import deciding, denial_warning, pattern_warnings
+from enmasse.identity.permissions import NO_MANAGER, deciding, denial_warning, has_manager, pattern_warnings
 from enmasse.identity.principal import Principal
 from enmasse.identity.proofs import api_tokens
 from enmasse.logs import log
@@ -70,19 +70,26 @@ def operations(parts: Components) -> list[Operation]:
         rule = None if found.rule is None else permission(found.rule)
         return Answer(Decision(allowed=found.allowed, address=about, permission=rule))
 
+    def managed() -> bool:
+        """Return True if a user may manage the space."""
+        return has_manager(configuration.users.permissions_of(parts.space), [name for name, _ in rows])
+
     async def put(call: Call) -> Answer:
         call.parameters()
         writing.administers(call.caller)
         writing.changes_users(call.caller)
         entry = await _hashed(await call.body(Entry))
         name, exists = call.name(), rows.get(call.name()) is not None
+        was_managed = managed()
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
         row, granted = rows.get(name), configuration.users.granted(name, parts.space)
+        if row is not None and was_managed and not managed():
+            row = msgspec.structs.replace(row, warnings=[NO_MANAGER])
         if row is not None and granted is not None and granted.permissions:
             viewed = (each for _, each in parts.addresses if call.caller.views(each.name))
             levels = {each.name: TYPES[each.type].levels for each in viewed if each.type is not None}
             found = await asyncio.to_thread(_warnings, name, granted.permissions, levels)  # names are compared
-            row = msgspec.structs.replace(row, warnings=found)
+            row = msgspec.structs.replace(row, warnings=[*row.warnings, *found])
         return etagged(row, etag, 200 if exists else 201)
 
     tokens = parts.tokens

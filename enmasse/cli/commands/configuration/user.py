@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from enmasse.cli.commands.configuration import user_permissions
-from enmasse.cli.commands.configuration.user_permissions import object_of, opened, options, permission_text
+from enmasse.cli.commands.configuration.user_permissions import (
+    object_of,
+    opened,
+    options,
+    permission_text,
+    warn_of_no_manager,
+)
 from enmasse.cli.common import done, end, report, say
 from enmasse.cli.completion import users
 from enmasse.cli.configuration import entries
@@ -177,9 +183,12 @@ def remove(name: str, config: Path | None, offset: int) -> None:
 
     there = opened(config, offset)
     # Asked for first: who removes oneself in a context sees nothing after it.
-    was_last = there.all().keys() == {name}
+    before = there.all()
     where = there.remove(name, force=False)
-    if was_last:
+    after = {other: entry for other, entry in before.items() if other != name}
+    if after:
+        warn_of_no_manager(before, after)
+    else:
         report(
             "It was the last entry: all clients are refused now, but for users of issuers. To let in clients without a "
             f"user again: `enmasse user add {ANONYMOUS}`, then `enmasse user allow {ANONYMOUS} send,recv '#'`. "

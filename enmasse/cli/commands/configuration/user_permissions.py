@@ -50,6 +50,19 @@ def object_of(name: str, entry: Any, where: str) -> dict[str, Any]:
     return entry
 
 
+def warn_of_no_manager(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Warn if a change of users, by name, leaves none who manages them."""
+    from enmasse.cli.configuration import validate
+    from enmasse.identity.permissions import NO_MANAGER, Permissions, has_manager
+
+    def managed(users: dict[str, Any]) -> bool:
+        good = validate.users(json.dumps(users))[0]
+        return has_manager(Permissions({name: user.granted for name, user in good.items()}), good)
+
+    if managed(before) and not managed(after):
+        report(f"warning: {NO_MANAGER}")
+
+
 def permission_text(permission: dict[str, Any]) -> str:
     """Return a permission as users.json has it in words: `allow send,recv on orders/#`."""
     effect = "allow" if "allow" in permission else "deny"
@@ -121,7 +134,10 @@ def revoke(
             end("user.permission.unknown", f"{text}; {remedy}")
         return {**entry, "permissions": list(permissions)}
 
-    where = opened(config, offset).change(name, changed)
+    there = opened(config, offset)
+    before = there.all()
+    where = there.change(name, changed)
+    warn_of_no_manager(before, {**before, name: {**before[name], "permissions": permissions}})
     for rule in _deciding(name, permissions, effect, operations, patterns):
         report(f"warning: {rule} still {'denies' if denial else 'allows'} it.")
     line = f"revoked {effect} {','.join(operations)} on {', '.join(patterns)} of {name} in {where}"
@@ -182,7 +198,9 @@ def _grant(
     there = opened(config, offset)
     # Asked for first: who denies oneself something in a context may see nothing after it.
     levels = _levels(there, config, offset)
+    before = there.all()
     where = there.change(name, changed)
+    warn_of_no_manager(before, {**before, name: {**before[name], "permissions": permissions}})
     for text in pattern_warnings(patterns, levels):
         report(f"warning: {text}")
     for rule in _deciding(name, permissions, "deny", operations, patterns) if effect == "allow" else ():
