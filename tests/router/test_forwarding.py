@@ -14,7 +14,7 @@ def test_an_undefined_address_is_refused(router: RouterProcess) -> None:
     with pytest.raises(LinkDetached) as refused:
         connection.create_receiver("nowhere")
     assert refused.value.condition == "amqp:not-found"
-    assert "Node not found" in str(refused.value)
+    assert "Node not found: there is no address 'nowhere'" in str(refused.value)
     with pytest.raises(LinkDetached) as refused:
         connection.create_sender("nowhere")
     assert refused.value.condition == "amqp:not-found"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import NamedTuple
 
+from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
+
 MOBILE = "M"
 LOCAL = "L"
 TOPOLOGICAL = "T"
@@ -30,6 +32,11 @@ class ParsedAddress(NamedTuple):
     def key(self, phase: str = "0") -> str:
         """Return the hash key: `M0queue`, `M1queue`, `Ltemp.x`, `Rother` …"""
         return f"M{phase}{self.name}" if self.kind == MOBILE else self.kind + self.name
+
+
+def not_found(text: str) -> AmqpError:
+    """Return the error of a link to an address that there is not, with the name that its peer has stated."""
+    return AmqpError(NOT_FOUND, f"Node not found: there is no address {text[:100]!r}; `enmasse address add` adds one")
 
 
 def strip(text: str) -> str:

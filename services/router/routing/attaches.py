@@ -131,7 +131,7 @@ class Attaches:
             source.address = f"amqp:/_topo/0/{router.id}/{name}"
             address = router.addresses.create("L" + name, MULTICAST if _is_topic(source) else BALANCED)
         elif text is None:
-            raise AmqpError(NOT_FOUND, "Node not found")
+            raise AmqpError(NOT_FOUND, "Node not found: the source states no address")
         else:
             phase = _waypoint_phase(source, incoming=False)
             address = router.addresses.for_link(text, incoming=False, phase=phase, prefix=connection.prefix)

@@ -8,7 +8,7 @@ from typing import Any
 from enmasse.amqp.codec.errors import NOT_FOUND, AmqpError
 from enmasse.clock import Clock
 from services.router.routing import termini
-from services.router.routing.address_text import MOBILE, ROUTER, parse
+from services.router.routing.address_text import MOBILE, ROUTER, not_found, parse
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.configuration import (
@@ -120,7 +120,7 @@ class Addresses:
         address = self.by_key.get(key)
         treatment = self._treatment(config)
         if treatment == UNAVAILABLE and (address is None or not address.known):
-            raise AmqpError(NOT_FOUND, "Node not found")
+            raise not_found(text)
         if address is None:
             address = self.create(key, treatment, -1 if config is None else config.priority)
         return address

@@ -4,8 +4,8 @@ its link lives. The router's own, for routers without brokers, are addresses tha
 
 from __future__ import annotations
 
-from enmasse.amqp.codec.errors import NOT_FOUND, RESOURCE_DELETED, AmqpError
-from services.router.routing.address_text import ParsedAddress, is_foreign
+from enmasse.amqp.codec.errors import RESOURCE_DELETED, AmqpError
+from services.router.routing.address_text import ParsedAddress, is_foreign, not_found
 from services.router.routing.addresses.address import RoutedAddress
 from services.router.routing.addresses.configured_addresses import ConfiguredAddresses
 from services.router.routing.addresses.destination import Destination
@@ -40,7 +40,7 @@ class Temporaries:
         owner = self._owners.get(parsed.name)
         if (owner is None or owner.prefix_of_replies == prefix) and not is_foreign(text, parsed, prefix):
             return
-        raise AmqpError(NOT_FOUND, "Node not found")
+        raise not_found(text)
 
     def owned_by(self, connection: RouterConnection, name: str) -> bool:
         """Return whether a temporary address was made for this connection."""
