@@ -36,6 +36,7 @@ PAYLOAD_FORMAT: Final = "x-opt-mqtt-payload-format"
 CLIENT_ID: Final = "x-opt-client-id"
 WILL_DELAY: Final = "x-opt-will-delay"
 EPOCH: Final = "x-opt-mqtt-epoch"
+WILL_TOPIC: Final = "x-opt-mqtt-will-topic"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 JMS_DESTINATION: Final = "x-opt-jms-dest"
@@ -92,6 +93,7 @@ TABLE: Final = (
               "MQTT client", "mqtt_lwt", Fate.KEPT),
     Statement(WILL_DELAY, "clients, to `$lwt`; gateways, to `$mqtt/wills`", "mqtt_lwt", Fate.KEPT),
     Statement(EPOCH, "gateways, to `$mqtt/wills`: the epoch of the client's session", "mqtt_lwt", Fate.KEPT),
+    Statement(WILL_TOPIC, "gateways, to `$mqtt/wills`: the topic of the client's will", "mqtt_lwt", Fate.KEPT),
     Statement(DELIVERY_DELAY, "clients", "brokers, routers", Fate.KEPT),
     Statement(DELIVERY_TIME, "clients", "brokers, routers", Fate.KEPT),
     Statement(JMS_DESTINATION, "clients of JMS", "brokers, for the anonymous terminus", Fate.KEPT),

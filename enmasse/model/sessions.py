@@ -525,8 +525,9 @@ class KeptRetained(msgspec.Struct, frozen=True, kw_only=True):
 
 class KeptWill(msgspec.Struct, frozen=True, kw_only=True):
     """A will. `client`: of an MQTT client as in Open, of an AMQP client the name of its link. `delay`: seconds from its
-    loss; `message`: the one to be published. Body of the subject `restore_will` of `$mqtt/control`; the reply is the
-    will with its user sealed by this suite: body of the subject `restore-will` of `$mqtt/wills`."""
+    loss; `message`: the one to be published; `topic`: of an MQTT client, if it differs from `to`. Body of the subject
+    `restore_will` of `$mqtt/control`; the reply is the will with its user sealed by this suite: body of the subject
+    `restore-will` of `$mqtt/wills`."""
 
     client: str
     to: str
@@ -535,6 +536,7 @@ class KeptWill(msgspec.Struct, frozen=True, kw_only=True):
     message: bytes
     user: str
     groups: tuple[str, ...] | None = None
+    topic: str = ""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

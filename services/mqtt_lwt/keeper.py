@@ -18,7 +18,7 @@ from enmasse.network.deadline import Deadline, TimerClock
 from enmasse.stores import StoreError
 from services.mqtt_lwt import will_list
 from services.mqtt_lwt.records import Done, Records
-from services.mqtt_lwt.requests import OF_MQTT, Request, publication, retains
+from services.mqtt_lwt.requests import Request, publication, retains
 from services.mqtt_lwt.will_publisher import WillPublisher
 from services.mqtt_lwt.wills import Link, State, Turned, Will, WillBook
 
@@ -238,10 +238,9 @@ class Keeper:
         message = publication(request, senders.new_id(named(request.author.full_name)))
         size = len(message)
         retain = retains(message)
-        topic = self._publisher.topic(space, request.to) if request.key.startswith(OF_MQTT) else ""
         will = Will(
             id, request.key, request.to, request.qos, request.delay or 0, size, request.author,
-            retain=retain, epoch=request.epoch, topic=topic,
+            retain=retain, epoch=request.epoch, topic=request.topic,
         )  # fmt: skip
         done = self._records.put(will, message, book.put(will, link))
         self._under_way += size

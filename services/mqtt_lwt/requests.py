@@ -7,7 +7,18 @@ from typing import Literal, NamedTuple
 from enmasse.amqp.codec.errors import AmqpError
 from enmasse.amqp.messages.message import Message
 from enmasse.control.errors import DECODE_ERROR, INVALID_FIELD, ControlError
-from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, OF_FACTS, QOS, RETAIN, RETAINED_BY, USER, WILL_DELAY
+from enmasse.identity.annotations import (
+    CLIENT_ID,
+    EPOCH,
+    GROUPS,
+    OF_FACTS,
+    QOS,
+    RETAIN,
+    RETAINED_BY,
+    USER,
+    WILL_DELAY,
+    WILL_TOPIC,
+)
 from enmasse.identity.authors import NOT_STATED, Author, author
 from enmasse.identity.link_users import of_link
 from enmasse.identity.senders import shown
@@ -24,7 +35,7 @@ MAX_EPOCH = 2**53
 RESTORED = "restore-will"
 OF_MQTT = "client:"
 """Beginning of the keys of MQTT clients."""
-_OWN = (CLIENT_ID, WILL_DELAY, EPOCH, USER, GROUPS)
+_OWN = (CLIENT_ID, WILL_DELAY, WILL_TOPIC, EPOCH, USER, GROUPS)
 
 Operation = Literal["will", "will-clear", "will-publish", "client-moved", "session-ended", "session-deleted"]
 _OTHERS: dict[object, Operation] = {
@@ -39,7 +50,7 @@ _OTHERS: dict[object, Operation] = {
 class Request(NamedTuple):
     """`key`: the client; `epoch`: of its session, 0 if it is not known (AMQP clients, earlier gateways). Only for the
     operation `will`: `to`, `qos`, `delay` in seconds, the message, and the user whose will it is; `delay` also for
-    `will-publish`, where it takes the place of the former one."""
+    `will-publish`, where it takes the place of the former one. `topic`: of an MQTT client, if it differs from `to`."""
 
     operation: Operation
     key: str
@@ -49,6 +60,7 @@ class Request(NamedTuple):
     message: Message | None = None
     author: Author = NOT_STATED
     epoch: int = 0
+    topic: str = ""
 
 
 def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
@@ -74,13 +86,14 @@ def read(data: bytes, link_name: str, *, gateway: bool = False) -> Request:
         raise ControlError(INVALID_FIELD, f"to: the address of the will, at most {MAX_TO} characters")
     if states_space(to):
         raise ControlError(INVALID_FIELD, f"to: clients state no names that begin with {SPACE}")
+    topic = ""
     if gateway:
-        author = _author(message)
+        author, topic = _author(message), _topic(message.annotations.get(WILL_TOPIC))
     else:
         author = of_link(link_name)
         message.annotations = OF_FACTS.without(message.annotations)
     delay = _delay(message.annotations.get(WILL_DELAY))
-    return Request("will", key, to, _qos(message), delay, message, author, epoch)
+    return Request("will", key, to, _qos(message), delay, message, author, epoch, topic)
 
 
 def publication(request: Request, id: str) -> bytes:
@@ -139,7 +152,8 @@ def _restored(body: object) -> Request:
     except (ValueError, AmqpError) as error:
         raise ControlError(DECODE_ERROR, f"not a will: {error}"[:200]) from None
     by = author(kept.user, kept.groups)
-    return Request("will", _key(kept.client, "", gateway=True), kept.to, kept.qos, kept.delay, message, by)
+    key = _key(kept.client, "", gateway=True)
+    return Request("will", key, kept.to, kept.qos, kept.delay, message, by, topic=kept.topic)
 
 
 def _key(client: object, link_name: str, gateway: bool) -> str:
@@ -193,6 +207,14 @@ def _delay(delay: object) -> int:
     if isinstance(delay, bool) or not isinstance(delay, int) or not 0 <= delay <= MAX_DELAY:
         raise ControlError(INVALID_FIELD, f"{WILL_DELAY}: seconds, 0 to {MAX_DELAY}")
     return int(delay)
+
+
+def _topic(topic: object) -> str:
+    if topic is None:
+        return ""
+    if not isinstance(topic, str) or len(topic) > MAX_TO or not _is_text(topic):
+        raise ControlError(INVALID_FIELD, f"{WILL_TOPIC}: a topic, at most {MAX_TO} characters")
+    return str(topic)
 
 
 def _epoch(epoch: object) -> int:

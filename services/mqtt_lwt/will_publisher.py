@@ -18,6 +18,7 @@ from enmasse.process import runner
 from enmasse.stores import StoreError
 from services.mqtt_lwt.permits import Permits
 from services.mqtt_lwt.records import Done, Records
+from services.mqtt_lwt.requests import OF_MQTT
 from services.mqtt_lwt.wills import Will, WillBook
 
 WINDOW = 100
@@ -69,10 +70,6 @@ class WillPublisher:
             lane.waiting.clear()
         self._route()
 
-    def topic(self, space: str, to: str) -> str:
-        """Return the topic of MQTT of a name, if it lacks the name of the address; empty until addresses are known."""
-        return "" if self._topics is None else self._topics.of(space).short(to)
-
     def permitted(self) -> None:
         """Note that other permissions are in force."""
         self._route()
@@ -100,7 +97,8 @@ class WillPublisher:
         while self._unrouted:
             will = self._unrouted.popleft()
             topics = self._topics.of(will.author.space)
-            owner = topics.owner(will.topic) if will.topic else None
+            topic = will.topic or (will.to if will.key.startswith(OF_MQTT) else "")
+            owner = topics.owner(topic) if topic else None
             if owner is not None:
                 will.to = owner.to  # another address may have the topic by now
             elif (owner := _owner(topics, will.to)) is None:

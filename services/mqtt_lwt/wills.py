@@ -39,8 +39,8 @@ class State(Enum):
 class Will:
     """A will without its message. `id`: unique, also over restarts; `key`: its client; `delay`: in seconds; `author`:
     user of the client; `retain`: the message is to be retained; `epoch`: of the session of an MQTT client, which grows
-    with each of its connections, at whichever gateway; 0: not known. `topic`: of MQTT when it was stored, if that
-    lacked the name of the address `to`; else empty."""
+    with each of its connections, at whichever gateway; 0: not known. `topic`: of an MQTT client,
+    if it differs from `to`; else empty."""
 
     __slots__ = (
         "at",

@@ -27,7 +27,7 @@ async def kept(store: Store, space: str) -> AsyncIterator[wire.Kept]:
             author, delay = will.author, will.delay if will.at is None else will.at
             of = wire.KeptWill(
                 client=will.key.partition(":")[2], to=will.to, qos=will.qos, delay=max(0, int(delay)), message=message,
-                user=author.full_name, groups=author.groups,
+                user=author.full_name, groups=author.groups, topic=will.topic,
             )  # fmt: skip
             yield wire.Kept(will=of)
 

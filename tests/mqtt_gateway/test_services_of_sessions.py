@@ -63,14 +63,17 @@ def test_a_will_is_stored_before_the_session_is_there_and_decided_upon_at_its_en
             assert found.wills.log[-1] == ("will", client)
             message = found.wills.messages[-1]
             assert (message.to, message.body) == ("news/gone", b"dead")
+            assert "x-opt-mqtt-will-topic" not in (message.annotations or {})
             device.close(ending)
             await until(lambda expected=(subject, client): found.wills.log[-1] == expected)  # type: ignore[misc]  # mypy infers no type of a lambda's default
             await until(lambda: found.sessions.subjects()[-1] == "close")
             assert found.sessions.log[-1][1]["client"] == client
             epochs = {(each.annotations or {})["x-opt-mqtt-epoch"] for each in found.wills.messages[-2:]}
             assert epochs == {found.sessions.log[-1][1]["epoch"]}
-        delayed = Will("news/gone", b"dead", 1, properties=Properties(will_delay=30))
+        delayed = Will("kitchen/gone", b"dead", 1, properties=Properties(will_delay=30))
         await found.device(backend, "ends", will=delayed, expiry=0)
+        assert found.wills.messages[-1].to == "rest/kitchen/gone"
+        assert (found.wills.messages[-1].annotations or {})["x-opt-mqtt-will-topic"] == "kitchen/gone"
         assert "x-opt-will-delay" not in (found.wills.messages[-1].annotations or {}), "the session ends before"
         device = await found.device(backend, "delayed", will=delayed, expiry=60)
         assert (found.wills.messages[-1].annotations or {})["x-opt-will-delay"] == 30

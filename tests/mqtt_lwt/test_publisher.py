@@ -105,8 +105,17 @@ class Kept:
         return [self.values.get((table, key)) for key in keys]
 
 
+@pytest.mark.parametrize(
+    ("topic", "to", "published"),
+    [
+        ("x", "here/x", "there/x"),  # the default has moved, perhaps before the service had the will
+        ("", "here/x", "here/x"),
+        ("gone/x", "gone/x", "there/gone/x"),  # the address was removed
+        ("gone.x/y", "gone.x/y", "there/gone%2Ex/y"),
+    ],
+)
 @asyncio_test
-async def test_a_will_goes_with_its_topic_when_the_default_of_mqtt_moves() -> None:
+async def test_a_will_goes_with_its_topic(topic: str, to: str, published: str) -> None:
     sent: list[bytes] = []
 
     class Taking(Link):
@@ -118,23 +127,23 @@ async def test_a_will_goes_with_its_topic_when_the_default_of_mqtt_moves() -> No
         def sender(self, target: str, space: str = "default") -> Link:
             return Taking(target)
 
-    def topics(default: str) -> TopicMaps:
-        names = ("here", "there")
-        return TopicMaps({AddressName(name): Address(type="topic", mqtt_default=name == default) for name in names})
-
     book, records = WillBook(0.0), Records(cast(Any, Kept()))
     made = WillPublisher(book, records, without_users(), lambda _: None)
-    made.addresses(topics("here"))
+    names = ("here", "there")
+    made.addresses(
+        TopicMaps({AddressName(name): Address(type="topic", mqtt_default=name == "there") for name in names})
+    )
     clock, ending = asyncio.get_running_loop(), EndingSpaces()
     keeper = Keeper(book, records, made, lambda _: None, clock, SpacePlans(), ending)
     for number, key in enumerate(("client:mqtt", "link:amqp")):
-        message = Message(to="here/x", body=b"gone")
-        keeper.request(Request("will", key, "here/x", 1, 0, message), number, lambda: None)
-    made.addresses(topics("there"))
+        message = Message(to=to, body=b"gone")
+        request = Request("will", key, to, 1, 0, message, topic=topic if number == 0 and topic != to else "")
+        keeper.request(request, number, lambda: None)
     made.connected(cast(ControlConnection, Reached()))
     for number in range(2):
         keeper.failed(number)
     await until(lambda: not len(book))
-    assert sorted(str(Message.decode(each).to) for each in sent) == ["here/x", "there/x"]
+    of_link = [to] if to.startswith("here") else []  # an AMQP client has stated the name of no address
+    assert sorted(str(Message.decode(each).to) for each in sent) == sorted([published, *of_link])
     made.disconnected()
     keeper.close()

@@ -34,6 +34,7 @@ def test_a_will_and_what_is_published() -> None:
             "x-opt-client-id": "device",
             "x-opt-will-delay": 30,
             "x-opt-mqtt-epoch": 7,
+            "x-opt-mqtt-will-topic": "b",
         },
         content_type="text/plain",
         reply_to="answers",
@@ -41,7 +42,11 @@ def test_a_will_and_what_is_published() -> None:
         application_properties={"user": "property"},
     )
     request = read(message.encode(), "link", gateway=True)
-    assert request.epoch == 7 and read(message.encode(), "link").epoch == 0, "gateways alone know epochs"
+    assert (request.epoch, request.topic) == (7, "b")
+    request_of_client = read(message.encode(), "link")
+    assert (request_of_client.epoch, request_of_client.topic) == (0, ""), "gateways alone know them"
+    with pytest.raises(ControlError, match="x-opt-mqtt-will-topic"):
+        read(will(annotations={"x-opt-mqtt-will-topic": 1}).encode(), "link", gateway=True)
     assert (request.operation, request.key, request.to, request.qos, request.delay) == (
         "will",
         "client:device",

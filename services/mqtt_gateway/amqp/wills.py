@@ -21,7 +21,7 @@ from enmasse.amqp.messages.scan import MESSAGE_ANNOTATIONS
 from enmasse.amqp.messages.sections import Properties, encode_annotations, encode_properties
 from enmasse.amqp.session import Session as AmqpSession
 from enmasse.bridge.uplink import LinkUser
-from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, USER, WILL_DELAY
+from enmasse.identity.annotations import CLIENT_ID, EPOCH, GROUPS, USER, WILL_DELAY, WILL_TOPIC
 from enmasse.identity.authors import Author
 from enmasse.identity.seals import Seal
 from enmasse.logs import log
@@ -84,6 +84,8 @@ def will_message(
         raise Refused(reasons.RETAIN_NOT_SUPPORTED, f"the will is retained, and {route.name} is no topic address")
     publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
     further: dict[Any, Any] = {CLIENT: client}
+    if will.topic != route.to:  # the name may be another one when the will is published
+        further[Symbol(WILL_TOPIC)] = will.topic
     if author is not None:
         further[Symbol(USER)] = author.full_name
         if author.groups is not None:
