@@ -8,8 +8,10 @@ import json
 import math
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -101,12 +103,31 @@ def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, ca: str | None, cert: str | None, key: str | None, **others: Any) -> Any:
         if key is not None and cert is None:
             raise click.UsageError("--key is the key of a certificate: give --cert FILE too")
+        if (secret := key or cert) is not None:
+            _warn_of_key(secret)
         return function(*args, tls=TlsFiles(ca, cert, key), **others)
 
     for name, text in reversed(_TLS_OPTIONS.items()):
         path = click.Path(exists=True, dir_okay=False)
         click.option(f"--{name}", type=path, metavar="FILE", help=text)(wrapped)
     return wrapped
+
+
+def _warn_of_key(file: str) -> None:
+    """Warn if the private key of the command can be read by other users."""
+    if reason := readable_by_others(file, "a private key"):
+        report(f"warning: {reason}")
+
+
+def readable_by_others(file: str, content: str = "a password") -> str:
+    """Return what is wrong with the permissions of a file that has a password or another secret; empty: nothing."""
+    try:
+        state = Path(file).stat()
+    except OSError:
+        return ""  # reading it reports that
+    if not stat.S_ISREG(state.st_mode) or not state.st_mode & 0o077:
+        return ""
+    return f"{file} has {content}, and other users can read it: `chmod 600 {file}`"
 
 
 def report(line: str) -> None:

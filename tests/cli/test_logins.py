@@ -16,6 +16,7 @@ from enmasse.amqp.connection import Connection
 from enmasse.amqp.link import Link
 from enmasse.amqp.sasl.layer import TEMPORARY, SaslServer, anonymous, plain
 from enmasse.identity.processes.scram import scram
+from enmasse.testing import free_port
 from tests.amqp.server_kit import Store, start
 from tests.authserv.running import Running, user
 from tests.cli.mqtt_peer import Broker, mqtt_peer
@@ -97,6 +98,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
     """The environment of alice."""
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\nnot this\n")
+    file.chmod(0o600)
     return {"ENMASSE_USER": "alice", "ENMASSE_PASSWORD_FILE": str(file)}
 
 
@@ -238,6 +240,19 @@ def test_the_authentication_service_itself() -> None:
 def test_wrong_usage_shows_no_password(arguments: tuple[str, ...]) -> None:
     status, errors = told(*arguments)
     assert status == 2, errors
+
+
+def test_a_secret_that_other_users_can_read_is_warned_of(variables: dict[str, str], tmp_path: Path) -> None:
+    password, key = Path(variables["ENMASSE_PASSWORD_FILE"]), tmp_path / "key.pem"
+    key.write_text("no key")
+    command = ("send", "-a", f"amqps://127.0.0.1:{free_port()}/q", "x", "--cert", str(key), "--key", str(key))
+    for mode in (0o640, 0o600):
+        password.chmod(mode)
+        key.chmod(mode)
+        errors = told(*command, env=variables)[1]
+        for file, content in ((password, "a password"), (key, "a private key")):
+            warning = f"warning: {file} has {content}, and other users can read it: `chmod 600 {file}`"
+            assert (warning in errors) == (mode == 0o640), errors
 
 
 def test_a_password_that_cannot_be_read(tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -227,17 +225,6 @@ def url_of(context: Context, kind: str) -> str:
 
 def _unsuitable(context: Context, text: str) -> NoReturn:
     end("context.command.unsuitable", f"{context}: {text}", COULD_NOT_START)
-
-
-def readable_by_others(file: str) -> str:
-    """Return what is wrong with the permissions of a file that has a password; empty: nothing."""
-    try:
-        state = Path(file).stat()
-    except OSError:
-        return ""  # reading it reports that
-    if not stat.S_ISREG(state.st_mode) or not state.st_mode & 0o077:
-        return ""
-    return f"{file} has a password, and other users can read it: `chmod 600 {file}`"
 
 
 def fault_of_url(text: str, kind: str, schemes: tuple[str, ...]) -> str:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from enmasse.cli.common import COULD_NOT_START, TlsFiles, end
-from enmasse.cli.contexts.contexts import Context, readable_by_others, url_of
+from enmasse.cli.common import COULD_NOT_START, TlsFiles, end, readable_by_others, report
+from enmasse.cli.contexts.contexts import Context, url_of
 from enmasse.cli.contexts.target_server import TargetServer, parse
 from enmasse.cli.same_suite import context_of_option
 
@@ -51,6 +51,8 @@ def _from_file(user: str) -> str:
 
 def first_line(file: str) -> str:
     """Return the first line of a file, `-` for stdin. Raises ValueError, without anything that was read."""
+    if reason := readable_by_others(file):  # no refusal: secrets that Kubernetes mounts have such permissions
+        report(f"warning: {reason}")
     try:
         with click.open_file(file, "rb") as stream:
             content = stream.read(MAX_PASSWORD_FILE)

@@ -7,7 +7,7 @@ from shlex import quote
 
 import click
 
-from enmasse.cli.common import done, end
+from enmasse.cli.common import done, end, readable_by_others
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 
 SCHEMES = {"url": ("https", "http"), "amqp": ("amqps", "amqp"), "mqtt": ("mqtts", "mqtt")}
@@ -42,7 +42,7 @@ def add(
     mqtt: str | None, space: str | None, namespace: str | None, kube_context: str | None,
 ) -> None:  # fmt: skip
     """Add a context: the suite whose console is at URL, such as https://messaging.example.com."""
-    from enmasse.cli.contexts.contexts import LOCAL, Context, Contexts, fault_of_url, readable_by_others
+    from enmasse.cli.contexts.contexts import LOCAL, Context, Contexts, fault_of_url
 
     if name == LOCAL or not name.isprintable() or not name.strip():
         raise click.BadParameter(f"{name!r} cannot be the name of a context", param_hint="NAME")
