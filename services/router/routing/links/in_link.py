@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -160,25 +160,26 @@ class InLink(LinkRecord):
         return out.send_run(payloads, list(zip(repeat(self), range(first, first + len(payloads)))), mark)
 
     def _spread(self, payloads: list[bytes]) -> int:
-        """Give settled deliveries to several destinations in turn, as far as these have room; return how many."""
-        shares: dict[Destination, list[bytes]] = {}
+        """Give settled deliveries to several destinations, each its share of consecutive ones, as far as these have
+        room; return how many."""
+        shares: dict[Destination, int] = {}
         room: dict[Destination, int] = {}
-        count = 0
-        for payload, out in zip(payloads, self.choice.turns(), strict=False):  # type: ignore[union-attr]  # set as long as the link forwards
-            share = shares.get(out)
-            if share is None:
-                share = shares[out] = []
+        for out in islice(self.choice.turns(), len(payloads)):  # type: ignore[union-attr]  # set as long as the link forwards
+            share = shares.get(out, 0)
+            if not share:
                 room[out] = out.room
-            if len(share) >= room[out]:
+            if share >= room[out]:
                 break
-            share.append(payload)
-            count += 1
+            shares[out] = share + 1
+        at = 0
         for out, share in shares.items():
-            sent = self.run_to(out, 0, share, True)
-            for payload in share[sent:]:  # too large for a frame, or for one turn
+            end = at + share
+            sent = self.run_to(out, 0, payloads[at:end], True)
+            for payload in payloads[at + sent : end]:  # too large for a frame, or for one turn
                 self.presettled += 1
                 out.offer(payload, None, 0)
-        return count
+            at = end
+        return at
 
     def forward(
         self, link: Receiver, delivery_id: int, settled: bool, payload: bytes, tag: bytes, message_format: int
