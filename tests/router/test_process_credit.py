@@ -7,7 +7,7 @@ import pytest
 
 from enmasse.amqp.codec.performatives import Source, Target
 from enmasse.amqp.messages.message import Message
-from services.router.routing.links.in_link import FURTHER
+from services.router.routing.links.in_link import FURTHER, PLENTY
 from tests.router.world import World, gateway_rights
 
 WINDOW = 250
@@ -112,3 +112,49 @@ def test_messages_wait_for_their_receiver_only() -> None:
     world.pump()
     assert len(got) == 1
     assert not world.arrived
+
+
+class Spreading(Sending):
+    """Two receivers with credit for `credit` messages each, and a gateway's sender."""
+
+    def __init__(self, credit: int) -> None:
+        super().__init__(credit)
+        other = self.client.begin().attach_receiver("r2", Source(address="a"), Target())
+        other.on_delivery = self.receiver.on_delivery
+        self.pump()
+        other.grant(credit)
+        self.pump()
+
+    def send_together(self, count: int, size: int = 1) -> None:
+        """Send settled messages, so that they are read together."""
+        for _ in range(count):
+            self.sender.send(Message(b"x" * size).encode(), settled=True)
+        self.pump()
+
+
+def test_settled_messages_of_a_process_to_several_receivers_with_plenty_of_room_come_in_several_windows() -> None:
+    world = Spreading(PLENTY * MOST)
+    world.send_together(WINDOW)
+    assert world.sender.credit > MOST - WINDOW // 2
+    world.send_together(world.sender.credit)
+    assert world.sender.credit > MOST // 2
+    assert len(world.arrived) == world.sender.deliveries
+
+
+@pytest.mark.parametrize(
+    ("room", "size"), [(PLENTY * MOST // 2, 1), (PLENTY * MOST, 2000)], ids=["little room", "large messages"]
+)
+def test_settled_messages_of_a_process_come_within_one_window(room: int, size: int) -> None:
+    world = Spreading(room)
+    world.send_together(WINDOW, size)
+    assert world.sender.credit == WINDOW
+
+
+def test_window_of_a_process_is_one_again_when_receivers_have_less_room() -> None:
+    world = Spreading(PLENTY * MOST)
+    world.send_together(WINDOW)
+    assert world.sender.credit > WINDOW
+    while world.sender.deliveries < 7 * MOST:
+        world.send_together(world.sender.credit)
+    assert world.sender.credit <= WINDOW
+    assert len(world.arrived) == world.sender.deliveries

@@ -27,6 +27,9 @@ FURTHER = 3
 waits in the router: it sends for many clients, whose outcomes take the way to subscribers and back."""
 SMALL = 1024
 """Most bytes of these on average: the sender keeps each until it has the outcome."""
+PLENTY = 4
+"""Factor by which receivers must have room for more settled deliveries than a process gets credit for at once: other
+processes may get as much."""
 _RECEIVER = itemgetter(0)
 
 
@@ -142,12 +145,23 @@ class InLink(LinkRecord):
             link.on_delivery(link, delivery_id, settled, payload, b"", 0)  # another one after an event of the first
         waits = self.address.holders  # type: ignore[union-attr]  # as above
         self.grant_further(0 if waits else len(sizes), size)
+        if self.further:
+            self._fit_window(settled and out is None and size <= SMALL * len(sizes))
 
     def grant_further(self, passed_on: int, size: int) -> None:
         """Let a process have more unsettled, unless some of what came together waits in the router or is large.
         `passed_on`: deliveries of that, 0 if one waits; `size`: their bytes."""
         if self.further:
             self.link.pass_further(self.further if size <= SMALL * passed_on else 0)
+
+    def _fit_window(self, many: bool) -> None:
+        """Let a process send several windows of small settled deliveries at once to several receivers (`many`) that
+        have plenty of room: what goes to a receiver together costs less, and of one window few go to each."""
+        outs = self.choice.outs  # type: ignore[union-attr]  # set as long as the link forwards
+        several = self.capacity + self.further
+        window = several if many and sum(out.room for out in outs) >= PLENTY * several else self.capacity
+        if self.link.credit_window not in (0, window):
+            self.link.credit_window = window
 
     def run_to(self, out: Destination, first: int, payloads: list[bytes], settled: bool) -> int:
         """Give deliveries with consecutive ids to a direct destination; return how many it has taken."""
