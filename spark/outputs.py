@@ -41,9 +41,20 @@ def messages(kind: str, addressed: DataFrame, *beside: str) -> DataFrame:
     return rows.select(f.lit(kind).alias("kind"), *stages.ADDRESSED, *beside)
 
 
-def reading(good: DataFrame) -> DataFrame:
-    """Return good readings as rows of the union."""
-    return good.select(f.lit("reading").alias("kind"), f.struct(*READING).alias("reading"))
+def readings(parsed: DataFrame, dead_letters: str) -> DataFrame:
+    """Return what `stages.parsed` makes as rows of the union, good readings and bad ones: for both together Spark reads
+    and parses the messages once. dead_letters: address of the bad ones; empty: they are counted."""
+    good = f.col("error").isNull()
+    reason = f.create_map(f.lit("DeadLetterReason"), "error")
+    return parsed.select(
+        f.when(good, "reading").otherwise("bad").alias("kind"),
+        f.when(~good, f.nullif(f.lit(dead_letters), f.lit(""))).alias("address"),
+        f.when(~good, f.col("body")).alias("body"),
+        f.lit(None).cast("string").alias("content_type"),
+        f.when(~good, reason).alias("application_properties"),
+        f.lit(None).cast("bigint").alias("ttl"),
+        f.when(good, f.struct(*READING)).alias("reading"),
+    )
 
 
 def together(parts: list[DataFrame]) -> DataFrame:

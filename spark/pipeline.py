@@ -200,13 +200,14 @@ def parts(messages: DataFrame, sections: dict[str, dict[str, Any]]) -> list[Data
     features = scores["features"] or (read["value"],) if scores else ()
     parsed = stages.parsed(messages, read["device"], read["time"], read["value"], read["ahead"], features)
     data = stages.good(parsed, read["watermark"])
-    # Without an address too: they are counted.
-    found = [outputs.messages("bad", stages.bad(parsed, read["deadLetterAddress"]))]
+    found = [
+        outputs.readings(parsed, read["deadLetterAddress"])
+        if "windows" in sections or "last" in sections
+        else outputs.messages("bad", stages.bad(parsed, read["deadLetterAddress"]))  # without an address: counted
+    ]
     if stage := sections.get("windows"):
         windows = stages.windows(data, stage["window"], stage["quantiles"] or ())
         found.append(outputs.messages("windows", stages.as_json(windows, stage["address"], beside="window"), "window"))
-    if "windows" in sections or "last" in sections:
-        found.append(outputs.reading(data))
     if stage := sections.get("alerts"):
         idle = pipeline_file.seconds(stage["idle"]) * 1000
         alerts = stages.anomalies(data, stage["threshold"], stage["minimum"], idle)

@@ -279,6 +279,8 @@ def test_a_file_with_one_stage_does_its_first_batch(
         wait_for("all messages to be settled", lambda: not any(map(broker.depth, ALONE)), DEADLINE)
         works = [tmp_path / f"work-{stage}" for stage in ALONE]
         wait_for("the bad messages to be counted", lambda: {count_of(work, "bad") for work in works} == {1}, DEADLINE)
+        read = sum(batch["numInputRows"] for batch in queries["last"].recentProgress)
+        assert read == len(bodies), "the messages are read once, for good readings and bad ones"
         assert all("not a JSON object" in {line["badReason"] for line in progress.lines(work)} for work in works)
     finally:
         for query in queries.values():
