@@ -56,7 +56,10 @@ class Configuration:
 
 def test_others_have_their_turns_while_a_large_change_is_checked() -> None:
     configuration = Configuration()
-    parts = SimpleNamespace(configuration=configuration, supervisor=None, addresses=None, space="one", gate=None)
+    lists = SimpleNamespace(of=lambda listing: None)
+    parts = SimpleNamespace(
+        configuration=configuration, supervisor=None, addresses=None, space="one", gate=None, lists=lists
+    )
     handler = next(each.handler for each in operations(cast("Any", parts)) if each.id == "checkConfig")
 
     async def run() -> int:

@@ -8,7 +8,7 @@ from services.console.door.access import Caller
 from services.console.errors import RequestError, unknown_address
 from services.console.following.redaction import shown_address
 from services.console.rest import writing
-from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
+from services.console.rest.api_operations import IF_MATCH, Answer, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -44,9 +44,6 @@ def operations(parts: Components) -> list[Operation]:
         if found is None:
             raise unknown_address(name, rows, caller.views)
         return found
-
-    async def listed(call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
 
     async def shown(call: Call) -> Answer:
         call.parameters()
@@ -118,7 +115,7 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/addresses", id="listAddresses", tag="addresses", text="The addresses.",
-            handler=listed, answer=Page[Address], parameters=listing.parameters, watched=True,
+            handler=parts.lists.of(listing), answer=Page[Address], parameters=listing.parameters, watched=True,
         ),
         Operation(
             method="GET", path="/addresses/{name}", id="getAddress", tag="addresses", text="An address.",

@@ -101,9 +101,6 @@ def operations(parts: Components) -> list[Operation]:
     async def seen(call: Call) -> Connection:
         return await connections.one(call.caller, call.name("id"), "connection")
 
-    async def list_connections(call: Call) -> Answered:
-        return await parts.lists.answer(connections, call)
-
     async def get_connection(call: Call) -> Answer:
         call.parameters()
         return Answer(await seen(call))
@@ -115,9 +112,6 @@ def operations(parts: Components) -> list[Operation]:
         rows = [row for row in found if row is not None and (of.inside or shown_link(call.caller, row) is not None)]
         limit = given.get("limit", len(rows))
         return Answer(Page(items=rows[:limit], next=None, total=len(rows)))
-
-    async def list_links(call: Call) -> Answered:
-        return await parts.lists.answer(links, call)
 
     async def close(call: Call) -> Answer:
         call.parameters()
@@ -141,14 +135,6 @@ def operations(parts: Components) -> list[Operation]:
             raise RequestError("console.permission.denied", text)
         return await parts.lists.answer(events_of_all, call)
 
-    async def get_link(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await links.one(call.caller, call.name("id"), "link"))
-
-    async def get_event(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await events.one(call.caller, call.name("id"), "event"))
-
     def listed(
         path: str, id: str, text: str, handler: Any, listing: Listing[Any], kind: Any, *more: Parameter
     ) -> Operation:
@@ -160,20 +146,20 @@ def operations(parts: Components) -> list[Operation]:
     return [
         listed(
             "/connections", "listConnections", "Connections of clients, or (inside=true) of processes of the suite.",
-            list_connections, connections, Connection,
+            parts.lists.of(connections), connections, Connection,
         ),
-        listed("/links", "listLinks", "Links of clients.", list_links, links, Link),
+        listed("/links", "listLinks", "Links of clients.", parts.lists.of(links), links, Link),
         listed(
             "/events", "listEvents", "Refusals and closed connections.", list_events, events, Event,
             Parameter("allSpaces", "those of all address spaces, for the operator", bool),
         ),
         Operation(
-            method="GET", path="/links/{id}", id="getLink", tag="connections", text="A link.", handler=get_link,
-            answer=Link,
+            method="GET", path="/links/{id}", id="getLink", tag="connections", text="A link.",
+            handler=links.getter("link", "id"), answer=Link,
         ),
         Operation(
             method="GET", path="/events/{id}", id="getEvent", tag="connections",
-            text="A refusal or closed connection.", handler=get_event, answer=Event,
+            text="A refusal or closed connection.", handler=events.getter("event", "id"), answer=Event,
         ),
         Operation(
             method="GET", path="/connections/{id}", id="getConnection", tag="connections", text="A connection.",

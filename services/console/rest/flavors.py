@@ -10,7 +10,7 @@ from enmasse.model.names import DEFAULT_SPACE
 from services.console.door.access import Caller
 from services.console.errors import unknown
 from services.console.rest import writing
-from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, etagged
+from services.console.rest.api_operations import IF_MATCH, Answer, Call, Operation, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -36,9 +36,6 @@ def operations(parts: Components) -> list[Operation]:
         sorts={"type": lambda row: row.type, "addresses": lambda row: row.addresses},
         kinds={},
     )
-
-    async def listed(call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
 
     async def shown(call: Call) -> Answer:
         call.parameters()
@@ -93,7 +90,7 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/flavors", id="listFlavors", tag="flavors", text="The flavors.",
-            handler=listed, answer=Page[Flavor], parameters=listing.parameters, watched=True,
+            handler=parts.lists.of(listing), answer=Page[Flavor], parameters=listing.parameters, watched=True,
         ),
         Operation(
             method="GET", path="/flavors/{name}", id="getFlavor", tag="flavors", text="A flavor.",

@@ -11,7 +11,7 @@ from services.console.errors import unknown
 from services.console.following.followed_process import Node
 from services.console.following.polled import Polled
 from services.console.following.traffic import added, is_inside
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Answer, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -120,9 +120,6 @@ def operations(parts: Components) -> list[Operation]:
         kinds={},
     )
 
-    async def list_brokers(call: Call) -> Answered:
-        return await parts.lists.answer(of_brokers, call)
-
     async def get_broker(call: Call) -> Answer:
         call.parameters()
         await live.first_state()
@@ -131,27 +128,21 @@ def operations(parts: Components) -> list[Operation]:
             raise unknown(f"broker {call.name()[:200]!r}")
         return Answer(found)
 
-    async def list_routers(call: Call) -> Answered:
-        return await parts.lists.answer(of_routers, call)
-
-    async def get_router(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await of_routers.one(call.caller, call.name(), "router"))
-
     return [
         Operation(
             method="GET", path="/brokers", id="listBrokers", text="The brokers, and the addresses on each.",
-            handler=list_brokers, answer=Page[Broker], parameters=of_brokers.parameters, watched=True,
+            handler=parts.lists.of(of_brokers), answer=Page[Broker], parameters=of_brokers.parameters, watched=True,
         ),
         Operation(
             method="GET", path="/brokers/{name}", id="getBroker", text="A broker.", handler=get_broker, answer=Broker,
         ),
         Operation(
             method="GET", path="/routers", id="listRouters", text="The routers, and the processes at each.",
-            handler=list_routers, answer=Page[Router], parameters=of_routers.parameters, watched=True,
+            handler=parts.lists.of(of_routers), answer=Page[Router], parameters=of_routers.parameters, watched=True,
         ),
         Operation(
-            method="GET", path="/routers/{name}", id="getRouter", text="A router.", handler=get_router, answer=Router,
+            method="GET", path="/routers/{name}", id="getRouter", text="A router.",
+            handler=of_routers.getter("router"), answer=Router,
         ),
     ]  # fmt: skip
 

@@ -21,7 +21,7 @@ from services.console.door.under_way import Shares
 from services.console.errors import RequestError, unknown
 from services.console.following.rows import Watcher
 from services.console.following.space_rows import AnyRows
-from services.console.rest.api_operations import Answer, Call, Parameter
+from services.console.rest.api_operations import Answer, Call, Handler, Parameter
 
 R = TypeVar("R", bound=msgspec.Struct)
 _log = log.get()
@@ -109,6 +109,15 @@ class Listing(Generic[R]):
             raise unknown(f"{noun} {key[:200]!r}")
         return found
 
+    def getter(self, noun: str, key: str = "name") -> Handler:
+        """Return what answers requests for one row; `key`: the part of the path that names it."""
+
+        async def get(call: Call) -> Answer:
+            call.parameters()
+            return Answer(await self.one(call.caller, call.name(key), noun))
+
+        return get
+
     def taking(self, given: Mapping[str, Any]) -> Callable[[R], bool]:
         """Return whether the filters take a row. Raises RequestError if one would take long."""
         wanted = {**self.unless, **given}
@@ -164,6 +173,10 @@ class Lists:
     def close(self) -> None:
         """End all streams."""
         self._closing.set()
+
+    def of(self, listing: Listing[Any]) -> Handler:
+        """Return what answers requests for a list."""
+        return lambda call: self.answer(listing, call)
 
     async def answer(self, listing: Listing[Any], call: Call) -> Answer | web.StreamResponse:
         """Return a page or a stream. Raises RequestError."""

@@ -7,7 +7,7 @@ from enmasse.api.types import Page, Query, QueryWindows
 from services.console.errors import unknown
 from services.console.following.polled import Polled
 from services.console.following.supervisor import Pipeline
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Answer, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -29,13 +29,6 @@ def operations(parts: Components) -> list[Operation]:
         kinds={},
     )
 
-    async def list_queries(call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
-
-    async def get_query(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await listing.one(call.caller, call.name(), "query"))
-
     async def windows(call: Call) -> Answer:
         call.parameters()
         name = call.name()
@@ -48,11 +41,11 @@ def operations(parts: Components) -> list[Operation]:
         Operation(
             method="GET", path="/queries", id="listQueries", tag="queries",
             text="The queries of the Spark pipeline beside the suite: progress, lag and rates.",
-            handler=list_queries, answer=Page[Query], parameters=listing.parameters, watched=True,
+            handler=parts.lists.of(listing), answer=Page[Query], parameters=listing.parameters, watched=True,
         ),
         Operation(
-            method="GET", path="/queries/{name}", id="getQuery", tag="queries", text="A query.", handler=get_query,
-            answer=Query,
+            method="GET", path="/queries/{name}", id="getQuery", tag="queries", text="A query.",
+            handler=listing.getter("query"), answer=Query,
         ),
         Operation(
             method="GET", path="/queries/{name}/windows", id="getWindows", tag="queries",

@@ -14,7 +14,7 @@ from services.console.door.access import Caller
 from services.console.errors import unknown, unknown_space
 from services.console.following.space_rows import AnyRows, between
 from services.console.rest import writing
-from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
+from services.console.rest.api_operations import IF_MATCH, Answer, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -59,9 +59,6 @@ def operations(parts: Components) -> list[Operation]:
         sorts={"kind": lambda row: row.kind},
         kinds={},
     )
-
-    async def listed(listing: Listing[Any], call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
 
     async def shown(listing: Listing[Any], noun: str, call: Call) -> Answer:
         call.parameters()
@@ -108,7 +105,7 @@ def operations(parts: Components) -> list[Operation]:
             ),
             Operation(
                 method="GET", path=f"/{kind}", id=f"list{name}s", tag="spaces", answer=Page[shape],
-                text=f"The {kind}.", handler=partial(listed, listing), parameters=listing.parameters, watched=True,
+                text=f"The {kind}.", handler=parts.lists.of(listing), parameters=listing.parameters, watched=True,
                 in_spaces=kind == "plans",
             ),
             Operation(

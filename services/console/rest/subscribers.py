@@ -17,7 +17,7 @@ from services.console.errors import RequestError, unknown
 from services.console.following.kept import MOST, by_topic, space_of_row, subscription
 from services.console.jobs.queue_messages import text_of
 from services.console.rest import writing
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Answer, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -61,10 +61,6 @@ def operations(parts: Components) -> list[Operation]:
         sorts={"size": lambda row: row.size, "since": lambda row: row.since},
         kinds={},
     )
-
-    async def get_session(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await of_sessions.one(call.caller, call.name("id"), "session"))
 
     async def get_subscription(call: Call) -> Answer:
         call.parameters()
@@ -151,12 +147,9 @@ def operations(parts: Components) -> list[Operation]:
         return Answer(status=204)
 
     def listed(path: str, id: str, text: str, listing: Listing[Any], kind: Any) -> Operation:
-        async def handler(call: Call) -> Answered:
-            return await parts.lists.answer(listing, call)
-
         return Operation(
-            method="GET", path=path, id=id, tag="subscriptions", text=text, handler=handler, answer=Page[kind],
-            parameters=listing.parameters, errors=(502,), watched=True,
+            method="GET", path=path, id=id, tag="subscriptions", text=text, handler=parts.lists.of(listing),
+            answer=Page[kind], parameters=listing.parameters, errors=(502,), watched=True,
         )  # fmt: skip
 
     def gets(path: str, id: str, text: str, handler: Any, kind: Any) -> Operation:
@@ -172,7 +165,7 @@ def operations(parts: Components) -> list[Operation]:
 
     return [
         listed("/sessions", "listSessions", "MQTT sessions.", of_sessions, Session),
-        gets("/sessions/{id}", "getSession", "An MQTT session.", get_session, Session),
+        gets("/sessions/{id}", "getSession", "An MQTT session.", of_sessions.getter("session", "id"), Session),
         deletes("/sessions/{id}", "deleteSession", "Delete a session with what waits for it.", delete_session),
         listed(
             "/subscriptions", "listSubscriptions", "Subscriptions that outlive connections.", of_subscriptions,

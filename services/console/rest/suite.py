@@ -22,7 +22,7 @@ from services.console.following.redaction import shown_address, shown_faults
 from services.console.following.rows import Rows
 from services.console.following.traffic import added
 from services.console.rest import writing
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Answer, Call, Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -102,9 +102,6 @@ def operations(parts: Components) -> list[Operation]:
             )
         )
 
-    async def components(call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
-
     async def component(call: Call) -> Answer:
         call.parameters()
         await rows.fresh()
@@ -163,7 +160,8 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/components", id="listComponents", text="The processes of the suite.",
-            handler=components, answer=Page[Component], parameters=listing.parameters, watched=True, in_spaces=False,
+            handler=parts.lists.of(listing), answer=Page[Component], parameters=listing.parameters, watched=True,
+            in_spaces=False,
         ),
         Operation(
             method="GET", path="/components/{name}", id="getComponent", text="A process of the suite.",

@@ -25,7 +25,7 @@ from services.console.door.token_uses import key_of
 from services.console.errors import RequestError, unknown
 from services.console.following.configuration import instant, permission
 from services.console.rest import writing
-from services.console.rest.api_operations import IF_MATCH, Answer, Answered, Call, Operation, Parameter, etagged
+from services.console.rest.api_operations import IF_MATCH, Answer, Call, Operation, Parameter, etagged
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -50,9 +50,6 @@ def operations(parts: Components) -> list[Operation]:
         if row is None or listing.shown(caller, row) is None:
             raise unknown(f"user {name[:200]!r}")
         return row
-
-    async def listed(call: Call) -> Answered:
-        return await parts.lists.answer(listing, call)
 
     async def shown(call: Call) -> Answer:
         call.parameters()
@@ -101,9 +98,6 @@ def operations(parts: Components) -> list[Operation]:
         kinds={},
     )
 
-    async def list_tokens(call: Call) -> Answered:
-        return await parts.lists.answer(of_tokens, call)
-
     async def add_token(call: Call) -> Answer:
         call.parameters()
         _may_change_tokens(call.caller, call.caller.name)
@@ -131,10 +125,6 @@ def operations(parts: Components) -> list[Operation]:
             expires=None if body.days is None else instant(expires["expires"]),
         )  # fmt: skip
         return Answer(MadeToken(**msgspec.structs.asdict(made), secret=secret), 201)
-
-    async def show_token(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await of_tokens.one(call.caller, call.name("id"), "API token"))
 
     async def remove_token(call: Call) -> Answer:
         call.parameters()
@@ -164,7 +154,7 @@ def operations(parts: Components) -> list[Operation]:
         Operation(
             method="GET", path="/tokens", id="listTokens", tag="users",
             text="The API tokens: the own ones, or all for callers that may view everything.",
-            handler=list_tokens, answer=Page[Token], parameters=of_tokens.parameters, watched=True,
+            handler=parts.lists.of(of_tokens), answer=Page[Token], parameters=of_tokens.parameters, watched=True,
         ),
         Operation(
             method="POST", path="/tokens", id="addToken", tag="users",
@@ -173,7 +163,7 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/tokens/{id}", id="getToken", tag="users", text="An API token: `USER/NAME`.",
-            handler=show_token, answer=Token,
+            handler=of_tokens.getter("API token", "id"), answer=Token,
         ),
         Operation(
             method="DELETE", path="/tokens/{id}", id="removeToken", tag="users",
@@ -192,7 +182,7 @@ def operations(parts: Components) -> list[Operation]:
         ),
         Operation(
             method="GET", path="/users", id="listUsers", tag="users", text="The users and groups (`@NAME`).",
-            handler=listed, answer=Page[User], parameters=listing.parameters, watched=True,
+            handler=parts.lists.of(listing), answer=Page[User], parameters=listing.parameters, watched=True,
         ),
         Operation(
             method="GET", path="/users/{name}", id="getUser", tag="users", text="A user or group.",

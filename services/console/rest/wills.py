@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enmasse.api.types import Page, Will
 from services.console.door.access import Caller
-from services.console.rest.api_operations import Answer, Answered, Call, Operation
+from services.console.rest.api_operations import Operation
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
@@ -25,22 +25,15 @@ def operations(parts: Components) -> list[Operation]:
         kinds={},
     )
 
-    async def listed(call: Call) -> Answered:
-        return await parts.lists.answer(wills, call)
-
-    async def shown(call: Call) -> Answer:
-        call.parameters()
-        return Answer(await wills.one(call.caller, call.name("id"), "will"))
-
     return [
         Operation(
             method="GET", path="/wills", id="listWills", tag="subscriptions",
-            text="Wills: messages that are published for clients that are lost. Never their bodies.", handler=listed,
-            answer=Page[Will], parameters=wills.parameters, errors=(503,), watched=True,
+            text="Wills: messages that are published for clients that are lost. Never their bodies.",
+            handler=parts.lists.of(wills), answer=Page[Will], parameters=wills.parameters, errors=(503,), watched=True,
         ),
         Operation(
             method="GET", path="/wills/{id}", id="getWill", tag="subscriptions", text="A will, without its body.",
-            handler=shown, answer=Will, errors=(503,),
+            handler=wills.getter("will", "id"), answer=Will, errors=(503,),
         ),
     ]  # fmt: skip
 
