@@ -199,7 +199,7 @@ def test_a_listener_of_the_router(authority: Authority) -> None:
         sockets = Sockets(
             ConnectionMaker(make_router(router_attributes(settings), clock), Hub(asyncio.get_running_loop()))
         )
-        sockets.set_profile(SslProfile(name="p", cert_file=str(cert), private_key_file=str(key)))
+        sockets.profiles["p"] = SslProfile(name="p", cert_file=str(cert), private_key_file=str(key))
         listener = sockets.new_listener(ListenerConfig(name="l", host="127.0.0.1", port="0", ssl_profile="p"))
         await sockets.open(listener)
         assert listener.port is not None

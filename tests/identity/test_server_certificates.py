@@ -131,13 +131,13 @@ async def test_a_router_verifies_the_certificate_of_the_authentication_service(k
     router = Router("r1", LoopClock(loop))
     users = Users(router, time.time)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=users))
-    sockets.set_profile(SslProfile(name="authority", ca_cert_file=str(authority.file)))
+    sockets.profiles["authority"] = SslProfile(name="authority", ca_cert_file=str(authority.file))
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))
     with Running(cert=str(cert), key=str(key)) as service:
         service.users({"alice": ALICE})
         users.take(feeds.PermissionChanges(users={"alice": feeds.granted(ALICE)}))
-        sockets.set_auth_service(
-            AuthService(name="auth", host="localhost", port=str(service.port), ssl_profile="authority")
+        sockets.auth_services["auth"] = AuthService(
+            name="auth", host="localhost", port=str(service.port), ssl_profile="authority"
         )
         await sockets.open(listener)
         code = await login(port)

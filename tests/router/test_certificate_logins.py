@@ -89,8 +89,10 @@ async def secure(folder: Path, service_port: int, mechanisms: tuple[str, ...] = 
     router = Router("r1", LoopClock(loop))
     following = Users(router, time.time)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
-    sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
-    sockets.set_profile(SslProfile(name="tls", cert_file=cert, private_key_file=key, ca_cert_file=str(authority.file)))
+    sockets.auth_services["auth"] = AuthService(name="auth", host="127.0.0.1", port=str(service_port))
+    sockets.profiles["tls"] = SslProfile(
+        name="tls", cert_file=cert, private_key_file=key, ca_cert_file=str(authority.file)
+    )
     port = free_port()
     config = ListenerConfig(
         name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth", ssl_profile="tls", sasl_mechanisms=mechanisms

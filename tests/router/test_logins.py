@@ -78,7 +78,7 @@ async def front(service_port: int, today: Callable[[], float] = time.time) -> As
     router = Router("r1", LoopClock(loop))
     following = Users(router, today)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
-    sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service_port)))
+    sockets.auth_services["auth"] = AuthService(name="auth", host="127.0.0.1", port=str(service_port))
     port = free_port()
     listener = sockets.new_listener(ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth"))
     await sockets.open(listener)

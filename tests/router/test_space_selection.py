@@ -133,13 +133,13 @@ async def front(
     router = Router("r1", LoopClock(loop))
     following = Users(router, time.time)
     sockets = Sockets(ConnectionMaker(router, Hub(loop), users=following))
-    sockets.set_auth_service(AuthService(name="auth", host="127.0.0.1", port=str(service.port)))
+    sockets.auth_services["auth"] = AuthService(name="auth", host="127.0.0.1", port=str(service.port))
     authority, secure = None, {}
     if folder is not None:
         authority = Authority(folder)
         cert, key = map(str, authority.issue("server"))
         ca = str(authority.file)
-        sockets.set_profile(SslProfile(name="tls", cert_file=cert, private_key_file=key, ca_cert_file=ca))
+        sockets.profiles["tls"] = SslProfile(name="tls", cert_file=cert, private_key_file=key, ca_cert_file=ca)
         secure = {"ssl_profile": "tls"}
     port = free_port()
     config = ListenerConfig(name="c", host="127.0.0.1", port=str(port), sasl_plugin="auth", space=space, **secure)  # type: ignore[arg-type]  # one field

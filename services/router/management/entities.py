@@ -148,7 +148,7 @@ class ListenerTable(EntityTable):
             profile, knows_peers = self._sockets.profile, self._sockets.knows_peers
             check_listener(self.type, where, body, profile, knows_peers=knows_peers)
             if body["saslPlugin"]:
-                known = self._sockets.has_auth_service(body["saslPlugin"])
+                known = body["saslPlugin"] in self._sockets.auth_services
                 check_plugin(where, body, known=known, knows_users=self._sockets.knows_users)
         except ProfileError as error:
             raise ManagementError(INTERNAL, f"{where}: {error}") from None
@@ -236,13 +236,13 @@ class SslProfileTable(EntityTable):
     def add(self, name: str | None, body: Any) -> Entity:
         """Add a profile, to which listeners and connectors may refer."""
         entity: Entity = super().add(name, body)
-        self._sockets.set_profile(ssl_profile(entity.name, entity.body))
+        self._sockets.profiles[entity.name] = ssl_profile(entity.name, entity.body)
         return entity
 
     def delete(self, entity: Entity) -> None:
         """Remove the profile; ports that are open keep what they have read from it."""
         super().delete(entity)
-        self._sockets.remove_profile(entity.name)
+        self._sockets.profiles.pop(entity.name, None)
 
 
 class AuthServiceTable(EntityTable):
@@ -266,10 +266,10 @@ class AuthServiceTable(EntityTable):
     def add(self, name: str | None, body: Any) -> Entity:
         """Add a service, to which listeners may refer."""
         entity: Entity = super().add(name, body)
-        self._sockets.set_auth_service(auth_service(entity.name, entity.body))
+        self._sockets.auth_services[entity.name] = auth_service(entity.name, entity.body)
         return entity
 
     def delete(self, entity: Entity) -> None:
         """Remove the service: listeners that refer to it can no longer ask it."""
         super().delete(entity)
-        self._sockets.remove_auth_service(entity.name)
+        self._sockets.auth_services.pop(entity.name, None)

@@ -9,7 +9,7 @@ from enmasse.process import runner
 from services.router.network.connectors import Connector
 from services.router.network.listeners import Listener, ListenError
 from services.router.network.maker import ConnectionMaker
-from services.router.network.port_settings import AuthService, ConnectorConfig, ListenerConfig, SslProfile
+from services.router.network.port_settings import ConnectorConfig, ListenerConfig
 
 
 class Sockets:
@@ -18,6 +18,9 @@ class Sockets:
     def __init__(self, maker: ConnectionMaker) -> None:
         self.listeners: set[Listener] = set()
         self.connectors: set[Connector] = set()
+        self.profile = maker.profile
+        self.profiles = maker.profiles
+        self.auth_services = maker.auth_services
         self._maker = maker
         self._one_at_a_time = asyncio.Lock()
 
@@ -35,30 +38,6 @@ class Sockets:
     def has_credential(self) -> bool:
         """True if connectors can authenticate as this router."""
         return self._maker.credential is not None
-
-    def profile(self, name: str) -> SslProfile:
-        """Return the profile of this name. Raises tls.ProfileError if it does not exist."""
-        return self._maker.profile(name)
-
-    def set_profile(self, profile: SslProfile) -> None:
-        """Add a TLS profile for listeners and connectors that are made later, or replace it."""
-        self._maker.profiles[profile.name] = profile
-
-    def remove_profile(self, name: str) -> None:
-        """Remove a TLS profile, if present."""
-        self._maker.profiles.pop(name, None)
-
-    def has_auth_service(self, name: str) -> bool:
-        """Return True if there is an authentication service of this name."""
-        return name in self._maker.auth_services
-
-    def set_auth_service(self, service: AuthService) -> None:
-        """Add an authentication service for listeners that name it, or replace it."""
-        self._maker.auth_services[service.name] = service
-
-    def remove_auth_service(self, name: str) -> None:
-        """Remove an authentication service, if present."""
-        self._maker.auth_services.pop(name, None)
 
     def new_listener(self, config: ListenerConfig) -> Listener:
         """Return a listener that is not open yet."""
