@@ -22,6 +22,9 @@ from enmasse.network.reconnect import keep_connected
 MAX_SNAPSHOT = 256 << 20
 """Bytes: 10,000 addresses take about 2 MB."""
 
+TIMEOUT = 10.0
+"""Seconds that one attempt to connect or to attach may take."""
+
 
 class FeedsClient:
     """Follows feeds of the configuration service at host and port, through any loss of it.
@@ -30,7 +33,7 @@ class FeedsClient:
     nothing.
 
     `allowances`: what clients use of address spaces, reported over the same connection. `credential`: that of this
-    process. `timeout`: seconds that one attempt to connect or to attach may take.
+    process.
     """
 
     def __init__(
@@ -42,7 +45,6 @@ class FeedsClient:
         *,
         allowances: Allowances | None = None,
         credential: AnyCredential | None = None,
-        timeout: float = 10.0,
     ) -> None:
         self.connected = False
         """A connection is open."""
@@ -52,7 +54,6 @@ class FeedsClient:
         self._feeds = feeds
         self._allowances = allowances
         self._credential = credential
-        self._timeout = timeout
         self._log = log.get(peer=f"{host}:{port}")
         self._complete: set[str] = set()
 
@@ -79,7 +80,7 @@ class FeedsClient:
             port=self._port,
             container_id=self._container,
             credential=self._credential,
-            timeout=self._timeout,
+            timeout=TIMEOUT,
             limits=Limits(max_message_size=MAX_SNAPSHOT),
         )
 
@@ -90,7 +91,7 @@ class FeedsClient:
             asyncio.ensure_future(self._follow_feed(client, feed)) for feed in self._feeds
         ]
         if self._allowances is not None:
-            following.append(asyncio.ensure_future(report_usage(client, self._allowances, timeout=self._timeout)))
+            following.append(asyncio.ensure_future(report_usage(client, self._allowances, timeout=TIMEOUT)))
         try:
             done, _ = await asyncio.wait(following, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -103,7 +104,7 @@ class FeedsClient:
 
     async def _follow_feed(self, client: Client, feed: FollowedFeed[Any]) -> NoReturn:
         """Take one message at a time, with all changes since the one before. Raises AmqpError, TimeoutError."""
-        receiver = await client.receiver(feed.name, credit=0, timeout=self._timeout)
+        receiver = await client.receiver(feed.name, credit=0, timeout=TIMEOUT)
         logger = log.get(feed=feed.name, peer=f"{client.host}:{client.port}")
         while True:
             receiver.grant(1)

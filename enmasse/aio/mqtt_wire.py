@@ -41,7 +41,6 @@ class Wire(asyncio.Protocol):
         version: int,
         on_packets: Callable[[list[Packet]], None],
         on_lost: Callable[[Exception | None], None],
-        max_packet: int = BIGGEST,
     ) -> None:
         self.version = version
         self.transport: asyncio.Transport | None = None
@@ -49,7 +48,7 @@ class Wire(asyncio.Protocol):
         self.writable.set()
         self.moves = False
         """Set once something comes, or the server has taken what waited to be written."""
-        self._reader = Reader(server=False, version=version, max_packet=max_packet)
+        self._reader = Reader(server=False, version=version, max_packet=BIGGEST)
         self._on_packets = on_packets
         self._on_lost = on_lost
         self._out: list[bytes] = []

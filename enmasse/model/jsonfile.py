@@ -386,8 +386,8 @@ def _line_of(pattern: re.Pattern[str], text: str) -> int | None:
     return None
 
 
-def locate(text: str, depth: int = 3) -> dict[tuple[str, ...], list[int]]:
-    """Path of keys → the lines it occurs on, for the upper `depth` levels of a text known to be an object."""
+def locate(text: str) -> dict[tuple[str, ...], list[int]]:
+    """Path of keys → the lines it occurs on, for the upper three levels of a text known to be an object."""
     found: dict[tuple[str, ...], list[int]] = {}
     position, line = 0, 1
 
@@ -412,7 +412,7 @@ def locate(text: str, depth: int = 3) -> dict[tuple[str, ...], list[int]]:
             here = (*path, key)
             found.setdefault(here, []).append(line_at(start))
             place = skip(skip(place) + 1)
-            if text[place] == "{" and len(here) < depth:
+            if text[place] == "{" and len(here) < 3:
                 place = walk(place, here)
             else:
                 _, place = _SKIP.raw_decode(text, place)

@@ -6,7 +6,7 @@ Every query names a router by its id: all have the same entities except for list
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -36,7 +36,6 @@ class Desired:
         router_secrets: str | None = None,
         authenticate: bool = False,
         spaces: bool = True,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = Sources(("addresses", "placements"))
         self._broker_profile = broker_profile
@@ -45,7 +44,7 @@ class Desired:
         """Brokers managed by hand."""
         self.has_made = True
         """True if a storage controller made at least one broker, or there is no broker."""
-        self.mesh = Mesh(clock)
+        self.mesh = Mesh(time.monotonic)
         self._listeners = tuple(listeners)
         self._mqtt = mqtt
         self._sasl_plugin = sasl_plugin

@@ -58,10 +58,10 @@ class Account(Protocol):
 
 
 class OwnAccount:
-    """Account in this process."""
+    """Account in this process, of the first receiver."""
 
-    def __init__(self, unsettled: Unsettled, receiver: int = 0) -> None:
-        self._unsettled, self._receiver = unsettled, receiver
+    def __init__(self, unsettled: Unsettled) -> None:
+        self._unsettled = unsettled
         self.decided: Decided = lambda delivery_id, verdict: None
 
     @property
@@ -71,27 +71,27 @@ class OwnAccount:
 
     def connected(self, reports: bool) -> None:
         """Note a new connection."""
-        self._unsettled.connected(self._receiver, reports)
+        self._unsettled.connected(0, reports)
 
     async def claim(self, claims: Sequence[tuple[int, bytes]]) -> list[int]:
         """Return what becomes of messages."""
-        return self._unsettled.claim(self._receiver, claims)
+        return self._unsettled.claim(0, claims)
 
     def stored(self, records: Sequence[tuple[int, int]], count: int) -> None:
         """Note what has become a record."""
-        self._unsettled.stored(self._receiver, records, count)
+        self._unsettled.stored(0, records, count)
 
     def settled(self, delivery_ids: Iterable[int]) -> None:
         """Note what will not be redelivered."""
-        self._unsettled.settled(self._receiver, delivery_ids)
+        self._unsettled.settled(0, delivery_ids)
 
     async def lost(self) -> None:
         """Note that the connection is gone. Raises OSError."""
-        self._unsettled.lost(self._receiver)
+        self._unsettled.lost(0)
 
     async def keep(self, end: int) -> None:
         """Keep the keys of records before `end`. Raises OSError."""
-        self._unsettled.keep(self._receiver, end)
+        self._unsettled.keep(0, end)
 
 
 class SocketFrames:

@@ -81,8 +81,8 @@ class LocalNames(Stripper):
 
     __slots__ = ("_prefix", "_stated")
 
-    def __init__(self, prefix: str, *, client: bool = False) -> None:
-        super().__init__(client=client)
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
         self._prefix = prefix
         self._stated = prefix.encode()
 
