@@ -47,6 +47,8 @@ def test_each_partition_states_its_lag_and_its_receiver(
         broker.send("measured", [Message(id=str(n), body="x" * 100, durable=True) for n in range(50)])
         until(lambda: sum(reader.started().heads()) == 50, "all in the spool")
         until(lambda: reader.started().available == 0, "the broker to state that none waits")
+        reader.partitions(start, start)  # as of a batch that a kill has cut off
+        assert spooled(spark_jobs.sources_of(tmp_path), 1 << 50)[0] == 50
         end = reader.latestOffset(start, ReadAllAvailable())
         running = scraped(port, spool)
         behind, oldest = spooled(spark_jobs.sources_of(tmp_path), 1 << 50)

@@ -34,6 +34,6 @@ class EarlierStreamReader(AmqpStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SpoolRange]:
         """Return the ranges of a batch. Raises SpoolError if the checkpoint is ahead of the spool."""
         receivers = self.started()
-        self._process_from(start, receivers)
+        self._done(start, receivers)
         self.planned = ends_of(end, receivers.firsts())
         return super().partitions(start, end)

@@ -249,7 +249,8 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises ReceiverError; SpoolError if the checkpoint is ahead of the spool.
         """
         receivers = self.started()
-        done = self._process_from(start, receivers)
+        done = self._done(start, receivers)
+        self._note_processed(done)
         if self.available_now:
             self._await_available(receivers, done)
         elif self.first:
@@ -266,14 +267,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planned = heads
         return offset_of(heads, self.space)
 
-    def _process_from(self, offset: Mapping[str, Any], receivers: Receivers) -> list[int]:
-        """Return where an offset ends in each partition, and note that what is before it is processed. Raises
-        SpoolError as `_done` does."""
-        done = self._done(offset, receivers)
-        if self.processed != done:
-            self.processed = done
-            spark_jobs.note_processed(spark_jobs.ProcessedSpool(str(self.spool()), done))
-        return done
+    def _note_processed(self, ends: list[int]) -> None:
+        """Note that what is before these records of each partition is processed."""
+        if self.processed != ends:
+            self.processed = ends
+            spark_jobs.note_processed(spark_jobs.ProcessedSpool(str(self.spool()), ends))
 
     def _done(self, offset: Mapping[str, Any], receivers: Receivers) -> list[int]:
         """Return where an offset ends in each partition. Raises SpoolError if it is ahead of the spool, or of another
@@ -334,9 +332,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ranges of a batch, of at most ROWS_PER_PARTITION records each."""
         receivers = self.started()
         ends = ends_of(end, firsts := receivers.firsts())
+        begins = ends_of(start, firsts)
+        self._note_processed(begins)  # a batch that was cut off is planned again without `latestOffset`
         endpoint = self._served() if self.flight[0] else None
         ranges = []
-        for n, (first, last) in enumerate(zip(ends_of(start, firsts), ends, strict=True)):
+        for n, (first, last) in enumerate(zip(begins, ends, strict=True)):
             spool = id_of(partition_folder(self.spool(), n)) if first < last else ""
             ranges += [
                 SpoolRange(at, min(at + ROWS_PER_PARTITION, last), spool, endpoint, n)
