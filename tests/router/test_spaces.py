@@ -269,7 +269,7 @@ def test_the_broker_names_the_client_that_the_router_knows(world: World) -> None
         world.run()
         error = client.refused(link)
         assert error is not None and error.condition == "amqp:invalid-field"
-    assert [(each["what"], each["client"], each["peer"]) for each in seen] == [("receive", "pump", "1")] * len(ALL)
+    assert [(each["what"], each["client"], each["peer"]) for each in seen] == [("receive", "pump", "1:1")] * len(ALL)
     assert [each.get("space", "default") for each in seen] == [space or "default" for space in ALL]
 
 
