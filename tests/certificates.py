@@ -88,6 +88,7 @@ class Authority:
         certificate, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         made = self._build(subject, key.public_key(), hosts, **more)
         certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        private.touch(mode=0o600)
         private.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -332,8 +332,8 @@ def test_a_refusal_names_the_client_that_a_router_states_and_nobody_else() -> No
     found = [
         (each["what"], each["address"], each["user"], each["client"], each["peer"]) for each in world.merged.events
     ]
-    of_alice = ("alice", "pump", "192.0.2.7")
-    router, liar = ("", "router-0", "127.0.0.1"), ("", "liar", "127.0.0.1")
+    of_alice = ("alice", "pump", "192.0.2.7:5")
+    router, liar = ("", "router-0", "127.0.0.1:1"), ("", "liar", "127.0.0.1:1")
     assert sorted(found) == sorted(
         [
             ("receive", "no-client", *of_alice), ("receive", "no-odd", *router), ("receive", "no-none", *router),

@@ -269,6 +269,7 @@ def test_commands_log_in_by_certificate(suite: Suite, authority: Authority, devi
     cert, key = map(str, device)
     own = ("--cert", cert, "--key", key)
     both = tmp_path / "both.pem"
+    both.touch(mode=0o600)
     both.write_bytes(device[0].read_bytes() + device[1].read_bytes())
     amqps, mqtts = f"{url(suite)}/devices/device-1/c", ("--server", f"mqtts://localhost:{8883 + suite.offset}")
     other = f"{url(suite)}/devices/alice/c"

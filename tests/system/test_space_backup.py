@@ -62,6 +62,7 @@ def made(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "alice.pw"
     file.write_text(PASSWORD)
+    file.chmod(0o600)
     monkeypatch.setenv("ENMASSE_USER", "alice")
     monkeypatch.setenv("ENMASSE_PASSWORD_FILE", str(file))
 

@@ -216,9 +216,10 @@ class ReceiveLoop:
 
         row = None if self._options.subscription else known_row(self._remote)
         missing = ""
-        if row is not None and row["type"] in TYPES and TYPES[row["type"]].fan_out:
+        traits = None if row is None else TYPES.get(row["type"])
+        if traits is not None and traits.fan_out:
             missing = "; messages that were sent meanwhile may be missing"
-            if row["type"] == "topic":
+            if traits.stored:
                 missing += ": --durable NAME has them stored"
         report(f"{self._remote}: connected again{missing}")
 
