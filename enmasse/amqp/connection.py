@@ -496,6 +496,7 @@ class Connection:
         if self._open_sent:
             self.state = "open"
             self.handler.on_open(self)
+            self.output.wake()  # without output too: the skin plans heartbeats and the peer's silence from now on
         else:
             self.handler.on_open(self)
             if not self._close_sent:

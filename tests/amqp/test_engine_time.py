@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from enmasse.amqp.codec.performatives import Close
+from enmasse.amqp.codec.performatives import Close, Open
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.limits import Limits
-from tests.amqp.engine_kit import Pair, Recorder, condition_of, frames
+from tests.amqp.engine_kit import AMQP, Pair, Recorder, condition_of, frame, frames
 
 
 def sent_by_server(pair: Pair, kind: type) -> list[Any]:
@@ -52,6 +52,16 @@ def test_heartbeats_keep_a_connection() -> None:
     assert pair.c.state == pair.s.state == "open"
     beats = [p for _, p, _ in frames(pair.to_server) if p is None]
     assert 30 <= len(beats) <= 45
+
+
+def test_a_client_that_has_nothing_to_send_asks_for_the_deadlines_of_an_open_connection() -> None:
+    client = Connection(Recorder(), container_id="c", is_client=True)
+    client.open()
+    client.take_output()
+    woken: list[bool] = []
+    client.output.on_dirty = lambda: woken.append(True)
+    client.receive(AMQP + frame(0, Open(container_id="s", idle_time_out=500)))
+    assert client.state == "open" and woken
 
 
 def test_something_is_sent_as_often_as_the_skin_wants() -> None:
