@@ -374,7 +374,7 @@ def test_a_dialog_begins_at_its_first_field_or_the_safe_button_and_the_focus_ret
         button.press("Enter")
         dialog = page.get_by_role("dialog")
         begun = dialog.get_by_role("button", name=focused).or_(dialog.get_by_label(focused))
-        expect(begun).to_be_focused()
+        expect(begun.first).to_be_focused()
         page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
         expect(button).to_be_focused()
