@@ -629,7 +629,7 @@ def test_a_tenant_s_page_shows_its_plan_and_makes_addresses_of_it(
     expect(page.get_by_text("small", exact=True)).to_be_visible()
     expect(page.get_by_text("small-persisted-queue")).to_be_visible()
     expect(page.get_by_role("main").get_by_role("button")).to_have_count(0)
-    console.open("spaces", "Overview")
+    console.open("spaces", "Unknown page")
     console.open("addresses", "Addresses")
     dialog = page.get_by_role("dialog")
     for name in ("second", "third"):
