@@ -55,10 +55,12 @@ def without_permission(topics: TopicMap, what: str, topic: str) -> str:
 
 
 def denied(what: str, topic: str, names: Iterable[str]) -> str:
-    """Return the text of an event about a topic or filter for which a client had no permission, with its `names` on
-    AMQP, which permissions have, and those who see the event may view."""
-    found = ", ".join(repr(name[:100]) for name in list(names)[:MOST_NAMES])
-    return f"no permission to {what} {topic[:100]!r}, in permissions {found}"
+    """Return the text of an event about a topic or filter for which a client had no permission. It has the `names` on
+    AMQP, by which permissions are given, if they differ; those who see the event may view them."""
+    text, found = f"no permission to {what} {topic[:100]!r}", list(names)[:MOST_NAMES]
+    if found == [topic]:
+        return text
+    return f"{text}, in permissions {', '.join(repr(name[:100]) for name in found)}"
 
 
 def may_subscribe(rights: Rights, topics: TopicMap, filter: str) -> bool:

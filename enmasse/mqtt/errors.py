@@ -45,13 +45,14 @@ class ProtocolError(MqttError):
 
 
 class PacketTooLarge(ProtocolError):
-    """A packet that is larger than the receiver takes. `client_id`: that of a CONNECT, if that much of it has come."""
+    """A packet that is larger than the receiver takes: MQTT 5 has a clause for it, 3.1.1 has none. `client_id`: that of
+    a CONNECT, if that much of it has come."""
 
     reason = reasons.PACKET_TOO_LARGE
     client_id = ""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence, "v5 MQTT-3.2.2-15")
+    def __init__(self, sentence: str, *, v5: bool) -> None:
+        super().__init__(sentence, "v5 MQTT-3.2.2-15" if v5 else "")
 
 
 class UnsupportedVersion(ProtocolError):

@@ -247,10 +247,11 @@ class Reader:
         self._check_head(head)
         if self.started or head != 0x10:
             most = self.max_packet if self.started else self.max_first
-            return PacketTooLarge(f"a packet of {size} bytes; at most {most} are taken")
+            return PacketTooLarge(f"a packet of {size} bytes; at most {most} are taken", v5=self.version == V5)
         body = FieldCursor("CONNECT", data, start, len(data))
         self.version = parse.read_level(body)
-        error = PacketTooLarge(f"a CONNECT of {size} bytes; at most {self.max_first} are taken: send a smaller will")
+        text = f"a CONNECT of {size} bytes; at most {self.max_first} are taken: send a smaller will"
+        error = PacketTooLarge(text, v5=self.version == V5)
         with contextlib.suppress(MalformedPacket):  # that much has not come yet
             error.client_id = parse.connect_client_id(body, self.version)
         return error

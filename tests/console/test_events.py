@@ -5,6 +5,12 @@ from __future__ import annotations
 from enmasse.live_state import MAX_EVENTS
 from enmasse.live_state import Rows as ProcessRows
 from services.console.following.process_events import EVENTS, Events
+from services.console.rest.connections import names_of_client
+
+
+def test_events_of_an_mqtt_client_are_found_by_its_identifier() -> None:
+    assert "kitchen" in names_of_client("~alice/kitchen") and "~alice/kitchen" in names_of_client("~alice/kitchen")
+    assert set(names_of_client("container")) == {"container"}
 
 
 def test_events_at_a_broker_belong_to_none_of_the_suite_s_users() -> None:

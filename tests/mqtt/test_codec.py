@@ -69,12 +69,14 @@ def test_packets_before_a_fault_are_handed_over() -> None:
     assert fault.value.packets == [Connect("c"), good]
 
 
-def test_the_size_of_a_packet_is_refused_before_its_body() -> None:
+@pytest.mark.parametrize(("version", "room", "clause"), [(V5, 993, "v5 MQTT-3.2.2-15"), (V311, 994, "")])
+def test_the_size_of_a_packet_is_refused_before_its_body(version: int, room: int, clause: str) -> None:
+    """Only MQTT 5 has a clause for it."""
     reader = Reader(max_packet=1000)
-    reader.feed(encode.encode(Connect("c"), V5, True))
-    exact = encode.encode(Publish("t", b"x" * 993), V5, True)
+    reader.feed(encode.encode(Connect("c", version=version), version, True))
+    exact = encode.encode(Publish("t", b"x" * room), version, True)
     assert len(exact) == 1000
     assert len(reader.feed(exact)) == 1
     with pytest.raises(MqttError) as fault:
         reader.feed(b"\x30\xe6\x07")
-    assert fault.value.reason == 0x95
+    assert (fault.value.reason, fault.value.clause) == (0x95, clause)

@@ -22,6 +22,7 @@ from enmasse.model.names import AddressName
 from enmasse.model.topic_map import FilterRefused, TopicMap
 from enmasse.model.users import Permission
 from enmasse.mqtt import reasons
+from enmasse.mqtt.packets import Will
 from services.mqtt_gateway.amqp.mapping import TopicRoute
 from services.mqtt_gateway.amqp.session import without_address
 from services.mqtt_gateway.amqp.topic_access import may_have_replies, may_send
@@ -190,8 +191,10 @@ def test_the_event_of_a_refusal_has_the_names_on_amqp() -> None:
         denied("send to", "x/y", [name_of(TOPICS, "x/y")])
         == "no permission to send to 'x/y', in permissions 'rest/x/y'"
     )
-    assert denied("send to", "t/y", [name_of(TOPICS, "t/y")]) == "no permission to send to 't/y', in permissions 't/y'"
-    assert denied("receive from", "t/#", names_of(TOPICS, "t/#")).endswith("'t/#', in permissions 't/#'")
+    assert denied("send to", "t/y", [name_of(TOPICS, "t/y")]) == "no permission to send to 't/y'"
+    assert denied("receive from", "t/#", names_of(TOPICS, "t/#")) == "no permission to receive from 't/#'"
+    both = denied("receive from", "$share/g/t/#", names_of(TOPICS, "$share/g/t/#"))
+    assert both == "no permission to receive from '$share/g/t/#', in permissions 't/#'"
 
 
 def test_rights_are_the_same_object_while_nothing_changes_for_the_client() -> None:
@@ -293,6 +296,39 @@ def test_publishing_of_3_1_1_without_permission(router: Router, configserv: Conf
 
     with Running() as service:
         service.users({"alice": user("right")})
+        run()
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_the_dropped_will_of_a_removed_user_is_an_event(router: Router, configserv: Configserv, by_group: bool) -> None:
+    """Also if a group, which the login of the user has stated, may still send there."""
+    allowed = {"permissions": [{"allow": ["send", "recv"], "addresses": ["rest/#"]}]}
+    alice = {"password": user("right").password, **({"groups": ["staff"]} if by_group else allowed)}
+    others = {"@staff": allowed, "bob": {"password": user("other").password}}
+    configserv.write("users.json", {**others, "alice": alice})
+
+    @asyncio_test
+    async def run() -> None:
+        async with environment(router, configserv) as found:
+            backend = await found.backend(authserv=("127.0.0.1", service.port))
+            await until(lambda: backend.access.users.permissions.knows("bob"))
+            events: list[dict[str, Any]] = []
+            backend.bridge.refusals.seen = events.append
+            will = Will("online", b"no", 1, True)
+            device = await found.device(backend, will=will, login={"username": "alice", "password": b"right"})
+            configserv.write("users.json", others)
+            await until(lambda: bool(device.disconnected))
+            assert [(each["what"], each["address"], each["names"]) for each in events] == [
+                ("will", "online", ["rest/online"]),
+                ("session", "", []),
+            ]
+            assert events[0]["reason"] == "the will was dropped: there is no user alice"
+            assert events[0]["client"] == "~alice/d1"
+            await until(lambda: ("will-clear", "~alice/d1") in found.wills.log)
+            assert ("will-publish", "~alice/d1") not in found.wills.log
+
+    with Running() as service:
+        service.users({"alice": user("right", groups=("staff",) if by_group else ())})
         run()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from enmasse.api.types import Connection, Event, Link, Page
+from enmasse.identity.owned import owner
 from enmasse.logs import log
 from services.console.door.access import Caller
 from services.console.errors import RequestError
@@ -87,7 +88,7 @@ def operations(parts: Components) -> list[Operation]:
             "condition": lambda row: row.condition,
             "address": lambda row: [*row.names, row.address or ""],
             "user": lambda row: row.user,
-            "client": lambda row: row.client,
+            "client": lambda row: names_of_client(row.client),
             "peer": lambda row: _host_and_port(row.peer),
             "component": lambda row: row.component,
         },
@@ -185,6 +186,11 @@ def views(caller: Caller, link: Link | None) -> bool:
 
 _NOTHING = Connection(id="", component="", protocol="")
 _NO_RATES, _NO_TOTALS = _NOTHING.rates, _NOTHING.totals
+
+
+def names_of_client(client: str) -> tuple[str, str]:
+    """Return the texts by which a filter finds a client: its name with its user, and its identifier alone."""
+    return client, owner(client).client
 
 
 def _host_and_port(peer: str) -> tuple[str, str]:

@@ -281,16 +281,24 @@ class AmqpBackend:
             return
         try:
             session.set_rights(rights)
-            if session.has_will and session.will_to and not session.may_send_will():
+            if session.has_will and session.will_to and (refused := self._refusal_of_will(session)):
                 self.access.refused["will"] += 1
-                session.has_will = False
                 self.wills.clear(session.client_id, session.epoch)
+                session.drop_will(refused)
             if not reason and (ended := session.not_allowed()):
                 reason = session.not_to(ended[0])
             if reason:
                 self._revoke(session, reason)
         except Exception as error:
             session.failed(error)
+
+    def _refusal_of_will(self, session: MqttSession) -> str:
+        """Return why the will of a session may no longer be published, by the rule of the last-will service: groups of
+        the login do not count for a user that was removed."""
+        if session.rights is None:
+            return ""
+        author = authors.of_login(session.login)
+        return authors.refusal(self.access.users.permissions_of(author.space), author, session.will_to)
 
     def _revoke(self, session: MqttSession, reason: str) -> None:
         session.note_refused("session", reasons.NOT_AUTHORIZED, reason)

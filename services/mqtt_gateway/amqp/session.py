@@ -163,9 +163,11 @@ class MqttSession(Publisher):
         """As interfaces.Session: `recv` on a pattern such as `$SYS/#`; `#` does not cover it."""
         return self.rights is None or self.rights.covers("recv", filter).allowed
 
-    def may_send_will(self) -> bool:
-        """Return whether the will may be published."""
-        return self.rights is None or self.rights.allows("send", self.will_to)
+    def drop_will(self, reason: str) -> None:
+        """Note that the will is not published, because the client may no longer send it."""
+        self.has_will = False
+        topic, text = self._shared.topics.topic_of(self.will_to), f"the will was dropped: {reason}"
+        self.note_refused("will", reasons.NOT_AUTHORIZED, text, topic, [self.will_to])
 
     def not_allowed(self) -> list[str]:
         """Return the filters of subscriptions that are not allowed."""
