@@ -45,6 +45,8 @@ RESPONSE: Final = 8.0
 LONGEST: Final = 15 * 1024
 """Bytes of user name and password, or of a response: the authentication service takes SASL frames of 16 KiB."""
 _BAD = "user name or password is wrong, or you have to wait after failed logins"
+_WRONG = "user name or password is wrong"
+_WAITING = "not checked: the user has to wait at this address after failed logins, or has too many of them under way"
 _AWAY = "the login cannot be checked now, try again later"
 _LIMITS = Limits(max_sessions=1, max_links=1)
 
@@ -245,7 +247,7 @@ async def _checked(link: PasswordLink, user: str, password: str, space: str | No
     """Return the user, if the password is right. Raises ClientRefused, AmqpError, OSError, TimeoutError."""
     answer = await link.ask(user, password, host, space)
     if answer.outcome == "refused":
-        raise ClientRefused(Refusal.CREDENTIALS, _BAD)
+        raise ClientRefused(Refusal.CREDENTIALS, _BAD, _WAITING if answer.waiting else _WRONG)
     if answer.outcome == "unavailable":
         raise AmqpError(PRECONDITION_FAILED, "the authentication service cannot check passwords now")
     return answer.login, None

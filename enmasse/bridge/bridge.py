@@ -164,7 +164,7 @@ class Bridge(Generic[S]):
     def note_not_served(self, refused: ClientRefused, attempt: LoginAttempt, login: Login | None = None) -> None:
         """Note that a client is not served. `login`: its own, once it has proved it."""
         condition = refused.refusal.name.lower().replace("_", " ")
-        facts: dict[str, Any] = {"condition": condition, "reason": refused.text, "peer": attempt.peer}
+        facts: dict[str, Any] = {"condition": condition, "reason": refused.noted, "peer": attempt.peer}
         if login is None:
             space = self.access.space_of(attempt.space, attempt.host)
             stated, certificate = attempt.username or "", attempt.certificate

@@ -28,9 +28,10 @@ class Refusal(Enum):
 
 
 class ClientRefused(Exception):
-    """A client is not served. `text`: why, for people."""
+    """A client is not served. `text`: why, for people; `noted`: why, for operators, if they may know more."""
 
-    def __init__(self, refusal: Refusal, text: str = "") -> None:
+    def __init__(self, refusal: Refusal, text: str = "", noted: str = "") -> None:
         super().__init__(text)
         self.refusal = refusal
         self.text = text
+        self.noted = noted or text

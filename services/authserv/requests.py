@@ -207,7 +207,10 @@ class _Reply(Exchange):
         self._answer(encoded(answer))
 
     def fail(self, code: int = SASL_AUTH) -> None:
-        self._answer(encoded(LoginAnswer(self._id, "refused" if code == SASL_AUTH else "unavailable")))
+        outcome = LoginAnswer(self._id, "unavailable")
+        if code == SASL_AUTH:
+            outcome = LoginAnswer(self._id, "refused", waiting=self._login.waiting)
+        self._answer(encoded(outcome))
 
 
 def _address(terminus: object) -> str:

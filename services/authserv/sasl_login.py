@@ -64,7 +64,8 @@ class SaslLogin(Handler):
         self._credentials: str | None = None
         """Credentials that the user had when the client began to prove them; a change meanwhile makes them differ."""
         self._trying = False
-        self._waiting = False
+        self.waiting = False
+        """The client was refused unseen, because of earlier failures or of too many attempts under way."""
         self._began = 0.0
         self._covert = False
         """A refusal must not tell by its time whether there is a space."""
@@ -181,7 +182,7 @@ class SaslLogin(Handler):
 
     def _may_try(self) -> bool:
         self._trying = self._trying or self._logins.begin(self._who, self._address)
-        self._waiting = not self._trying
+        self.waiting = not self._trying
         return self._trying
 
     def _end(self, *, failed: bool = False) -> bool:
@@ -273,7 +274,7 @@ class SaslLogin(Handler):
 
     def begun(self, hostname: str | None) -> None:
         """Take the address that a router or gateway states for its client, and the space that the client has chosen."""
-        self._began, self._covert, self._waiting = self._logins.now(), False, False
+        self._began, self._covert, self.waiting = self._logins.now(), False, False
         realm = (hostname or "").partition(CLIENT)[0]
         if self._spaces and self._relayed and realm not in ("", DEFAULT_SPACE) and self._logins.users.spaces:
             self._space = realm
@@ -286,7 +287,7 @@ class SaslLogin(Handler):
         if user is None:
             took = self._logins.now() - self._began if self._covert else None
             self._logins.failed(
-                mechanism, self._who, self._address, answer, checked=checked, waiting=self._waiting, took=took
+                mechanism, self._who, self._address, answer, checked=checked, waiting=self.waiting, took=took
             )
             return
         if self._principal is None:

@@ -152,7 +152,7 @@ class Gateway:
                 request, lambda: client in self.server_state.clients, partial(self._ask, client)
             )
         except Refused as refusal:
-            client.refused(refusal.reason, refusal.text)
+            client.refused(refusal.reason, refusal.text, refusal.noted)
             return
         except Exception as error:
             log.error("mqtt.session.open-failed", client=request.client_id, space=client.owner.space, exc_info=error)

@@ -90,12 +90,13 @@ def is_system(filter: str) -> bool:
 
 class Refused(Exception):
     """`admit` or `open` was refused. `reason`: a reason code that CONNACK may carry (v5 3.2.2.2); `text`: why, for
-    people."""
+    people; `noted`: why, for operators, if they may know more."""
 
-    def __init__(self, reason: int, text: str = "") -> None:
+    def __init__(self, reason: int, text: str = "", noted: str = "") -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text
+        self.noted = noted or text
 
 
 class Ending(Enum):

@@ -82,6 +82,7 @@ async def test_each_request_gets_its_answer(service: Running, suite: Suite) -> N
     assert found[1].login.principal == Principal("alice", ("staff",))
     assert found[1].credentials == service.service.logins.credentials(Principal("alice"))
     refused = [msgspec.structs.replace(each, id=0) for each in found if each.outcome == "refused"]
+    assert not refused[0].waiting
     assert all(each == refused[0] for each in refused), "a wrong password and an unknown user read alike"
 
 
@@ -114,7 +115,7 @@ async def test_without_users_no_password_is_right_or_wrong(service: Running, sui
 async def test_failures_count_for_the_client_and_not_for_the_gateway(service: Running, suite: Suite) -> None:
     async with gateway(service, suite) as g:
         await g.answers(*[("alice", "wrong")] * 8)
-        assert [each.outcome for each in await g.answers(("alice", "right"))] == ["refused"]
+        assert [(each.outcome, each.waiting) for each in await g.answers(("alice", "right"))] == [("refused", True)]
         assert [each.outcome for each in await g.answers(("alice", "right"), client="192.0.2.8")] == ["accepted"]
     assert (await asyncio.to_thread(ask, service.port, "alice", "right")).opened
 

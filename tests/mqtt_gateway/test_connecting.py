@@ -241,13 +241,14 @@ def test_until_it_has_logged_in_a_client_is_of_no_user_whatever_its_identifier_s
 
     def refuse(request: Request, client: Connected) -> None:
         seen.append(client.described(0.0))
-        client.refused(reasons.NOT_AUTHORIZED, "who knows")
+        client.refused(reasons.NOT_AUTHORIZED, "who knows", "we do")
 
     world.server_state.open = refuse
-    assert world.connected(client_id).expect(ConnAck).reason == reasons.NOT_AUTHORIZED
+    answer = world.connected(client_id).expect(ConnAck)
+    assert (answer.reason, answer.properties.reason_string) == (reasons.NOT_AUTHORIZED, "who knows")
     (row,), (event,) = seen, events
     assert (row["user"], row["client"]) == ("anonymous", client_id)
-    assert (event["user"], event["client"]) == ("", client_id) and "space" not in event
+    assert (event["user"], event["client"], event["reason"]) == ("", client_id, "we do") and "space" not in event
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,14 @@ def inside(
     run()
 
 
-async def refusal(found: Authentication, name: str, password: bytes, peer: str = PEER) -> Refusal:
+async def refused_login(found: Authentication, name: str, password: bytes, peer: str = PEER) -> ClientRefused:
     with pytest.raises(ClientRefused) as refused:
         await found.login(name, password, peer, lambda: True)
-    return refused.value.refusal
+    return refused.value
+
+
+async def refusal(found: Authentication, name: str, password: bytes, peer: str = PEER) -> Refusal:
+    return (await refused_login(found, name, password, peer)).refusal
 
 
 def test_a_right_password_gives_the_principal(service: Running, own: Credential | None) -> None:
@@ -102,6 +106,15 @@ def test_what_is_wrong_is_refused(service: Running, own: Credential | None, name
         assert not found.trouble
 
     inside(service.port, test, None, service.logins, own)
+
+
+def test_operators_learn_whether_a_password_was_wrong_or_not_checked(service: Running, suite: Suite) -> None:
+    async def test(found: Authentication) -> None:
+        refused = [await refused_login(found, "alice", b"wrong", "192.0.2.99:1") for _ in range(8)]
+        assert (refused[0].noted, refused[-1].noted[:12]) == ("user name or password is wrong", "not checked:")
+        assert len({each.text for each in refused}) == 1, "the client does not"
+
+    inside(service.port, test, None, service.logins, suite.credential(Role.GATEWAY))
 
 
 def test_without_the_service_logins_fail_as_unavailable(own: Credential | None) -> None:

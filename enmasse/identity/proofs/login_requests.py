@@ -44,7 +44,8 @@ class LoginRequest(msgspec.Struct, frozen=True):
 
 class LoginAnswer(msgspec.Struct, frozen=True):
     """Outcome of the request with this id. `refused`: user name or password is wrong; `unavailable`: try again later.
-    The other fields are those of `Login`, if it was accepted."""
+    `waiting`: refused unseen, because of earlier failures or of too many attempts under way; operators may see this,
+    the client may not. The other fields are those of `Login`, if it was accepted."""
 
     id: int
     outcome: Literal["accepted", "refused", "unavailable"]
@@ -57,6 +58,7 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     space: str = DEFAULT_SPACE
     token: str = ""
     read_only: bool = False
+    waiting: bool = False
 
     def __repr__(self) -> str:
         return f"LoginAnswer({self.id}, {self.outcome!r}, user={self.user!r})"

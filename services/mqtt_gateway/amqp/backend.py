@@ -528,7 +528,7 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except ClientRefused as refused:
-        raise Refused(REASONS_OF_REFUSAL[refused.refusal], refused.text) from None
+        raise Refused(REASONS_OF_REFUSAL[refused.refusal], refused.text, refused.noted) from None
 
 
 def _reason(code: int) -> str:

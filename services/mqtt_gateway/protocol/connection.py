@@ -371,13 +371,13 @@ class Connection:
         self._plan()
         self.intake.release(intake.OPENING)
 
-    def refused(self, reason: int, text: str) -> None:
-        """Answer CONNECT with a refusal, as far as the client's version has one."""
+    def refused(self, reason: int, text: str, noted: str = "") -> None:
+        """As server_state.Connected."""
         self._no_longer_opening()
         if self.intake.closed:
             return
         self._server_state.refused[reason] += 1
-        self._note_refused("connect", reason, text)
+        self._note_refused("connect", reason, noted or text)
         if self.output.v5:
             code = reason if reason in reasons.CONNACK else reasons.UNSPECIFIED_ERROR
             self.output.explain(2, lambda values: ConnAck(False, code, values), text)

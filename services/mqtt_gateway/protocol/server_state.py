@@ -92,8 +92,9 @@ class Connected(Client, Protocol):
     def opened(self, session: Session) -> None:
         """Accept CONNECT, with this session."""
 
-    def refused(self, reason: int, text: str) -> None:
-        """Answer CONNECT with a refusal, as far as the client's version has one."""
+    def refused(self, reason: int, text: str, noted: str = "") -> None:
+        """Answer CONNECT with a refusal, as far as the client's version has one. `noted`: what the event has in place
+        of `text`."""
 
     def failed(self, error: Exception) -> None:
         """Close at once after an unexpected error of this connection; other clients stay."""
