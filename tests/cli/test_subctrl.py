@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from enmasse.cli.commands.live.subscribers import number_without_user
 from enmasse.cli.common import OPERATORS_PORT
 from tests.cli.running import enmasse, free_offset
 from tests.cli.subctrl import RETAINED, ROW, SESSION, Replies, answering
@@ -176,3 +177,15 @@ def test_refusals_and_strange_answers() -> None:
 def test_nobody_answers() -> None:
     done = enmasse("retained", "list", "--port-offset", free_offset())
     assert done.returncode == 4 and "Is `enmasse up --port-offset" in done.stderr
+
+
+@pytest.mark.parametrize("replies", [{}, {"subscriptions": {"subscriptions": []}}])
+def test_without_sessions_or_an_answer_none_is_without_a_user(replies: Replies) -> None:
+    with service(replies) as commands:
+        assert number_without_user(commands.offset) == 0
+
+
+def test_sessions_of_clients_without_a_user_are_counted() -> None:
+    rows = [{**ROW, "client": name} for name in ("thermo", "away", "~alice/thermo", "~@one/thermo")]
+    with service({"subscriptions": {"subscriptions": [*rows, {**ROW, "kind": "share", "client": ""}]}}) as commands:
+        assert number_without_user(commands.offset) == 2

@@ -46,13 +46,20 @@ def test_users_come_and_go_without_a_pause(tmp_path: Path) -> None:
     with Up(tmp_path / "config", tmp_path / "data", fake=False, options=("--gateways", "1")) as up:
         up.until_ready()
 
-        def user(*arguments: str | Path) -> None:
+        def user(*arguments: str | Path) -> str:
             done = enmasse("user", *arguments, "--port-offset", up.offset)
             assert done.returncode == 0, done.stderr
+            return done.stderr
+
+        async def leave_session() -> None:
+            port = 1883 + up.offset
+            async with connect("127.0.0.1", port, client_id="left", session_expiry=3600, timeout=DEADLINE) as client:
+                await client.subscribe("mqtt/left")
 
         assert enmasse("user", "add", "@devices", "--port-offset", up.offset).returncode == 1
         password.write_text("first")
-        user("add", "first", "--password-file", password)
+        asyncio.run(leave_session())
+        assert "1 MQTT session of clients without a user stay" in user("add", "first", "--password-file", password)
         user("add", "@devices")
         user("allow", "@devices", "recv", "mqtt/${user}/#")
         found = []

@@ -162,11 +162,16 @@ class FileEntries:
         return not self._file.exists()
 
     @property
+    def in_use(self) -> bool:
+        """A suite runs on this folder."""
+        return self._console is not None
+
+    @property
     def is_gone(self) -> bool:
         """The suite runs on this folder, and has entries of a file that is gone: they stay in force."""
         from enmasse.cli.contexts.http import NotRunning, get_status
 
-        if self._console is None:
+        if not self.in_use:
             return False
         try:
             errors = get_status(self._offset)["errors"]

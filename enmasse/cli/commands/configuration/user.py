@@ -26,7 +26,7 @@ from enmasse.cli.configuration.kinds import USERS
 from enmasse.cli.output import secret_file
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.cli.output.show import pairs
-from enmasse.text import named_as
+from enmasse.text import counted, named_as
 
 
 @click.group(name="user", short_help="Add, remove and check users and their permissions.")
@@ -106,6 +106,19 @@ def add(
             file = "FILE" if str(given) == "-" else quote(str(given))
             login = f"export ENMASSE_USER={quote(name)} ENMASSE_PASSWORD_FILE={file}"
             report(f"Your own `enmasse send` and the like are such clients. They log in after: {login}")
+        if isinstance(there, FileEntries) and there.in_use:
+            _report_sessions_without_user(offset)
+
+
+def _report_sessions_without_user(offset: int) -> None:
+    """Report the MQTT sessions of clients that had no user: no client can resume them."""
+    from enmasse.cli.commands.live.subscribers import number_without_user
+
+    if number := number_without_user(offset):
+        report(
+            f"{counted(number, 'MQTT session')} of clients without a user stay, and collect messages. `enmasse "
+            "subscription list` shows them, with no user; `enmasse subscription remove ID --force` removes one."
+        )
 
 
 def _added(name: str, where: str, shown: str | None, groups: tuple[str, ...]) -> None:

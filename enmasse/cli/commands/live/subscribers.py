@@ -36,6 +36,8 @@ OfClient = TypeVar("OfClient", SessionRow, SubscriptionRow)
 SHOWN: Final = 10.0
 """Seconds for which the connection of a client with a session is waited for, which its gateway shows a little later."""
 LOOK: Final = 0.2
+BRIEFLY: Final = 3.0
+"""Seconds for an answer that a command can do without."""
 MOST_NAMES: Final = 5
 """Clients that an error names."""
 
@@ -48,6 +50,18 @@ def subscriptions(offset: int) -> list[SubscriptionRow]:
     rows = items(offset, "subscriptions")
     within = space_worked_in(offset)
     return [_subscription(row, within) for row in rows]
+
+
+def number_without_user(offset: int) -> int:
+    """Return the number of MQTT sessions with subscriptions, in the default address space, of clients without a user;
+    0 if the subscription service of the suite on this machine does not answer."""
+    from enmasse.cli.messages.subctrl import NoAnswer, Refused, request
+
+    try:
+        found = request(offset, "subscriptions", None, SubscriptionsReply, BRIEFLY).subscriptions
+    except (NoAnswer, Refused):
+        return 0
+    return sum(row.kind == "mqtt" and owner(row.client)[::2] == (ANONYMOUS, DEFAULT_SPACE) for row in found)
 
 
 def id_of_subscription(offset: int, name: str) -> str:
