@@ -419,6 +419,8 @@ def test_what_cannot_work_elsewhere_is_refused(elsewhere: Elsewhere) -> None:
     for words in refused:
         done = elsewhere(*words, status=2)
         assert "[context.command.unsuitable]" in done.stderr and "--context local" in done.stderr, words
+    of_variable = elsewhere("logs", env={"ENMASSE_DATA": str(elsewhere.folder)}, status=2)
+    assert "[context.command.unsuitable]" in of_variable.stderr and not of_variable.stdout
     elsewhere("context", "add", "bare", f"https://localhost:{elsewhere.console}", "--ca", elsewhere.ca)
     for words, option in ((("send", "orders", "x"), "--amqp"), (("publish", "news", "x"), "--mqtt")):
         assert option in elsewhere(*words, "--context", "bare", status=2).stderr

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from enmasse.cli.configuration.cluster import component
+from enmasse.cli.configuration.cluster import components
 from enmasse.supervisor.status import merge
 from enmasse.testing import wait_for
 from tests.kubernetes.cluster import Cluster
@@ -101,12 +101,22 @@ def test_status_and_addresses_of_a_cluster(cluster: Cluster, tmp_path: Path) -> 
         assert done.returncode == 1 and "there is no address 'a'" in done.stderr
 
 
-def test_a_pod_that_is_not_ready_counts_unless_it_leaves() -> None:
-    router = {**POD["metadata"]["labels"], "app.kubernetes.io/component": "router"}
-    metadata = {"name": "router-0", "labels": router, "creationTimestamp": "2026-11-30T07:00:00Z"}
-    for more, ready in (({}, False), ({"deletionTimestamp": "2026-11-30T07:10:00Z"}, True)):
-        made = component({"metadata": {**metadata, **more}, "status": {"phase": "Running"}})
-        assert merge([made], {"addresses": []})["ready"] is ready
+def test_a_pod_that_is_not_ready_counts_unless_it_leaves_or_another_is_ready() -> None:
+    def pod(kind: str, number: int, **status: Any) -> dict[str, Any]:
+        labels = {**POD["metadata"]["labels"], "app.kubernetes.io/component": kind}
+        metadata = {"name": f"{kind}-{number}", "labels": labels, "creationTimestamp": "2026-11-30T07:00:00Z"}
+        return {"metadata": metadata, "status": {"phase": "Running", **status}}
+
+    serves = {"conditions": [{"type": "Ready", "status": "True"}]}
+    for kind, redundant in (("router", True), ("mqtt-gateway", True), ("subserv", False)):
+        away, left = pod(kind, 0), pod(kind, 0)
+        left["metadata"]["deletionTimestamp"] = "2026-11-30T07:10:00Z"
+        assert merge(components([away]), {"addresses": []})["ready"] is False
+        assert merge(components([left]), {"addresses": []})["ready"] is True
+        assert merge(components([away, pod(kind, 1)]), {"addresses": []})["ready"] is False
+        status = merge(components([away, pod(kind, 1, **serves)]), {"addresses": []})
+        assert status["ready"] is redundant, kind
+        assert status["degraded"] == [f"{kind}-0: not ready"] * redundant and not status["settled"]
 
 
 def test_a_developer_who_may_not_list_configmaps_works_with_all_of_the_release(cluster: Cluster) -> None:

@@ -194,6 +194,7 @@ REFUSED = {
     "publish": ("news", "x"),
     "subscribe": ("news", "--timeout", "5"),
 }
+MQTT = ("publish", "subscribe")
 
 
 @pytest.mark.parametrize("command", REFUSED)
@@ -203,9 +204,12 @@ def test_a_space_that_is_not_there_refuses_as_a_wrong_password(
     unknown = done(suite, command, *REFUSED[command], "--space", "none", status=4)
     monkeypatch.setenv("ENMASSE_USER", "nobody")
     wrong = done(suite, command, *REFUSED[command], "--space", "one", status=4)
-    assert unknown == wrong and "[server.login.refused]" in wrong
+    stated = "The user was '{}': an address space has its own users"
+    assert stated.format("alice@none") in unknown and stated.format("nobody@one") in wrong
+    assert unknown.replace("alice@none", "nobody@one") == wrong and "[server.login.refused]" in wrong
+    assert ("without ENMASSE_USER the command works there as the operator" in wrong) == (command not in MQTT)
     monkeypatch.delenv("ENMASSE_USER")
-    mqtt = command in ("publish", "subscribe")
+    mqtt = command in MQTT
     text = done(suite, command, *REFUSED[command], "--space", "none", status=2 if mqtt else 4)
     assert ("[space.user.missing]" if mqtt else "[server.login.refused]") in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -247,11 +248,24 @@ class Installation:
             if error.status == 403:  # developers see addresses only
                 return None
             raise Unreachable(str(error)) from None
-        return [component(pod) for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"]
+        return components([pod for pod in pods if pod.get("status", {}).get("phase") != "Succeeded"])
 
 
-def component(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod as an entry of `components` in the status JSON."""
+def components(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return pods as `components` of the status JSON. Routers, and gateways of a kind, are behind one Service: such a
+    pod is redundant while another one is ready."""
+    from enmasse.process.service_table import SERVICES
+
+    found = [_component(pod) for pod in pods]
+    behind_service = {"router", *(name for name, service in SERVICES.items() if service.is_gateway)}
+    ready = Counter(each["kind"] for each in found if each["ready"] and not each["leaving"])
+    for each in found:
+        others = ready[each["kind"]] - (each["ready"] and not each["leaving"])
+        each["redundant"] = each["kind"] in behind_service and others > 0
+    return found
+
+
+def _component(pod: dict[str, Any]) -> dict[str, Any]:
     from enmasse.kubernetes.labels import COMPONENT
 
     status = pod.get("status") or {}

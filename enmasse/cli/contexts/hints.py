@@ -44,6 +44,16 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
     return f"Is `enmasse up{offset_option(offset)}` running? --port-offset selects another suite."
 
 
+def of_space_user(server: TargetServer) -> str:
+    """Return a sentence with the user who was refused in the address space of the command; empty without one."""
+    if server.space is None or server.user is None:
+        return ""
+    text = f". The user was {server.user!r}: an address space has its own users"
+    if server.offset is not None and server.scheme.startswith("amqp"):
+        text += "; without ENMASSE_USER the command works there as the operator"
+    return text
+
+
 def addresses_of(server: TargetServer) -> dict[str, dict[str, Any]]:
     """Return the rows of the addresses of the suite on this machine, by their names in the address space that the
     command works in; none of other servers."""

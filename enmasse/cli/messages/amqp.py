@@ -12,7 +12,7 @@ from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, AmqpError, LoginError
 from enmasse.cli.common import INTERRUPTED, UNREACHABLE, report
 from enmasse.cli.contexts.first_connection import opened
-from enmasse.cli.contexts.hints import addresses_of, cause, remedy
+from enmasse.cli.contexts.hints import addresses_of, cause, of_space_user, remedy
 from enmasse.cli.contexts.http import SecretUnreadable, operator_credential
 from enmasse.cli.contexts.remote import RemoteAddress
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN
@@ -113,7 +113,8 @@ def refusal(error: AmqpError | OSError, remote: RemoteAddress) -> str | None:
             if remote.user is not None and list(error.offered) == ["ANONYMOUS"]:
                 text += ". The server has no users: leave the user out"
             return marked("server.login.unsuitable", text)
-        return marked("server.login.refused", f"{text}, or you have to wait after failed logins")
+        text += f", or you have to wait after failed logins{of_space_user(remote)}"
+        return marked("server.login.refused", text)
     if isinstance(error, AmqpError) and error.condition == UNAUTHORIZED_ACCESS:
         return marked("server.operation.denied", text)
     return None

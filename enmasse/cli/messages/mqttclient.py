@@ -14,7 +14,7 @@ from enmasse.cli.common import INTERRUPTED, MQTT_PORT, NO_FILES, UNREACHABLE, Se
 from enmasse.cli.contexts.contexts import in_force, space, space_named
 from enmasse.cli.contexts.entering import entered
 from enmasse.cli.contexts.first_connection import opened
-from enmasse.cli.contexts.hints import cause, remedy
+from enmasse.cli.contexts.hints import cause, of_space_user, remedy
 from enmasse.cli.contexts.target_server import LOCAL, TargetServer, parse, refuse_without_tls
 from enmasse.cli.contexts.user_password import HOW_TO_LOG_IN, logged_in, of_context
 from enmasse.errors import marked
@@ -263,7 +263,7 @@ def failure(error: OSError, server: TargetServer) -> str:
                 if server.files.cert is not None:
                     text += ". --cert is for TLS: name the server as mqtts://HOST"
                 return marked("server.login.missing", f"{text}. {HOW_TO_LOG_IN}")
-            return marked("server.login.refused", text)
+            return marked("server.login.refused", text + of_space_user(server))
         if server.user is not None and reason in (reasons.SERVER_UNAVAILABLE, reasons.V3_SERVER_UNAVAILABLE):
             return marked("server.login.unavailable", text)
     elif reason == reasons.NOT_AUTHORIZED:

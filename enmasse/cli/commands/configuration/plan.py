@@ -37,7 +37,9 @@ PLANS_LISTED = (
 @list_options(PLANS_LISTED)
 def list_(offset: int, wanted: WantedRows) -> None:
     """List the plans: kind, terms, and the address spaces that have them."""
-    wanted.show("items", items(offset, "plans"), PLANS_LISTED, "there are no plans: address spaces may use everything")
+    wanted.show(
+        "items", items(offset, "plans"), PLANS_LISTED, "no plans are in force: address spaces may use everything"
+    )
 
 
 @command.command("show")

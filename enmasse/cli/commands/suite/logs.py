@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from enmasse.cli.common import end, port_offset, put
+from enmasse.cli.contexts.contexts import refuse
 from enmasse.cli.contexts.folders import data_folder
 from enmasse.text import did_you_mean, named_as
 
@@ -58,6 +59,7 @@ def command(
 def _folder(data: Path | None, offset: int) -> Path:
     from enmasse.cli.contexts.http import NotRunning, suite_info
 
+    refuse("it reads files of this machine")  # also if the environment names a folder
     if data is not None:
         return data
     try:
