@@ -19,6 +19,7 @@ import pytest
 
 from enmasse.cli.backups.space_kept import left_out
 from enmasse.cli.commands.configuration.address import show
+from enmasse.cli.commands.live import events
 from enmasse.cli.commands.suite.logs import _names, shown
 from enmasse.cli.commands.suite.scale import NAMES, _is_of
 from enmasse.cli.commands.suite.status import command
@@ -535,3 +536,12 @@ def test_a_port_is_kept_over_a_restart_while_the_system_remembers_its_last_conne
 def test_a_line_of_a_log_names_the_component_that_it_is_about() -> None:
     line = '{"event": "component.process.ended", "level": "error", "service": "enmasse", "component": "small-0"}'
     assert shown("enmasse", line).split()[-2:] == ["component.process.ended", "component=small-0"]
+
+
+@pytest.mark.parametrize(("peer", "facts"), [("", "component=mqtt_gateway-1"), ("[::1]:4711", "peer=[::1]:4711")])
+def test_an_event_names_its_client_otherwise_its_component(peer: str, facts: str) -> None:
+    texts = dict.fromkeys(("condition", "address", "user", "client"), "")
+    row = {"time": "12:00", "kind": "a.b.c", "description": "why", "count": 1, "more": {}, **texts}
+    assert events._line(events.FACTS, {**row, "component": "mqtt_gateway-1", "peer": peer}) == (
+        f"12:00  a.b.c  why  {facts}"
+    )

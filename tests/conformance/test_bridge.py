@@ -194,6 +194,7 @@ def test_a_bridge_of_5_loses_nothing_that_the_mosquitto_has_when_the_gateway_is_
         _arrived(near, after, qos == 2)
 
 
+@pytest.mark.slow  # bridges have tests beside it
 def test_a_bridge_with_default_options_connects_though_no_address_takes_its_state(tmp_path: Path) -> None:
     """Its will and its retained message are for `$SYS/broker/connection/NAME/state`."""
     versions = ("mqttv311", "mqttv50")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.conformance.table import ROOT, problems
 
 
+@pytest.mark.slow  # collects all tests in a process of its own
 def test_the_table_of_clauses() -> None:
     """In a process of its own: pytest collects the tests of all areas there."""
     done = subprocess.run(

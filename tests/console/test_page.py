@@ -163,6 +163,7 @@ def test_each_place_has_its_heading_no_script_error_and_no_finding_of_axe_in_bot
         console.close()
 
 
+@pytest.mark.slow  # Preact writes texts, not HTML
 def test_no_text_of_a_client_is_taken_for_html(suite: Suite, console: Console) -> None:
     """Nor has axe a finding in the table of addresses."""
     with marked(suite) as connection:
@@ -277,6 +278,7 @@ def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: S
         expect(page.get_by_role("button", name="clear sensors/thermometer/temperature")).to_have_count(0)
 
 
+@pytest.mark.slow  # REST refuses it too, and has tests
 def test_only_what_a_user_manages_can_be_cleared_or_deleted(suite: Suite, browser: Browser) -> None:
     """The page gets another answer about its user than that of the suite, which has no users."""
     mine, of_others = "sensors/mine", "sensors/others"
@@ -575,6 +577,7 @@ def test_what_is_wrong_with_an_entry_is_at_its_field_and_json_is_a_second_tab(su
     assert console.findings() == []
 
 
+@pytest.mark.slow  # a single row has a test
 def test_rows_that_are_selected_are_deleted_and_the_order_is_in_the_address_of_the_page(
     suite: Suite, console: Console
 ) -> None:

@@ -366,6 +366,7 @@ def test_each_stage_works_alone_on_rows_that_are_no_stream(spark: Any, tmp_path:
     good.unpersist()
 
 
+@pytest.mark.slow  # windows have the test above
 def test_a_device_that_was_idle_is_forgotten(spark: Any) -> None:
     """Its readings before are no measure of those behind; other devices are not affected."""
     day = 86_400

@@ -176,6 +176,7 @@ def test_a_row_that_a_model_refuses_does_not_affect_others() -> None:
     assert found["problem"].tolist() == [None, "model: ValueError: above 100", "model: nan", "missing: a", None]
 
 
+@pytest.mark.slow  # imports two libraries of models
 def test_models_that_run_code_are_loaded_only_if_trusted(tmp_path: Path) -> None:
     import joblib  # here: skops takes two seconds, in every process of pytest that collects this file
     import skops.io

@@ -25,6 +25,7 @@ KINDS: list[dict[str, str]] = [
 EDITS = 300
 
 
+@pytest.mark.slow  # each step has tests with few
 def test_a_thousand_addresses_become_ready_and_are_removed(suite: Suite) -> None:
     """All become ready, 200 random ones carry a message each, and all go again."""
     many = {f"many/{i}": KINDS[i % 4] for i in range(1000)}

@@ -360,6 +360,7 @@ def test_nothing_moves_before_the_subscription_service_has_bound(suite: Suite, l
     load.all_came()
 
 
+@pytest.mark.slow  # moves and removals have tests of their own
 def test_a_topic_that_is_removed_and_comes_back(suite: Suite, load: Load) -> None:
     """Its publishers are refused meanwhile; what was acknowledged before and after has come."""
     flavor = "first" if other(suite) == "second" else "second"
@@ -574,6 +575,7 @@ def _leaves(suite: Suite, flavor: str) -> bool:
     return f"given flavor {flavor} instead of " in message and ": stays on broker " not in message
 
 
+@pytest.mark.slow  # moves under load have the test above
 @pytest.mark.parametrize("shared", ONE_SOON)
 def test_a_durable_subscription_of_the_last_moment_of_a_move_misses_nothing(
     suite: Suite, load: Load, shared: bool

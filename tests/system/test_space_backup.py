@@ -134,6 +134,7 @@ def test_durable_subscriptions_come_with_their_messages(suite: Suite, tmp_path: 
     assert run(suite, *SUBSCRIPTION, "--count", "1", "--timeout", "60", "--space", "two") == "of two\n"
 
 
+@pytest.mark.slow  # names of dead letters in a space have tests
 @pytest.mark.usefixtures("alice")
 def test_a_dead_letter_says_where_it_came_from_by_the_name_there(suite: Suite, tmp_path: Path) -> None:
     run(suite, "backup", str(tmp_path / "two"), "--space", "two")
@@ -143,6 +144,7 @@ def test_a_dead_letter_says_where_it_came_from_by_the_name_there(suite: Suite, t
     two_is_untouched(suite)
 
 
+@pytest.mark.slow  # a restore that is not killed has a test
 @pytest.mark.usefixtures("alice")
 def test_a_restore_that_is_killed_lets_no_client_in_and_is_repeated(suite: Suite, made: Path) -> None:
     for middle in (begun, sending):

@@ -23,8 +23,8 @@ FILTERS = {
     "component": "Router, broker or gateway that has refused it.",
 }
 """Filters of the API beside the kind, by their names there."""
-FACTS = ("address", "user", "client", "peer")
-"""Fields of an event that its line names."""
+FACTS = ("component", "address", "user", "client", "peer")
+"""Fields of an event that its line names; the component of those that are about no client."""
 Text = Callable[[dict[str, Any]], str]
 """Function that makes the line of an event."""
 
@@ -114,7 +114,8 @@ def _line(names: tuple[str, ...], row: dict[str, Any]) -> str:
     from enmasse.text import printable
 
     reason = ": ".join(part for part in (row["condition"], row["description"]) if part)
-    shown = {**row, "user": row["user"] or ("(unknown user)" if row["more"].get("proved") is False else "")}
+    user = row["user"] or ("(unknown user)" if row["more"].get("proved") is False else "")
+    shown = {**row, "user": user, "component": "" if row["peer"] else row["component"]}
     facts = " ".join(f"{name}={shown[name]}" for name in names if shown[name])
     times = f"({row['count']} times)" if row["count"] > 1 else ""
     return printable("  ".join(part for part in (row["time"], row["kind"], reason, facts, times) if part))
