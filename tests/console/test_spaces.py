@@ -536,11 +536,21 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
         expect(page.get_by_text(f"{name} is saved.")).to_be_visible()
         expect(dialog).to_have_count(0)
 
+    def refused(field: str, reason: str) -> None:
+        """The reason stands at the field, once, and the field has the focus."""
+        dialog.locator("footer button.main").click()
+        expect(dialog.get_by_label(field, exact=True)).to_be_focused()
+        expect(dialog.get_by_label(field, exact=True)).to_have_attribute("aria-invalid", "true")
+        expect(dialog.get_by_text(reason)).to_have_count(1)
+        expect(dialog).to_contain_text("Nothing was changed: see the fields that are marked.")
+
     page.get_by_role("button", name="Add plan").click()
     dialog.get_by_role("radio").last.check()
     dialog.get_by_role("textbox", name="Name", exact=True).fill("page-queue")
     dialog.get_by_role("combobox", name="type").select_option("queue")
     dialog.get_by_role("combobox", name="flavor").select_option("small-persisted-queue")
+    dialog.get_by_label("maxSize").fill("much")
+    refused("maxSize", "'much' is no size")
     dialog.get_by_label("maxSize").fill("1Mi")
     assert console.findings() == []
     saved("page-queue")
@@ -549,6 +559,9 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     dialog.get_by_label("page-queue").check()
     dialog.get_by_label("each flavor").uncheck()
     dialog.get_by_label("addresses", exact=True).fill("1")
+    dialog.get_by_label("topic", exact=True).fill("x")
+    refused("topic", "must be a whole number")
+    dialog.get_by_label("topic", exact=True).fill("")
     dialog.get_by_label("maxMessageSize").fill("64Ki")
     saved("page-plan")
     plans = json.loads((suite.config / "plans.json").read_text())
@@ -561,10 +574,26 @@ def test_the_operator_makes_changes_and_removes_plans_and_spaces_on_the_page(
     }  # fmt: skip
     assert console.findings() == []
 
+    console.open("users", "Users")
+    page.get_by_role("button", name="New user").click()
+    dialog.get_by_label("Name").fill("page-user")
+    dialog.get_by_label("Groups").fill("@devices")
+    refused("Groups", "groups are named without @")
+    dialog.get_by_label("Groups").fill("devices")
+    dialog.get_by_role("button", name="Add a permission").click()
+    dialog.get_by_label("on", exact=True).fill("a/#/b")
+    refused("on", "as its last word only")
+    assert console.findings() == []
+    dialog.get_by_label("on", exact=True).fill("a/#")
+    saved("page-user")
+    assert client("DELETE", "users/page-user", If_Match="*").status == 204
+
     console.open("spaces", "Address spaces")
     page.get_by_role("button", name="Add space").click()
     dialog.get_by_role("textbox", name="Name", exact=True).fill("page-space")
     dialog.get_by_role("combobox", name="Plan").select_option("page-plan")
+    dialog.get_by_label("Hosts").fill("Page_.example.com")
+    refused("Hosts by which clients mean it, beside its name: one a line", "is not the name of a host")
     dialog.get_by_label("Hosts").fill("page.example.com")
     saved("page-space")
     expect(page.get_by_role("heading", level=1)).to_have_text("page-space ready")

@@ -18,8 +18,11 @@ from proton.reactor import Container
 from proton.utils import BlockingReceiver, LinkDetached, SendException
 
 from enmasse.identity.annotations import FACTS, OF_FACTS, ORIGINAL_ADDRESS, RETAIN, RETAINED_FOR
+from enmasse.identity.permissions import NO_MANAGER
 from enmasse.mqtt.packets import NONE, V5, V311, Properties, Will
 from enmasse.testing import Suite, running, wait_for
+from services.console.rest.users import FIRST_USER
+from tests.console.client import Client as Rest
 from tests.system import amqp_users
 from tests.system.mqtt_users import CODES, PATIENCE, Front, front
 from tests.system.test_mqtt import ask
@@ -361,6 +364,9 @@ def test_users_appear_while_anonymous_clients_are_connected(tmp_path: Path) -> N
         away.close()
         waits = clients.device("waits", will=will)
 
+        with Rest(suite) as anyone:
+            made = anyone("PUT", "users/first", {"permissions": []})
+            assert (made.status, made.body["warnings"]) == (201, [FIRST_USER, NO_MANAGER])
         write_users(suite, USERS)
         assert [each.until_closed() for each in (device, named, retained, waits)] == [0x87] * 4
         assert old.until_closed() is None

@@ -17,9 +17,10 @@ from enmasse.identity.principal import Principal
 from enmasse.identity.proofs import api_tokens
 from enmasse.logs import log
 from enmasse.model.address_types import TYPES
+from enmasse.model.names import DEFAULT_SPACE
 from enmasse.model.permission_words import Operation as Right
 from enmasse.model.topic_map import TopicMap
-from enmasse.model.users import GROUP, Permission, token_name_error
+from enmasse.model.users import ANONYMOUS, GROUP, Permission, token_name_error
 from services.console.door.access import Caller
 from services.console.door.token_uses import key_of
 from services.console.errors import RequestError, unknown
@@ -29,6 +30,7 @@ from services.console.rest.api_operations import IF_MATCH, Answer, Call, Operati
 from services.console.rest.components import Components
 from services.console.rest.listing import Listing
 
+FIRST_USER = "It is the first user: clients without a user are refused from now on, this page and scripts among them."
 MOST_WARNED = 20
 """Patterns of a user that are looked for among the addresses."""
 
@@ -78,10 +80,12 @@ def operations(parts: Components) -> list[Operation]:
         entry = await _hashed(await call.body(Entry))
         name, exists = call.name(), rows.get(call.name()) is not None
         was_managed = managed()
+        is_first = parts.space == DEFAULT_SPACE and next(iter(rows), None) is None and name != ANONYMOUS
         etag = await writing.put(parts, call, "users", name, entry, exists=exists)
         row, granted = rows.get(name), configuration.users.granted(name, parts.space)
-        if row is not None and was_managed and not managed():
-            row = msgspec.structs.replace(row, warnings=[NO_MANAGER])
+        if row is not None:
+            lost = [NO_MANAGER] if (was_managed or is_first) and not managed() else []
+            row = msgspec.structs.replace(row, warnings=[*([FIRST_USER] if is_first else ()), *lost])
         if row is not None and granted is not None and granted.permissions:
             viewed = (each for _, each in parts.addresses if call.caller.views(each.name))
             levels = {each.name: TYPES[each.type].levels for each in viewed if each.type is not None}

@@ -1,8 +1,8 @@
 // The form for an entry of the configuration: its name, its fields, and a second tab with it as JSON.
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { call, path } from "../api.js";
 import { Dialog, Failure, notice } from "./dialog.js";
-import { faultsOf, JsonEntry, Labelled, Tabs, told, withValue } from "./fields.js";
+import { Control, JsonEntry, Tabs, useFaults, withValue } from "./fields.js";
 
 /** State of a form. `name` empty: of a new entry. */
 export function useEntry(name, entry) {
@@ -32,9 +32,7 @@ export function EntryForm({
   children,
 }) {
   const { name, entry, tab, wrong, error, busy, set } = of;
-  const form = useRef(null);
-  const { at, others } = faultsOf(error, name, tab === "form" ? ["", ...fields] : [""]);
-  useEffect(() => form.current?.querySelector("[aria-invalid=true]")?.focus(), [error]);
+  const { form, at, others } = useFaults(error, name, tab === "form" ? ["", ...fields] : [""]);
   const go = async (event) => {
     event.preventDefault();
     set({ busy: true });
@@ -47,9 +45,9 @@ export function EntryForm({
     }
   };
   return html`<${Dialog} title=${title} onClose=${onClose} wide><form onSubmit=${go} ref=${form}>
-    <${Labelled} label="Name" id="field-" fault=${at[""]}><input ...${told("", at[""], "")} value=${name} required
+    <${Control} name="" label="Name" at=${at}>${(own) => html`<input ...${own} value=${name} required
       disabled=${!of.isNew} placeholder=${placeholder} autocomplete="off"
-      onInput=${(event) => set({ name: event.currentTarget.value })} /><//>
+      onInput=${(event) => set({ name: event.currentTarget.value })} />`}<//>
     ${note}
     <${Tabs} of=${tab} onChange=${(it) => set({ tab: it })} stuck=${wrong} />
     ${

@@ -1,6 +1,6 @@
 // Fields of an entry in a form, as the API lists them at `fields`: amounts with units, choices with what they mean, and
 // what the API finds wrong, each at its field.
-import { html, useState } from "../lib.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { written } from "./usage.js";
 
 const SIZES = { B: "", KiB: "Ki", MiB: "Mi", GiB: "Gi", TiB: "Ti", kB: "k", MB: "M", GB: "G", TB: "T" };
@@ -40,6 +40,16 @@ export function faultsOf(error, entry, fields) {
   return { at, others };
 }
 
+/**
+ * What is wrong with `entry`, by the fields that its form shows, and `form`, the ref of that form, whose first wrong
+ * field gets the focus.
+ */
+export function useFaults(error, entry, fields) {
+  const form = useRef(null);
+  useEffect(() => form.current?.querySelector("[aria-invalid=true]")?.focus(), [error]);
+  return { form, ...faultsOf(error, entry, fields) };
+}
+
 /** The label, the control and below it what is wrong, or else what the field means. */
 export function Labelled({ label, text = "", fault = "", id, children }) {
   return html`<div class="field"><label for=${id}>${label}</label>${children}
@@ -57,6 +67,10 @@ export const told = (name, fault, text) => ({
   "aria-invalid": fault ? "true" : undefined,
   "aria-describedby": fault ? `${idOf(name)}-fault` : text ? `${idOf(name)}-text` : undefined,
 });
+
+/** A control with its label. `name`: of its field in the entry; `at`: what is wrong, by field; `children(own)`: it. */
+export const Control = ({ name, label, at, text = "", children }) => html`<${Labelled} label=${label} text=${text}
+  fault=${at[name]} id=${idOf(name)}>${children(told(name, at[name], text))}<//>`;
 
 /**
  * A field. `field`: as the API lists it; `value`: in the entry, undefined for none; `queues`: what a field that names a

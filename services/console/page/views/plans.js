@@ -2,6 +2,7 @@
 import { html, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
+import { Control, useFaults } from "../parts/fields.js";
 import { Link } from "../parts/route.js";
 import { Facts, Loaded } from "../parts/state.js";
 import { amount, LIMITS, written } from "../parts/usage.js";
@@ -14,6 +15,22 @@ const KINDS = {
 const NEW = { name: "", kind: "space", entry: {}, etag: undefined };
 /** Credits of plans of each kind. */
 const CREDITS = { space: ["router", "broker", "aggregate"], address: ["router", "broker"] };
+const PLAIN_LIMITS = Object.keys(LIMITS).filter((limit) => limit !== "addressesByType");
+
+/** The fields that the form of a plan of this kind shows, with this type of addresses. */
+const shown = (kind, type) =>
+  kind === "space"
+    ? [
+        ...PLAIN_LIMITS.map((it) => `limits.${it}`),
+        ...Object.keys(TYPES).map((it) => `limits.addressesByType.${it}`),
+        ...CREDITS.space.map((it) => `creditLimits.${it}`),
+      ]
+    : [
+        "type",
+        ...(traits(type).stored ? ["flavor", "maxSize"] : []),
+        ...["minimum", "maximum"].map((it) => `messageTtl.${it}`),
+        ...CREDITS.address.map((it) => `credits.${it}`),
+      ];
 
 export function Plans({ operator }) {
   const watched = useWatch("plans");
@@ -144,9 +161,10 @@ function Editor({ plan, others, onClose }) {
       setBusy(false);
     }
   };
-  const field = (key, title, placeholder = "no limit") => html`<label
-    key=${key}>${title} <input value=${texts[key] ?? ""} placeholder=${placeholder} autocomplete="off"
-    onInput=${(event) => set(key, event.currentTarget.value)} /></label>`;
+  const { form, at, others: unshown } = useFaults(error, name, ["", ...shown(kind, texts.type)]);
+  const field = (key, title, placeholder = "no limit") => html`<${Control} key=${key} name=${key} label=${title}
+    at=${at}>${(own) => html`<input ...${own} value=${texts[key] ?? ""} placeholder=${placeholder} autocomplete="off"
+    onInput=${(event) => set(key, event.currentTarget.value)} />`}<//>`;
   const chosen = (key) => texts[key] || [];
   const choices = (key, names) =>
     html`${names.map(
@@ -161,7 +179,7 @@ function Editor({ plan, others, onClose }) {
   };
   const ofAddresses = others.filter((it) => it.kind === "address").map((it) => it.name);
   return html`<${Dialog} title=${plan.name ? `Edit ${plan.name}` : "Add plan"} onClose=${onClose} wide><form
-    onSubmit=${save}>
+    onSubmit=${save} ref=${form}>
     ${
       !plan.name &&
       html`<fieldset class="types"><legend>A plan of what?</legend>${Object.entries(KINDS).map(
@@ -169,23 +187,26 @@ function Editor({ plan, others, onClose }) {
           checked=${kind === key} onChange=${() => restart(key)} /><strong>${key}</strong><span>${text}</span></label>`,
       )}</fieldset>`
     }
-    <label>Name <input required disabled=${Boolean(plan.name)} value=${name} autocomplete="off" placeholder="small"
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>
+    <${Control} name="" label="Name" at=${at}>${(own) => html`<input ...${own} required disabled=${Boolean(plan.name)}
+      value=${name} autocomplete="off" placeholder="small"
+      onInput=${(event) => setName(event.currentTarget.value)} />`}<//>
     ${
       kind === "address"
         ? html`<div class="fields">
-      <label>type <select required value=${texts.type ?? ""} onChange=${(event) => {
-        set("type", event.currentTarget.value);
-        set("flavor", "");
-      }}><option value=""></option>${Object.keys(TYPES).map((it) => html`<option key=${it}>${it}</option>`)}</select>
-        </label>
+      <${Control} name="type" label="type" at=${at}>${(own) => html`<select ...${own} required value=${texts.type ?? ""}
+        onChange=${(event) => {
+          set("type", event.currentTarget.value);
+          set("flavor", "");
+        }}><option value=""></option>
+        ${Object.keys(TYPES).map((it) => html`<option key=${it}>${it}</option>`)}</select>`}<//>
       ${
         traits(texts.type).stored &&
-        html`<label>flavor <select required value=${texts.flavor ?? ""}
-          onChange=${(event) => set("flavor", event.currentTarget.value)}><option value=""></option>
+        html`<${Control} name="flavor" label="flavor" at=${at}>${(own) => html`<select ...${own} required
+          value=${texts.flavor ?? ""} onChange=${(event) => set("flavor", event.currentTarget.value)}>
+          <option value=""></option>
           ${flavors
             .filter((it) => it.type === traits(texts.type).flavor)
-            .map((it) => html`<option key=${it.name}>${it.name}</option>`)}</select></label>
+            .map((it) => html`<option key=${it.name}>${it.name}</option>`)}</select>`}<//>
           ${field("maxSize", "maxSize", "10Mi")}`
       }
       ${["minimum", "maximum"].map((it) => field(`messageTtl.${it}`, `messageTtl.${it}, ms`, "any"))}
@@ -203,9 +224,7 @@ function Editor({ plan, others, onClose }) {
           )
         }</fieldset>
       <fieldset><legend>limits</legend><div class="fields">
-        ${Object.entries(LIMITS)
-          .filter(([limit]) => limit !== "addressesByType")
-          .map(([limit, { size }]) => field(`limits.${limit}`, limit, size ? "no limit; 10Mi" : "no limit"))}
+        ${PLAIN_LIMITS.map((it) => field(`limits.${it}`, it, LIMITS[it].size ? "no limit; 10Mi" : "no limit"))}
 </div></fieldset>
       <fieldset><legend>limits.addressesByType</legend><div class="fields">
         ${Object.keys(TYPES).map((it) => field(`limits.addressesByType.${it}`, it))}</div></fieldset>
@@ -213,6 +232,7 @@ function Editor({ plan, others, onClose }) {
         ${CREDITS.space.map((it) => field(`creditLimits.${it}`, it))}</div></fieldset>`
     }
     <p class="soft">Entry in plans.json</p><pre>${`${JSON.stringify(name)}: ${JSON.stringify(entry, null, 2)}`}</pre>
-    <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button class="main"
-      disabled=${busy || !name}>${plan.name ? "Save" : "Add"}</button></footer></form><//>`;
+    <${Failure} error=${error} others=${unshown} /><footer><button type="button"
+      onClick=${onClose}>Cancel</button><button class="main" disabled=${busy || !name}>
+      ${plan.name ? "Save" : "Add"}</button></footer></form><//>`;
 }

@@ -3,6 +3,7 @@ import { html, useState } from "../lib.js";
 import { call, path, useFetch, useWatch } from "../api.js";
 import { count } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
+import { Control, useFaults } from "../parts/fields.js";
 import { go, Link } from "../parts/route.js";
 import { Facts, Loaded, Missing, State, useSeen } from "../parts/state.js";
 import { fullest, Usage, Used } from "../parts/usage.js";
@@ -120,35 +121,42 @@ function Editor({ space, onClose }) {
       setBusy(false);
     }
   };
+  const {
+    form,
+    at,
+    others: unshown,
+  } = useFaults(error, name, ["", "type", "plan", "hosts", ...(type === "brokered" ? ["flavor"] : [])]);
   return html`<${Dialog} title=${space.name ? `Edit ${space.name}` : "Add space"} onClose=${onClose}><form
-    onSubmit=${save}>
-    <label>Name <input required disabled=${Boolean(space.name)} value=${name} autocomplete="off"
-      placeholder="orders-team"
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>
-    <label>Type <select value=${type} disabled=${Boolean(space.name)}
-      onChange=${(event) => setType(event.currentTarget.value)}>
+    onSubmit=${save} ref=${form}>
+    <${Control} name="" label="Name" at=${at}>${(own) => html`<input ...${own} required disabled=${Boolean(space.name)}
+      value=${name} autocomplete="off" placeholder="orders-team"
+      onInput=${(event) => setName(event.currentTarget.value)} />`}<//>
+    <${Control} name="type" label="Type" at=${at}>${(own) => html`<select ...${own} value=${type}
+      disabled=${Boolean(space.name)} onChange=${(event) => setType(event.currentTarget.value)}>
       <option value="standard">standard</option>
-      <option value="brokered">brokered: one broker has all of its addresses</option></select></label>
+      <option value="brokered">brokered: one broker has all of its addresses</option></select>`}<//>
     ${
       type === "brokered" &&
-      html`<label>Flavor of its broker <select value=${flavor}
-        onChange=${(event) => setFlavor(event.currentTarget.value)}>
+      html`<${Control} name="flavor" label="Flavor of its broker" at=${at}>${(own) => html`<select ...${own}
+        value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
       <option value="">the first that it may use</option>
-      ${flavors.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>`
+      ${flavors.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select>`}<//>`
     }
-    <label>Plan <select value=${plan} onChange=${(event) => setPlan(event.currentTarget.value)}>
+    <${Control} name="plan" label="Plan" at=${at}>${(own) => html`<select ...${own} value=${plan}
+      onChange=${(event) => setPlan(event.currentTarget.value)}>
       <option value="">none: it may use everything</option>
-      ${plans.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>
-    <label>Hosts by which clients mean it, beside its name: one a line
-      <textarea rows="3" spellcheck=${false} placeholder="orders.example.com" value=${hosts}
-        onInput=${(event) => setHosts(event.currentTarget.value)}></textarea></label>
+      ${plans.map((it) => html`<option key=${it} value=${it}>${it}</option>`)}</select>`}<//>
+    <${Control} name="hosts" label="Hosts by which clients mean it, beside its name: one a line" at=${at}>${(own) =>
+      html`<textarea ...${own} rows="3" spellcheck=${false} placeholder="orders.example.com" value=${hosts}
+        onInput=${(event) => setHosts(event.currentTarget.value)}></textarea>`}<//>
     <p class="soft">Entry in spaces.json</p><pre>${`${JSON.stringify(name)}: ${JSON.stringify(entry, null, 2)}`}</pre>
     ${
       !space.name &&
       html`<p class="soft">No client can log in before the space has users. Add them in the page of the space.</p>`
     }
-    <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button class="main"
-      disabled=${busy || !name}>${space.name ? "Save" : "Add"}</button></footer></form><//>`;
+    <${Failure} error=${error} others=${unshown} /><footer><button type="button"
+      onClick=${onClose}>Cancel</button><button class="main" disabled=${busy || !name}>
+      ${space.name ? "Save" : "Add"}</button></footer></form><//>`;
 }
 
 function Remove({ space, onClose }) {

@@ -3,6 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, get, path, useWatch } from "../api.js";
 import { matcher } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
+import { Control, useFaults } from "../parts/fields.js";
 import { go, Link, useQuery } from "../parts/route.js";
 import { Loaded, Missing, useSeen } from "../parts/state.js";
 import { Table } from "../parts/table.js";
@@ -165,14 +166,16 @@ function Editor({ user, operations, onClose }) {
       setError(problem);
     }
   };
+  const { form, at, others } = useFaults(error, name, ["", "password", "groups", ...permissions.map(addressesOf)]);
   return html`<${Dialog} title=${user.name ? `Edit ${user.name}` : "New user"} onClose=${onClose} wide><form
-    onSubmit=${save}>
-    <label>Name <input required disabled=${Boolean(user.name)} value=${name} autocomplete="off"
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>
-    <label>Password${user.password ? " (empty: unchanged)" : ""} <input type="password" autocomplete="new-password"
-      value=${password} onInput=${(event) => setPassword(event.currentTarget.value)} /></label>
-    <label>Groups <input value=${groups} placeholder="operators devices"
-      onInput=${(event) => setGroups(event.currentTarget.value)} /></label>
+    onSubmit=${save} ref=${form}>
+    <${Control} name="" label="Name" at=${at}>${(own) => html`<input ...${own} required disabled=${Boolean(user.name)}
+      value=${name} autocomplete="off" onInput=${(event) => setName(event.currentTarget.value)} />`}<//>
+    <${Control} name="password" label=${`Password${user.password ? " (empty: unchanged)" : ""}`} at=${at}>${(own) =>
+      html`<input ...${own} type="password" autocomplete="new-password" value=${password}
+        onInput=${(event) => setPassword(event.currentTarget.value)} />`}<//>
+    <${Control} name="groups" label="Groups" at=${at}>${(own) => html`<input ...${own} value=${groups}
+      placeholder="operators devices" onInput=${(event) => setGroups(event.currentTarget.value)} />`}<//>
     <fieldset><legend>Permissions</legend>${permissions.map(
       (it, index) => html`<div class="row" key=${index}>
       <select aria-label="effect" value=${it.effect}
@@ -188,15 +191,18 @@ function Editor({ user, operations, onClose }) {
               : it.operations.filter((other) => other !== operation),
           })} /> ${operation}</label>`,
       )}
-      <label>on <input required value=${it.addresses} placeholder="orders orders/#"
-        onInput=${(event) => change(index, { addresses: event.currentTarget.value })} /></label>
+      <${Control} name=${addressesOf(it, index)} label="on" at=${at}>${(own) => html`<input ...${own} required
+        value=${it.addresses} placeholder="orders orders/#"
+        onInput=${(event) => change(index, { addresses: event.currentTarget.value })} />`}<//>
       <button type="button" class="small" aria-label="remove this permission"
         onClick=${() => setPermissions(permissions.filter((_, at) => at !== index))}>✕</button></div>`,
     )}
       <button type="button"
         onClick=${() => setPermissions([...permissions, NEW])}>Add a permission</button></fieldset>
-    <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
-      class="main">Save</button></footer></form><//>`;
+    <${Failure} error=${error} others=${others} /><footer><button type="button"
+      onClick=${onClose}>Cancel</button><button class="main">Save</button></footer></form><//>`;
 }
 
+/** The field of the entry with the addresses of a permission. */
+const addressesOf = (_, index) => `permissions.${index}.addresses`;
 const words = (text) => text.split(/[\s,]+/).filter(Boolean);
