@@ -222,14 +222,14 @@ def test_a_message_that_is_settled_without_an_outcome(broker: Broker, q: str, mo
             delivery.settle(state)
             other = await client.receiver(q, credit=0)
             other.grant(2)
-            await other.drain()
+            await other.drain(DEADLINE)
             found = []
             while (again := other.receive_nowait()) is not None:
                 found.append(again.message.delivery_count)
                 await again.accept()
             await receiver.close()
             other.grant(2)
-            await other.drain()
+            await other.drain(DEADLINE)
             while (again := other.receive_nowait()) is not None:  # it was in limbo
                 await again.accept()
             return found

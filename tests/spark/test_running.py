@@ -168,8 +168,12 @@ def test_the_console_shows_the_query_and_its_newest_windows(suite: Suite) -> Non
         wait_for("windows of both devices", lambda: {each["device"] for each in windows()} > {"boiler"}, DEADLINE)
         first = next(each for each in windows() if each["device"] == "boiler")
         assert (first["start"], first["mean"], first["readings"]) == ("2026-01-01T00:00:00Z", 20.0, 1)
-        (query,) = client.items("queries")
-        assert query["behind"] is not None and query["rows"] >= 20 and query["batch"] >= 0
+
+        def has_all() -> bool:
+            (query,) = client.items("queries")
+            return query["behind"] is not None and query["rows"] >= 20 and query["batch"] >= 0
+
+        wait_for("the query to have all readings", has_all, DEADLINE)  # its progress comes after the windows
         assert client("GET", "queries/other/windows").status == 404
     with chromium() as browser:
         for theme, width in (("light", 1280), ("dark", 390)):
