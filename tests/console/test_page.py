@@ -429,7 +429,7 @@ def test_ten_thousand_addresses_are_scrolled_filtered_and_sorted_with_few_rows_d
 def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_ends(
     browser: Browser, tmp_path: Path
 ) -> None:
-    with running(tmp_path, {"orders": QUEUE, "secret": QUEUE}) as suite:
+    with running(tmp_path, {"orders": QUEUE, "secret": QUEUE}, options=()) as suite:
         (tmp_path / "password").write_text("secret words\n")
         done = suite.command(
             "user", "add", "alice", "--password-file", str(tmp_path / "password"), "--config", str(suite.config)
@@ -460,6 +460,7 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
             expect(page.get_by_role("button", name=refused)).to_have_count(0)
         console.open("addresses/secret", "secret")
         expect(page.get_by_text("does not exist, or you may not see it")).to_be_visible()
+        _connect_with_a_wrong_password_first(console)
         console.open("addresses", "Addresses")
         other = page.context.new_page()  # with the same session, which ends there
         other.goto(f"{console.base}/#/events")
@@ -477,6 +478,19 @@ def test_a_user_logs_in_sees_only_what_it_may_and_is_sent_back_when_the_session_
         _log_in_and_out_where_callers_without_credentials_have_rights(suite, console)
         console.close()
         assert suite.down() == 0
+
+
+def _connect_with_a_wrong_password_first(console: Console) -> None:
+    page = console.open("mqtt", "MQTT client")
+    password = page.get_by_label("Password or token")
+    password.fill("secret word")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    expect(page.get_by_text("Refused: ")).to_be_visible()
+    expect(password).to_have_value("secret word")
+    password.fill("secret words")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    page.get_by_role("button", name="Disconnect").click()
+    expect(password).to_have_value("")
 
 
 def _log_in_and_out_where_callers_without_credentials_have_rights(suite: Suite, console: Console) -> None:
@@ -738,8 +752,11 @@ def test_charts_have_what_was_before_the_page_over_a_restart_of_the_console_in_t
     page.get_by_role("group", name="Time range").get_by_role("button", name="1 day").click()
     expect(page).to_have_url(re.compile("minutes=1440"))
     stored = page.get_by_role("img", name=re.compile("Messages stored: .* between [05] and 5"))
+    legend = stored.get_by_text("Time", exact=True)
+    expect(legend).to_be_hidden()
     stored.focus()
     stored.press("Home")
+    expect(legend).to_be_visible()
     expect(page.get_by_role("status").filter(has_text="stored 5")).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:"))
     page = console.open("infrastructure", "Brokers and routers")
     page.get_by_role("row", name=broker).click()

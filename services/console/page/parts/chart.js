@@ -65,6 +65,7 @@ export function Chart({ times, series, title, unit = "", around = "zero", shown 
       height: 180,
       cursor: { y: false },
       legend: { live: true },
+      hooks: { setCursor: [(it) => it.root.classList.toggle("pointed", Number.isInteger(it.cursor.idx))] },
       scales: {
         x: { range: (_, first, last) => range.current || [Math.min(first, last - 60), last] },
         y: {

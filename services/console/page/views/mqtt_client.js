@@ -65,6 +65,7 @@ function connect(form) {
       if (now.client !== client) return;
       now.state = state;
       now.why = why;
+      if (state === "connected") now.form = { ...form, password: "" }; // a refused one is corrected, not typed again
       if (state === "closed") {
         now.client = null;
         now.filters = new Map();
@@ -74,7 +75,7 @@ function connect(form) {
     message: (message) => keep({ ...message, direction: "in" }),
   });
   now.client = client;
-  now.form = { ...form, password: "" };
+  now.form = form;
   now.state = "connecting";
   now.why = "";
   draw?.();
