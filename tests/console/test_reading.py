@@ -53,6 +53,12 @@ def test_a_method_that_a_path_lacks_is_refused_with_those_that_it_has(client: Cl
     assert (reply.status, reply.body["type"]) == (405, "/api/v1/problems/console.method.unknown")
     assert reply.headers["Allow"] == "DELETE,GET,HEAD,PATCH,PUT"
     assert reply.body["detail"] == "POST is not possible there; possible are DELETE, GET, HEAD, PATCH, PUT"
+    for path in ("addresses", "users", "flavors", "spaces", "plans", "spaces/a/addresses"):
+        reply = client("POST", path)
+        hint = f"PUT /api/v1/{path}/NAME makes an entry, or changes it"
+        assert (reply.status, reply.headers["Allow"]) == (405, "GET,HEAD")
+        assert reply.body["detail"] == f"POST is not possible there; possible are GET, HEAD. {hint}"
+    assert client("POST", "connections").body["detail"].endswith("possible are GET, HEAD")
 
 
 def test_each_list_has_a_get_of_one(client: Client) -> None:

@@ -170,11 +170,20 @@ def _of_space(parts: Components) -> list[Operation]:
     ]
 
 
-def _reason(request: web.Request, error: web.HTTPException) -> str:
+async def _reason(request: web.Request, error: web.HTTPException) -> str:
     """Return what is wrong with a request that aiohttp has refused."""
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return f"{error.method[:20]} is not possible there; possible are {', '.join(sorted(error.allowed_methods))}"
+        possible = ", ".join(sorted(error.allowed_methods))
+        return f"{error.method[:20]} is not possible there; possible are {possible}{await _entry_of_list(request)}"
     return _unknown_path(request) if isinstance(error, web.HTTPNotFound) else error.reason
+
+
+async def _entry_of_list(request: web.Request) -> str:
+    """Return how an entry of the list at this path is made; empty if it is no list, or PUT makes none in it."""
+    path = f"{request.path.rstrip('/')}/NAME"
+    entry = request.clone(method="PUT", rel_url=request.rel_url.with_path(path))
+    makes = (await request.app.router.resolve(entry)).http_exception is None
+    return f". PUT {path[:200]} makes an entry, or changes it" if makes else ""
 
 
 def _unknown_path(request: web.Request) -> str:
@@ -204,7 +213,7 @@ async def problems(
         problem = _HTTP.get(error.status)
         if problem is None:
             raise
-        found = problem(_reason(request, error)).answer()
+        found = problem(await _reason(request, error)).answer()
         if "Allow" in error.headers:
             found.headers["Allow"] = error.headers["Allow"]
         return found
