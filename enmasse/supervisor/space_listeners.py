@@ -25,7 +25,16 @@ def rows(options: Options, spaces: Collection[str] | None) -> list[dict[str, Any
 
 def problems(listeners: list[dict[str, Any]]) -> list[str]:
     """Return a sentence for each listener with a problem."""
-    return [f"--listen {e['protocol']}={e['at']}@{e['space']}: {e['problem']}" for e in listeners if e["problem"]]
+    return [_sentence(each, each["problem"]) for each in listeners if each["problem"]]
+
+
+def left_by(space: str, listeners: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each listener of an address space that is removed."""
+    return [_sentence(each, _problem(space)) for each in listeners if each["space"] == space]
+
+
+def _sentence(row: dict[str, Any], problem: str) -> str:
+    return f"--listen {row['protocol']}={row['at']}@{row['space']}: {problem}"
 
 
 def _problem(space: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from enmasse.cli.common import done, port_offset, say
+from enmasse.cli.common import done, port_offset, report, say
 from enmasse.cli.configuration import entries
 from enmasse.cli.configuration.configured import ContextEntries, removed
 from enmasse.cli.configuration.kinds import SPACES
-from enmasse.cli.contexts.console import items
+from enmasse.cli.contexts.console import console, items
 from enmasse.cli.contexts.contexts import in_force
 from enmasse.cli.output.lists import Column, WantedRows, list_options
 from enmasse.model.tenants.spaces import TYPES
@@ -98,8 +98,6 @@ def _of(used: Any, most: Any) -> str:
 @port_offset
 def add(name: str, kind: str | None, flavor: str | None, plan: str | None, hosts: tuple[str, ...], offset: int) -> None:
     """Add an address space. No client can log in there before it has users: `enmasse user add NAME --space SPACE`."""
-    from enmasse.cli.common import report
-
     if kind == "brokered" and flavor is None:
         report(
             f"{name} has no flavor: its broker is of the first of `enmasse flavor list` that it may use, which may "
@@ -139,3 +137,14 @@ def remove(name: str, force: bool, offset: int) -> None:
     that works also after it was removed.
     """
     removed(_there(offset), name, force=force, kind=SPACES)
+    _warn_of_listeners(name, offset)
+
+
+def _warn_of_listeners(name: str, offset: int) -> None:
+    """Warn of listeners that are still of a space that was removed: no client can log in there."""
+    from enmasse.supervisor import space_listeners
+
+    status, found = console(offset).request("GET", "/api/status")
+    if status < 400:
+        for line in space_listeners.left_by(name, found.get("listeners", [])):
+            report(f"warning: {line}")
