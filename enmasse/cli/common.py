@@ -104,7 +104,7 @@ def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
         if key is not None and cert is None:
             raise click.UsageError("--key is the key of a certificate: give --cert FILE too")
         if (secret := key or cert) is not None:
-            _warn_of_key(secret)
+            warn_of_key(secret)
         return function(*args, tls=TlsFiles(ca, cert, key), **others)
 
     for name, text in reversed(_TLS_OPTIONS.items()):
@@ -113,13 +113,13 @@ def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _warn_of_key(file: str) -> None:
-    """Warn if the private key of the command can be read by other users."""
+def warn_of_key(file: str | Path) -> None:
+    """Warn if a private key can be read by other users."""
     if reason := readable_by_others(file, "a private key"):
         report(f"warning: {reason}")
 
 
-def readable_by_others(file: str, content: str = "a password") -> str:
+def readable_by_others(file: str | Path, content: str = "a password") -> str:
     """Return what is wrong with the permissions of a file that has a password or another secret; empty: nothing."""
     try:
         state = Path(file).stat()

@@ -174,6 +174,11 @@ def test_tls_options(config: Path, tmp_path: Path) -> None:
     cert.write_text("nonsense")
     told = refused(config, tmp_path, "--tls-cert", cert, "--tls-key", cert)
     assert f"--tls-cert {cert}, --tls-key {cert}:" in told and "PEM" in told
+    for mode in (0o640, 0o600):
+        cert.chmod(mode)
+        told = refused(config, tmp_path, "--tls-cert", cert, "--tls-key", cert)
+        warning = f"warning: {cert} has a private key, and other users can read it: `chmod 600 {cert}`"
+        assert (warning in told) == (mode == 0o640), told
 
 
 def test_the_ca_of_clients(config: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say
+from enmasse.cli.common import COULD_NOT_START, end, port_offset, report, say, warn_of_key
 from enmasse.cli.configuration.options_file import OPTIONS_FILE, OptionsFault, option_name, options_in
 from enmasse.cli.contexts.folders import config_folder, data_folder
 from enmasse.engines import EMBEDDED
@@ -381,6 +381,8 @@ def _options(config: Path, data: Path, values: Mapping[str, Any]) -> Options:
     from enmasse.supervisor.plan.services import Options
 
     pipeline = _pipeline(config, values["extras"])
+    if values["tls_key"] is not None:
+        warn_of_key(values["tls_key"])
     try:
         return Options(
             config=config.absolute(),
