@@ -261,7 +261,15 @@ def _refuse_not_utf8() -> None:
         try:
             text.encode()
         except UnicodeEncodeError:  # a byte that is not UTF-8 is a surrogate
-            raise click.UsageError(f"{name} is not UTF-8; use --file or stdin for what is no text.") from None
+            remedy = "use --file or stdin for what is no text" if _takes_file() else "write it in UTF-8"
+            raise click.UsageError(f"{name} is not UTF-8; {remedy}.") from None
+
+
+def _takes_file() -> bool:
+    """Return whether the command that is called has the option --file."""
+    name = next((word for word in sys.argv[1:] if word in COMMANDS), "")
+    command = group.get_command(click.Context(group), name)
+    return command is not None and any("--file" in option.opts for option in command.params)
 
 
 def _name_source(error: click.ClickException) -> None:

@@ -284,9 +284,13 @@ def test_a_variable_stands_for_one_kind_of_option() -> None:
 
 def test_an_argument_that_is_not_utf8_is_wrong_usage() -> None:
     wrong = os.fsdecode(b"\xff bad")
-    for words in (("send", "q"), ("receive", "q", "--selector"), ("publish", "t"), ("user", "add"), ("request", "q")):
+    text, file = "write it in UTF-8", "use --file or stdin for what is no text"
+    for words, remedy in (
+        (("send", "q"), file), (("--context", "local", "request", "q"), file), (("receive", "q", "--selector"), text),
+        (("user", "add"), text), (("up", "--config"), text), ((), text),
+    ):  # fmt: skip
         done = enmasse(*words, wrong)
-        told = f"Error: argument {len(words) + 1} is not UTF-8; use --file or stdin for what is no text.\n"
+        told = f"Error: argument {len(words) + 1} is not UTF-8; {remedy}.\n"
         assert (done.returncode, done.stderr) == (2, told)
     done = enmasse("send", "q", "x", env={"ENMASSE_SUBJECT": wrong})
     assert done.returncode == 2 and done.stderr.startswith("Error: ENMASSE_SUBJECT is not UTF-8")
