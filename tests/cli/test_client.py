@@ -293,6 +293,20 @@ def test_a_connection_that_fails_says_what_to_do(
     assert said in capsys.readouterr().err
 
 
+def test_a_url_does_not_get_the_port_offset_and_is_told_the_open_port() -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        named, there = sorted((one, other), key=lambda each: int(each.getsockname()[1]))  # one without listen() refuses
+        there.listen()
+        port, at_offset = named.getsockname()[1], there.getsockname()[1]
+        options = ("x", "--port-offset", at_offset - port)
+        for words in (("send", "-a", f"amqp://localhost:{port}/q"), ("publish", "t", "--server", f"mqtt://:{port}")):
+            done = enmasse(*words, *options)
+            assert done.returncode == UNREACHABLE, done
+            assert f"this port? Port {at_offset} is open: --port-offset and ENMASSE_PORT_OFFSET do" in done.stderr
+
+
 def test_a_suite_that_does_not_run_is_named_with_its_offset(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> int:
         raise error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import ssl
 from typing import Any
 
+import click
+
 from enmasse.cli.contexts.first_connection import RESTART_SECONDS, NotListening
 from enmasse.cli.contexts.http import HINT_SECONDS, NotRunning, get_status
-from enmasse.cli.contexts.target_server import TargetServer
+from enmasse.cli.contexts.target_server import LOCAL, TargetServer
 from enmasse.model.names import DEFAULT_SPACE, AddressName, split_name
 from enmasse.text import did_you_mean, offset_option
 
@@ -26,9 +29,8 @@ def cause(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)  # negative: of the resolver
 
 
-def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
-    """Return a sentence. `offset`: of the suite on this machine, None for a server that the user named. `not_tls`: what
-    to say if the server does not speak TLS."""
+def remedy(error: OSError, server: TargetServer, not_tls: str) -> str:
+    """Return a sentence. `not_tls`: what to say if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the file of its authority with --ca FILE, and use the host name of the certificate."
     if isinstance(error, ssl.SSLError) and "UNKNOWN_CA" in str(getattr(error, "reason", "")):
@@ -36,12 +38,28 @@ def remedy(error: OSError, offset: int | None, not_tls: str) -> str:
     ended = isinstance(error, ConnectionResetError | ConnectionAbortedError) and error.errno is None
     if isinstance(error, ssl.SSLError) or ended:  # ended: by asyncio, in the TLS handshake
         return not_tls
+    offset = server.offset
     if offset is None:
-        return "Is a server running there, on this port?"
+        return "Is a server running there, on this port?" + _at_offset(server)
     if isinstance(error, NotListening):
         shown = f"`enmasse status{offset_option(offset)}` shows why"
         return f"EnMasse runs, but this port stayed closed for {RESTART_SECONDS:g} s: {shown}."
     return f"Is `enmasse up{offset_option(offset)}` running? --port-offset selects another suite."
+
+
+def _at_offset(server: TargetServer) -> str:
+    """Return a sentence with the port of the server of this machine that is at the port offset of the command, which
+    does not change URLs; empty without one."""
+    context = click.get_current_context(silent=True)
+    offset = context.params.get("offset", 0) if context is not None else 0
+    port = server.port + offset
+    if server.host not in ("localhost", LOCAL, "::1") or not offset:
+        return ""
+    try:
+        socket.create_connection((server.host, port), HINT_SECONDS).close()
+    except (OSError, OverflowError):  # the latter: there is no such port
+        return ""
+    return f" Port {port} is open: --port-offset and ENMASSE_PORT_OFFSET do not change the port of a URL."
 
 
 def of_space_user(server: TargetServer) -> str:

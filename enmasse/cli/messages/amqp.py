@@ -159,5 +159,5 @@ def explain(error: AmqpError | OSError, remote: RemoteAddress) -> str:
         return f"{remote}: {error}. {which}{_meant(remote)}" if known else f"{remote}: {error}"
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"{remote}: {error}"
-    tip = remedy(error, remote.offset, "Is this an AMQPS port? AMQP without TLS is amqp://…")
+    tip = remedy(error, remote, "Is this an AMQPS port? AMQP without TLS is amqp://…")
     return f"cannot connect to {remote.host}:{remote.port}: {cause(error)}. {tip}"

@@ -277,7 +277,7 @@ def explain(error: OSError, server: TargetServer) -> str:
 
     if isinstance(error, Disconnected) or (isinstance(error, TimeoutError) and error.errno is None):
         return f"{server}: {error}"
-    tip = remedy(error, server.offset, "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…")
+    tip = remedy(error, server, "Is this a port for MQTT over TLS? MQTT without TLS is mqtt://…")
     return f"cannot connect to {server.host}:{server.port}: {cause(error)}. {tip}"
 
 
