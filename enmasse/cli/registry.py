@@ -67,8 +67,8 @@ SECTIONS = {
     "": "Further commands",
 }
 """Folder of enmasse/cli/commands → title of its commands in `enmasse --help`."""
-FORMER = {("subscription", "delete"): "remove", ("retained", "clear"): "remove"}
-"""Former words of subcommands, which still work and are shown nowhere → their word now."""
+FORMER = {("subscription", "delete"): "remove", ("retained", "clear"): "remove", ("context", "set"): "use"}
+"""Former words of subcommands, and those that people try, which work and are shown nowhere → their word."""
 
 OF_OTHERS = {"delete": "remove", "edit": "set", "create": "add"}
 """Words of the console, of rabbitmqctl and EMQX for subcommands → theirs here. They work, and are shown nowhere."""
