@@ -286,7 +286,8 @@ class Broker(MessagingHandler):
     """A double of a broker: takes links in both directions, echoes addresses, keeps messages in lists.
 
     `stored[address]` are the bodies that came, `annotations[address]` those of the messages; `outbox[address]` is sent
-    as credit comes; `refuse[address]` detaches with that condition, and with `reason[address]` where there is one;
+    as credit comes; `refuse[address]` detaches with that condition, and with `reason[address]` where there is one,
+    empty: without an error;
     `hold` leaves what comes unsettled. What it saw of links, credit and outcomes is kept.
     """
 
@@ -300,7 +301,7 @@ class Broker(MessagingHandler):
         self.outbox: dict[str, deque[Message]] = {}
         self.refuse: dict[str, str] = {}
         self.reason: dict[str, str] = {}
-        self._refused: dict[str, Condition] = {}
+        self._refused: dict[str, Condition | None] = {}
         self.hold = False
         self.attaches = 0  # of links that the router has made
         self.held: list[Any] = []
@@ -442,7 +443,8 @@ class Broker(MessagingHandler):
                 link.source.type = 0
             else:
                 link.target.type = 0
-            self._refused[link.name] = Condition(condition, self.reason.get(address, f"{address} is refused"))
+            reason = self.reason.get(address, f"{address} is refused")
+            self._refused[link.name] = Condition(condition, reason) if condition else None
             return
         self.links.append(link)
         link.max_message_size = self.largest
@@ -453,9 +455,8 @@ class Broker(MessagingHandler):
             self._send(link)
 
     def on_link_local_open(self, event: Any) -> None:
-        condition = self._refused.pop(event.link.name, None)
-        if condition is not None:
-            event.link.condition = condition
+        if event.link.name in self._refused:
+            event.link.condition = self._refused.pop(event.link.name)
             event.link.close()
 
     def on_sendable(self, event: Any) -> None:

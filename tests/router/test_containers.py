@@ -378,6 +378,11 @@ def test_a_refusal_by_the_container_reaches_the_client(
     with pytest.raises(LinkDetached) as refused:
         connection.create_sender("topic5")
     assert refused.value.condition == "amqp:unauthorized-access"
+    dialled.refuse["topic5"] = ""
+    for create in (connection.create_receiver, connection.create_sender):
+        with pytest.raises(LinkDetached, match="ended the link to 'topic5' without an error") as refused:
+            create("topic5")
+        assert refused.value.condition == "amqp:not-found"
     connection.close()
 
 

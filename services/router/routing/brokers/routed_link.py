@@ -27,7 +27,7 @@ from services.router.routing.addresses.deliveries import FAILED, Token, count_ou
 from services.router.routing.addresses.temporaries import Temporaries
 from services.router.routing.brokers.coordinators import ClientCoordinator
 from services.router.routing.brokers.routed_transaction import RoutedTransaction
-from services.router.routing.connection import LinkRecord, RouterConnection
+from services.router.routing.connection import LinkRecord, RouterConnection, stated_address
 from services.router.routing.links.annotations import LocalNames, Stripper, complete
 from services.router.routing.links.size_limit import limited, refuse_size
 from services.router.routing.links.streaming import MAX_HEAD, TOO_MANY, Head, Stream, discard
@@ -694,7 +694,7 @@ class RoutedLink:
                 error = AmqpError(ROUTED_LINK_LOST, "Connectivity to the peer container was lost")
         link = other.link
         if other is self.client and not link.attached:
-            link.refuse(error or AmqpError("amqp:not-found", "Node not found"))
+            link.refuse(error or _ended_without_error(stated_address(link)))
         else:
             link.detach(error, closed=closed)
         link.session.connection.wake()
@@ -773,6 +773,11 @@ def _transaction(kept: Kept) -> bytes | None:
     if not is_whole(payload):
         state = payload.partial.transaction
     return None if state is None else bytes(state.txn_id)
+
+
+def _ended_without_error(address: str) -> AmqpError:
+    """Return the error for a client whose link the container has refused without a reason."""
+    return AmqpError(NOT_FOUND, f"Node not found: the broker has ended the link to {address[:100]!r} without an error")
 
 
 def survives(terminus: Any) -> bool:
