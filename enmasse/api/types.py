@@ -463,8 +463,8 @@ class Will(Resource, frozen=True, kw_only=True):
 # -- the suite ---------------------------------------------------------------------------------------------------------
 class Component(Resource, frozen=True, kw_only=True):
     """A process of the suite. `leaving`: it hands its clients on, and ends then. `redundant`: another one serves
-    its clients' ports. `routes`: of a router, other router → `cost` and `next`, the neighbour on the way. `ended`: how
-    its last process died, if one did."""
+    its clients' ports. `routes`: of a router, other router → `cost` and `next`, the neighbour on the way. `ended`,
+    `ended_at`: how and when its last process died, if one did."""
 
     name: str
     kind: str
@@ -476,6 +476,7 @@ class Component(Resource, frozen=True, kw_only=True):
     pid: int | None = None
     restarts: int = 0
     ended: str = ""
+    ended_at: str | None = None
     since: str | None = None
     endpoints: dict[str, str] = {}
     counts: dict[str, int] = {}

@@ -108,6 +108,7 @@ def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
         restarted = ["mqtt_gateway-0", "mqtt_gateway-1", "subserv"]
         assert json.loads(done.stdout) == {"done": "restarted", "components": restarted}
         assert done.stderr.count("hands its clients on") == 2, "another gateway serves its ports"
+        assert [f"{name} is ready again" in done.stderr for name in restarted] == [True] * 3
         after = {c["name"]: c for c in up.status()["components"]}
         assert {name for name, pid in before.items() if after[name]["pid"] != pid} == set(restarted)
         assert all(c["ready"] and not c["leaving"] and c["restarts"] == 0 for c in after.values())
@@ -119,6 +120,7 @@ def test_a_component_is_restarted(empty_config: Path, tmp_path: Path) -> None:
         wait_for(lambda: up.http("/readyz")[0] == 503, what="not ready: no gateway is left")
         os.kill(after["subserv"]["pid"], signal.SIGKILL)
         wait_for(lambda: up.component("subserv")["restarts"] == 1, what="a restart that nobody ordered")
+        assert up.component("subserv")["endedAt"] >= after["subserv"]["since"]
         for name, reason in (
             ("enmasse", "the suite itself"),
             ("subser", "Did you mean 'subserv'"),

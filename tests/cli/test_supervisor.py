@@ -95,8 +95,8 @@ def test_status_json_has_exactly_the_schema(empty_config: Path, tmp_path: Path) 
         ]
         assert [c["name"] for c in status["components"]] == FIXED
         for component in status["components"]:
-            fields = ["name", "kind", "engine", "pid", "ready", "leaving", "redundant", "restarts", "ended", "since"]
-            assert list(component) == [*fields, "endpoints", "counts", "detail"]
+            fields = ["name", "kind", "engine", "pid", "ready", "leaving", "redundant", "restarts", "ended"]
+            assert list(component) == [*fields, "endedAt", "since", "endpoints", "counts", "detail"]
             assert str(up.data / "run" / f"{component['name']}.json") in Path(
                 f"/proc/{component['pid']}/cmdline"
             ).read_text().split("\0")

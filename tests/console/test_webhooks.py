@@ -339,10 +339,22 @@ def test_alerts() -> None:
     alerts.look([Component(name="router", kind="router", ready=False)])
     alerts.look([Component(name="router", kind="router", ready=True)])
     alerts.look([Component(name="router", kind="router", ready=True)])
-    alerts.look([Component(name="router", kind="router", ready=False, restarts=1, ended="killed by SIGKILL")])
+    alerts.look(
+        [
+            Component(
+                name="router",
+                kind="router",
+                ready=False,
+                restarts=1,
+                ended="killed by SIGKILL",
+                ended_at="2026-12-01T13:31:49.250Z",
+            )
+        ]
+    )
     assert found == [("router", "component.readiness.gained"), ("router", "component.readiness.lost")]
     for troubles in (["server.crt: expires in 13 days"], ["server.crt: expires in 13 days"], []):
         alerts.look_at_certificates(troubles)
+    assert {row.time for _, row in events.rows if row.component == "router"} == {"2026-12-01T13:31:49.250Z"}
     listed = [(row.component, row.kind, row.description, row.names) for _, row in events.rows]
     assert sorted(listed) == [
         ("enmasse", "tls.certificate.troubled", "server.crt: expires in 13 days", ["#"]),

@@ -104,6 +104,7 @@ class Child:
         """True while the process hands its clients on, before it ends."""
         self.restarts = 0
         self.ended = ""
+        self.ended_at: str | None = None
         self.since = now()
         self.endpoints: dict[str, str] = {}
         self.counts: dict[str, int] = {}
@@ -264,6 +265,7 @@ class Child:
             "redundant": redundant,
             "restarts": self.restarts,
             "ended": self.ended,
+            "endedAt": self.ended_at,
             "since": self.since,
             # The agent's listener `ragent-listener/amqp` is shown as `amqp`.
             "endpoints": {name.rpartition("/")[2]: at for name, at in self.endpoints.items()} if ready else {},
@@ -299,7 +301,7 @@ class Child:
             delay = backoff.wait() if deaths_in_a_row else 0.0
             deaths_in_a_row += 1
             self.restarts += 1
-            self.ended = end
+            self.ended, self.ended_at = end, now()
             again = f"starting again in {delay:g} s" if delay else "starting again"
             self._set(False, f"{end}; {again}")
             self._log.error("component.process.ended", reason=end, restart_after=delay, restarts=self.restarts)

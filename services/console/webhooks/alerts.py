@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from enmasse.api.types import Component
 from enmasse.identity.refused import EVERYTHING
@@ -55,7 +56,8 @@ class Alerts:
             if now.restarts > was.restarts:
                 times = counted(now.restarts, "time")
                 died = f"{now.ended}; " if now.ended else ""
-                row = {"at": time.time(), "id": ENDED, "reason": f"{died}it was started again, {times} in all"}
+                at = datetime.fromisoformat(now.ended_at).timestamp() if now.ended_at else time.time()
+                row = {"at": at, "id": ENDED, "reason": f"{died}it was started again, {times} in all"}
                 self._listed({**row, "names": [EVERYTHING]}, name)
             if now.ready != was.ready:
                 self._tell(name, GAINED if now.ready else LOST, now.detail)

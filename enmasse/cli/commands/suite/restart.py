@@ -39,6 +39,7 @@ def command(components: tuple[str, ...], offset: int) -> None:
         tell(message)
         if found["kind"] != "console" or in_force() is None:  # it passes on what a context asks
             _wait(offset, found)
+            tell(f"{name} is ready again")
     done("", "restarted", components=[each["name"] for each in chosen])
 
 
