@@ -299,7 +299,10 @@ def test_a_changed_address_applies_and_wrong_keys_change_nothing(tool: Tool) -> 
     tool("address", "set", "tow", "maxSize=1", status=1)
     assert "Did you mean 'two'?" in tool.stderr
     tool("address", "set", "two", "maxSize", status=2)
-    tool("address", "set", "two", "maxSize=", "messageTtl=")
+    tool("address", "set", "two", "messageTtl.minimum=5", "messageTtl.maximum=", "messageRedelivery.redeliveryDelay=7")
+    changed = json.loads(file.read_text())["two"]
+    assert (changed["messageTtl"], changed["messageRedelivery"]) == ({"minimum": 5}, {"redeliveryDelay": 7})
+    tool("address", "set", "two", "maxSize=", "messageTtl=", "messageRedelivery.redeliveryDelay=")
     assert json.loads(file.read_text()) == json.loads(before)
     tool("status", "--wait", "60")
 

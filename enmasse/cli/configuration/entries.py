@@ -15,11 +15,13 @@ from enmasse.cli.configuration.kinds import USERS, Kind
 
 EMPTY = "{}\n"
 """Content of a file of users before the first of them."""
+REMOVED = object()
+"""In place of a value: the key goes."""
 
 
 def with_keys(entry: dict[str, Any], texts: Iterable[str], *, new: bool = False) -> dict[str, Any]:
-    """Return an entry with KEY=VALUE …: VALUE is JSON or a string; without VALUE the key is removed, of a `new` entry
-    that is wrong. Ends the command (wrong usage) for other texts."""
+    """Return an entry with KEY=VALUE …: KEY may be a path, messageTtl.maximum; VALUE is JSON or a string; without VALUE
+    the key is removed, of a `new` entry that is wrong. Ends the command (wrong usage) for other texts."""
     changed = dict(entry)
     for text in texts:
         key, equals, value = text.partition("=")
@@ -27,13 +29,23 @@ def with_keys(entry: dict[str, Any], texts: Iterable[str], *, new: bool = False)
             raise click.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="KEY=VALUE")
         if not value and new:
             raise click.BadParameter(f"{text!r} has no value: add one, or leave the key out", param_hint="KEY=VALUE")
-        if not value:
-            changed.pop(key, None)
-            continue
         try:
-            changed[key] = json.loads(value)
+            changed = _with(changed, key, json.loads(value) if value else REMOVED)
         except ValueError:
-            changed[key] = value
+            changed = _with(changed, key, value)
+    return changed
+
+
+def _with(entry: Any, path: str, value: Any) -> dict[str, Any]:
+    """Return an entry with the value at a path; REMOVED takes it away, and what is empty then."""
+    changed = dict(entry) if isinstance(entry, dict) else {}
+    key, _, below = path.partition(".")
+    if below:
+        value = _with(changed.get(key), below, value) or REMOVED
+    if value is REMOVED:
+        changed.pop(key, None)
+    else:
+        changed[key] = value
     return changed
 
 

@@ -191,7 +191,8 @@ def _receivers(name: str, offset: int) -> dict[str, int] | None:
 @click.option("--type", "type_", type=click.Choice(tuple(TYPES)), required=True, help="Semantics of the address.")
 @click.option("--flavor", shell_complete=flavors, help="Flavor of flavors.json; needed by queue and topic.")
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE",
-              help="Another property of the entry; VALUE is JSON or a string. May be repeated.")  # fmt: skip
+              help="Another property of the entry, such as messageTtl.maximum=60000; VALUE is JSON or a string. May be "
+                   "repeated.")  # fmt: skip
 @click.option("--configmap", "config_map", metavar="NAME",
               help="With --namespace: the ConfigMap that it is added to, if not that of the release.")  # fmt: skip
 @_options
@@ -220,7 +221,8 @@ def add(
 @click.argument("properties", metavar="KEY=VALUE...", nargs=-1, required=True)
 @_options
 def set_(name: str, properties: tuple[str, ...], config: Path | None, offset: int, place: cluster.Place | None) -> None:
-    """Change keys of an address in the file: VALUE is JSON or a string; KEY= removes the key."""
+    """Change keys of an address in the file, such as messageTtl.maximum=60000: VALUE is JSON or a string; KEY= removes
+    the key."""
 
     def changed(entry: Any, where: str) -> dict[str, Any]:
         if not isinstance(entry, dict):

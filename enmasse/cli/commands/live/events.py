@@ -48,7 +48,8 @@ def command(
     follow: bool, count: int, kind: str | None, all_spaces: bool, as_json: bool, offset: int, **filters: str | None
 ) -> None:
     """Show refusals of clients, and connections that were closed for a limit, in the order of time; the suite keeps
-    the last 1,000 of each router, broker and gateway. A PATTERN is the text itself, or has * and ?.
+    the last 1,000 of each router, broker and gateway. Equal ones within a minute make two lines: of the first at once,
+    later of all others with their number. A PATTERN is the text itself, or has * and ?.
 
     Exit status 0: shown. 1: refused. 4: no suite is running, or its console does not answer.
     """
