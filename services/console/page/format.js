@@ -7,7 +7,7 @@ export const FOR_EVER = 4294967295;
 export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
 
 /** A number and its noun: 1 time, 2 times. */
-export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+export const counted = (value, noun, nouns = `${noun}s`) => `${count(value)} ${value === 1 ? noun : nouns}`;
 
 /** A rate per second: exact when small, rounded when large; nothing for none. */
 export function rate(value) {

@@ -1,7 +1,7 @@
 // One address: its messages, traffic, links and consumers.
 import { html, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
-import { bytes, count, rate, seconds } from "../format.js";
+import { bytes, count, counted, rate, seconds } from "../format.js";
 import { Confirm, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { go } from "../parts/route.js";
@@ -34,7 +34,7 @@ export function Address({ name, me }) {
       address.phase === "Terminating" &&
       html`<p class="lost">This address is being removed. ${
         address.stats.messages
-          ? `It goes when its ${count(address.stats.messages)} messages have been received, or deleted.`
+          ? `It holds ${counted(address.stats.messages, "message")}, and goes when none is left.`
           : "It goes when nothing uses it any more."
       }</p>`
     }
@@ -97,7 +97,7 @@ function Delete({ address, onClose }) {
       removed
         ? `${address.name} is removed already, and goes when its messages have been received. They are thrown away now.`
         : holds
-          ? `${address.name} holds ${count(address.stats.messages)} messages.`
+          ? `${address.name} holds ${counted(address.stats.messages, "message")}.`
           : "Clients that use it are refused from then on."
     }
     action=${() =>

@@ -1,7 +1,7 @@
 // All addresses: live, filtered and sorted in the page.
 import { html, useMemo, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
-import { bytes, count, matcher, rate, seconds } from "../format.js";
+import { bytes, count, counted, matcher, rate, seconds } from "../format.js";
 import { Sparkline } from "../parts/chart.js";
 import { Chosen, ForMany, useSelection } from "../parts/many.js";
 import { manages, may } from "../parts/rights.js";
@@ -49,9 +49,9 @@ const actions = (me) => [
     title: "Purge",
     may: (it) => traits(it.type).browse && it.entry && may(me, "manage", it.name),
     typed: true,
-    text: (rows) => `All ${count(messagesOf(rows))} messages of these queues are removed, and lost.`,
+    text: (rows) => `What these queues hold is removed, and lost: ${counted(messagesOf(rows), "message")}.`,
     run: (it) => call("POST", path("addresses", it.name, "purge"), { body: {} }),
-    done: (number) => `${count(number)} queues are being purged.`,
+    done: (number) => `Being purged: ${counted(number, "queue")}.`,
   },
   {
     title: "Delete",
@@ -59,7 +59,7 @@ const actions = (me) => [
     typed: true,
     text: (rows) =>
       messagesOf(rows)
-        ? `They hold ${count(messagesOf(rows))} messages.`
+        ? `What they hold: ${counted(messagesOf(rows), "message")}.`
         : "Clients that use them are refused from then on.",
     option: {
       text: "Delete their messages too. Otherwise an address goes when they have been received.",
@@ -69,7 +69,7 @@ const actions = (me) => [
       it.entry || force
         ? call("DELETE", path("addresses", it.name) + (force ? "?force=true" : ""), { etag: it.etag || undefined })
         : null,
-    done: (number) => `${count(number)} addresses are deleted.`,
+    done: (number) => `Deleted: ${counted(number, "address", "addresses")}.`,
   },
 ];
 

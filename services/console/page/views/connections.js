@@ -40,7 +40,7 @@ const actions = (me) => [
     may: (it) => mayClose(me, it),
     text: (rows) => (rows.some((it) => it.inside) ? CLOSES_PROCESS : CLOSES_CLIENT),
     run: (it) => call("DELETE", path("connections", it.id)),
-    done: (number) => `${count(number)} connections are closed.`,
+    done: (number) => `Closed: ${counted(number, "connection")}.`,
     nameOf: (it) => [it.container || it.id, it.user, it.peer].filter(Boolean).join(" · "),
   },
 ];

@@ -2,7 +2,7 @@
 // shows here.
 import { html, useEffect, useState } from "../lib.js";
 import { call, get, path, useFetch } from "../api.js";
-import { bytes, count, time } from "../format.js";
+import { bytes, count, counted, time } from "../format.js";
 import { Confirm, Dialog, notice } from "../parts/dialog.js";
 import { may } from "../parts/rights.js";
 import { Facts, Loaded } from "../parts/state.js";
@@ -157,12 +157,12 @@ export function Messages({ name, depth, me }) {
     }
     ${
       dialog === "remove" &&
-      html`<${Confirm} title="Delete" text=${`Delete ${what}? They are lost.`} onClose=${close}
+      html`<${Confirm} title="Delete" text=${`Delete ${what}? ${LOST}`} onClose=${close}
       action=${() => call("POST", path("addresses", name, "remove"), { body: selected })} onDone=${began} />`
     }
     ${
       dialog === "purge" &&
-      html`<${Confirm} title="Purge" name=${name} text=${`Delete all ${count(depth)} messages? They are lost.`}
+      html`<${Confirm} title="Purge" name=${name} text=${`Delete ${counted(depth, "message")}? ${LOST}`}
         onClose=${close}
       action=${() => call("POST", path("addresses", name, "purge"), { body: {} })} onDone=${began} />`
     }`;
@@ -198,12 +198,13 @@ const timesOf = (it) =>
       `${it.last ? `, last ${time(it.last)}` : ""}.`
     : it.last && `That was ${time(it.last)}.`;
 
+const LOST = "What is deleted is lost.";
 const DONE = { purge: "Purged", remove: "Deleted", move: "Moved", redrive: "Redriven" };
 
 function sentence(job) {
   const detail = job.detail ? `: ${job.detail}` : "";
   const end = job.state === "done" ? "" : `, ${job.state}${detail}`;
-  return `${DONE[job.operation]}: ${count(job.done)} messages${end}.`;
+  return `${DONE[job.operation]}: ${counted(job.done, "message")}${end}.`;
 }
 
 function Progress({ job, onEnd }) {

@@ -79,7 +79,7 @@ function Problems({ suite }) {
     html`<section class="lost" aria-label="Being removed"><h2>Being removed</h2><ul>${removed.map(
       (it) =>
         html`<li key=${it.name}><${Link} to=${["addresses", it.name]}>${it.name}<//>${
-          it.stats.messages ? `: it goes when its ${count(it.stats.messages)} messages have been received` : ""
+          it.stats.messages ? `: it holds ${counted(it.stats.messages, "message")}, and goes when none is left` : ""
         }</li>`,
     )}</ul></section>`;
   if (!dead.length && !suite.errors.length && !waits.length)

@@ -1,7 +1,7 @@
 // MQTT sessions, connected or kept while their clients are away.
 import { html } from "../lib.js";
 import { call, path } from "../api.js";
-import { ago, count, FOR_EVER, seconds } from "../format.js";
+import { ago, count, counted, FOR_EVER, seconds } from "../format.js";
 import { owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
@@ -50,7 +50,7 @@ export const Sessions = ({
       text: (it) => `Disconnect ${it.client}? Its session stays; the client may connect again.`,
       many: {
         text: () => "Their sessions stay; the clients may connect again.",
-        done: (number) => `${count(number)} clients are disconnected.`,
+        done: (number) => `Disconnected: ${counted(number, "client")}.`,
         nameOf: (it) => it.client,
       },
     },
@@ -62,7 +62,7 @@ export const Sessions = ({
       text: (it) => `Delete the session of ${it.client}, with its subscriptions and the messages that wait for it?`,
       many: {
         text: () => "Their subscriptions go too, and the messages that wait for them. Clients are disconnected.",
-        done: (number) => `${count(number)} sessions are deleted.`,
+        done: (number) => `Deleted: ${counted(number, "session")}.`,
         nameOf: (it) => it.client,
       },
     },

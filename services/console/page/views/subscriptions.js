@@ -1,7 +1,7 @@
 // Subscriptions that outlive connections, and what waits for them.
 import { html } from "../lib.js";
 import { call, path } from "../api.js";
-import { ago, count } from "../format.js";
+import { ago, count, counted } from "../format.js";
 import { covers, owns } from "../parts/rights.js";
 import { State } from "../parts/state.js";
 import { List } from "./lists.js";
@@ -41,11 +41,14 @@ export const Subscriptions = ({
       may: (it) => mayDelete(me, it),
       done: "The subscription is deleted.",
       run: (it) => call("DELETE", path("subscriptions", it.id)),
-      text: (it) => `Delete this subscription, with the ${count(it.depth)} messages that wait for it?`,
+      text: (it) => `Delete this subscription, and what waits for it: ${counted(it.depth, "message")}?`,
       many: {
         text: (rows) =>
-          `${count(rows.reduce((sum, it) => sum + it.depth, 0))} messages that wait for them are deleted too.`,
-        done: (number) => `${count(number)} subscriptions are deleted.`,
+          `What waits for them is deleted too: ${counted(
+            rows.reduce((sum, it) => sum + it.depth, 0),
+            "message",
+          )}.`,
+        done: (number) => `Deleted: ${counted(number, "subscription")}.`,
         nameOf: (it) => `${nameOf(it)} ${filters(it)}`,
       },
     },
