@@ -263,7 +263,9 @@ def test_connections_of_the_suite_itself_are_shown_apart(console: Console) -> No
 
 @pytest.mark.slow  # test_subscribers.py, over REST
 def test_mqtt_sessions_and_retained_topics_are_shown_and_can_be_cleared(suite: Suite, console: Console) -> None:
-    with device(suite, "thermometer"):
+    with device(suite, "thermometer"), Client(suite) as client:
+        # Its session may be known before its connection is, which cannot be closed then.
+        wait_for(lambda: "thermometer" in {row["container"] for row in client.items("connections")}, "its connection")
         page = console.open("sessions", "MQTT sessions")
         expect(page.get_by_role("region").locator("tbody")).to_contain_text("thermometer")
         page.get_by_role("button", name="Disconnect thermometer").click()
