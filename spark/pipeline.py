@@ -118,15 +118,26 @@ def claim(work: Path, source: Mapping[str, str], plan: Mapping[str, object]) -> 
     before = read_json(file)
     began = work / "checkpoint" / "offsets"
     if isinstance(before, dict) and before != json.loads(json.dumps(now)) and began.is_dir() and any(began.iterdir()):
+        found, wanted = _paths(before), _paths(now)
+        changes = [
+            f"{path} was {found.get(path, 'not there')}, is {wanted.get(path, 'not there')}"
+            for path in sorted(found.keys() | wanted.keys())
+            if found.get(path) != wanted.get(path)
+        ]
         raise WorkError(
-            f"pipeline: the work folder {work} has the spool and checkpoint of {_described(before)}; this one has "
-            f"{_described(now)}: choose a new folder"
+            f"pipeline: the work folder {work} has the spool and checkpoint of another source or other stages: "
+            f"{'; '.join(changes)}. Choose a new folder, or take the change back"
         )
     write_changed_json(file, now)
 
 
-def _described(plan: Mapping[str, Any]) -> str:
-    return f"the source {json.dumps(plan.get('source'))} and the stages {json.dumps(plan.get('stages'))}"
+def _paths(plan: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Return the values of a plan as JSON by their paths, such as stages.windows.window."""
+    found: dict[str, str] = {}
+    for name, value in plan.items():
+        path = f"{above}{name}"
+        found |= _paths(value, f"{path}.") if isinstance(value, dict) and value else {path: json.dumps(value)}
+    return found
 
 
 def stateful(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from enmasse.model.address_types import TYPES, type_of
 from enmasse.spark.errors import QueryError
-from enmasse.spark.options import checked
+from enmasse.spark.options import DEFAULT_URL, checked
 
 
 class TableError(QueryError):
@@ -20,7 +20,7 @@ class TableError(QueryError):
 
 
 def register_addresses(
-    spark: SparkSession, url: str, addresses: Iterable[str] | str | Path | None = None, **options: str
+    spark: SparkSession, url: str = DEFAULT_URL, addresses: Iterable[str] | str | Path | None = None, **options: str
 ) -> dict[str, str]:
     """Make a temporary view of each queue and return their names, view → address.
 

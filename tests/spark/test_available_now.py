@@ -128,11 +128,11 @@ def test_the_messages_that_wait_at_the_address_are_known(
         def known() -> bool:
             left = 600 - receivers.heads()[0]
             # on their way: the credit, and what the router has beyond it, which it counts once it is known
-            return receivers.available is not None and left - credit - 5 <= receivers.available <= left
+            stated = receivers.available  # which the receiver replaces meanwhile
+            return stated is not None and left - credit - 5 <= stated <= left
 
         wait_for("the number of those that wait", known, DEADLINE)
-        stated = reader.reportLatestOffset()["available"]
-        assert stated == receivers.available and stated > 500
+        assert reader.reportLatestOffset()["available"] > 500
     finally:
         reader.stop()
     if options["address"] == "q":

@@ -99,7 +99,12 @@ def test_bodies_become_the_fields_of_a_schema(spark: Any, broker: Broker, tmp_pa
     )
     try:
         first, second, third = wait_rows(spark, query, "fields", 3)
-        wait_for("the progress of all batches", lambda: query.lastProgress["sources"][0]["numInputRows"] == 0, DEADLINE)
+
+        def read() -> bool:
+            last = query.lastProgress
+            return last is not None and last["sources"][0]["numInputRows"] == 0
+
+        wait_for("the progress of all batches", read, DEADLINE)
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     finally:
         query.stop()

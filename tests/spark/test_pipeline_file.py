@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -193,15 +194,17 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "named"),
     [
-        {"alerts": {"threshold": 4.0}},
-        {"windows": {"window": "1 hour", "quantiles": None}},
-        {"windows": {"window": "1 day", "quantiles": [0.5]}},
-        {"source": {"address": "other", "subscription": "s"}},
+        ({"alerts": {"threshold": 4.0}}, "stages.alerts was not there, is {}."),
+        ({"windows": {"window": "1 hour", "quantiles": None}}, 'stages.windows.window was "1 day", is "1 hour".'),
+        ({"windows": {"window": "1 day", "quantiles": [0.5]}}, "stages.windows.quantiles was null, is [0.5]."),
+        ({"source": {"address": "other", "subscription": "s"}}, 'source.address was "telemetry", is "other".'),
     ],
 )
-def test_a_checkpoint_of_other_stages_is_not_taken(tmp_path: Path, change: dict[str, dict[str, Any]]) -> None:
+def test_a_checkpoint_of_other_stages_is_not_taken(
+    tmp_path: Path, change: dict[str, dict[str, Any]], named: str
+) -> None:
     changed = {**SECTIONS, **change}
 
     def claim(sections: dict[str, dict[str, Any]]) -> None:
@@ -213,7 +216,7 @@ def test_a_checkpoint_of_other_stages_is_not_taken(tmp_path: Path, change: dict[
     (tmp_path / "checkpoint" / "offsets").mkdir()
     (tmp_path / "checkpoint" / "offsets" / "0").touch()
     claim({**SECTIONS, "windows": {**SECTIONS["windows"], "address": "elsewhere"}})
-    with pytest.raises(pipeline.WorkError, match="choose a new folder"):
+    with pytest.raises(pipeline.WorkError, match=rf"other stages: {re.escape(named)} Choose a new folder"):
         claim(changed)
     claim(SECTIONS)
     (tmp_path / "checkpoint" / pipeline.PLAN).unlink()  # of an earlier version
