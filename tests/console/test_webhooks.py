@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -334,6 +335,11 @@ def test_alerts() -> None:
     def tell(name: str, row: Row) -> None:
         found.append((name, row["id"]))
 
+    events = Events()
+    alerts = Alerts(tell, events.add_own)
+    killed = dict.fromkeys(("long ago",), "2026-12-01T13:31:49Z") | {"console": datetime.now(UTC).isoformat()}
+    alerts.look([Component(name=name, kind="x", ready=True, restarts=1, ended_at=at) for name, at in killed.items()])
+    assert [row.component for _, row in events.rows] == ["console"], "killed as it looked for the first time"
     events = Events()
     alerts = Alerts(tell, events.add_own)
     alerts.look([Component(name="router", kind="router", ready=False)])

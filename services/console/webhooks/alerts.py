@@ -18,7 +18,7 @@ from services.console.following.supervisor import Supervisor
 
 INTERVAL = 2.0
 SLOW = 10.0
-"""Seconds between looks without webhooks: at the certificates only."""
+"""Seconds between looks without webhooks."""
 SUITE = "enmasse"
 """Component of events that are of no process of the suite."""
 TROUBLED = "tls.certificate.troubled"
@@ -36,6 +36,7 @@ class Alerts:
         self._listed = listed
         self._known: dict[str, Component] = {}
         self._troubles: list[str] = []
+        self._began = time.time()
 
     async def run(self, supervisor: Supervisor, interval: float = INTERVAL) -> None:
         """Look until cancelled, every `interval` seconds."""
@@ -51,15 +52,13 @@ class Alerts:
         before, self._known = self._known, {each.name: each for each in components}
         for name, now in self._known.items():
             was = before.get(name)
-            if was is None:
-                continue
-            if now.restarts > was.restarts:
+            ended = datetime.fromisoformat(now.ended_at).timestamp() if now.ended_at else 0.0
+            if ended > self._began if was is None else now.restarts > was.restarts:
                 times = counted(now.restarts, "time")
                 died = f"{now.ended}; " if now.ended else ""
-                at = datetime.fromisoformat(now.ended_at).timestamp() if now.ended_at else time.time()
-                row = {"at": at, "id": ENDED, "reason": f"{died}it was started again, {times} in all"}
+                row = {"at": ended or time.time(), "id": ENDED, "reason": f"{died}it was started again, {times} in all"}
                 self._listed({**row, "names": [EVERYTHING]}, name)
-            if now.ready != was.ready:
+            if was is not None and now.ready != was.ready:
                 self._tell(name, GAINED if now.ready else LOST, now.detail)
 
     def look_at_certificates(self, troubles: list[str]) -> None:
