@@ -20,8 +20,9 @@ TOPICS = {"t": {"type": "topic", "flavor": FLAVOR}, "other": {"type": "topic", "
 DEAF = 100
 """Subscribers that do not read, enough to reach the gateway's limit of 256 MiB."""
 MESSAGES, SIZE = 24, 400_000
-BESIDE = 80 * MIB
-"""Bytes of the gateway's process beside that limit: its start, what each client may keep, and the allocator."""
+BESIDE = 128 * MIB
+"""Bytes of the gateway's process beside that limit: its start, what each client may keep, and the allocator. 31 to 67
+MiB were seen on an idle machine, 92 at a load of 20. Without a limit it would hold 960 MB."""
 
 
 @pytest.fixture
