@@ -108,7 +108,7 @@ ERRORS = (
     Error("console.resource.unknown", "The resource does not exist, or the caller may not view it.", "Check the name."),
     Error("console.service.failed", "Another service of the suite has refused or not answered.", "See `detail`, and the log of the console."),
     Error("console.service.unavailable", "Another service of the suite is not reached.", "Try again; `enmasse status` shows what is not ready."),
-    Error("console.type.unsupported", "The Content-Type of the request is not application/json.", "Send JSON."),
+    Error("console.type.unsupported", "The Content-Type of the request is not that of JSON.", "Send JSON."),
     Error("console.watchers.too-many", "There are too many open streams.", "Close some, or try again later."),
     Error("context.command.unsuitable", "The command cannot work on this context: it works on this machine only, or the context lacks a URL that it needs.", "Name another context with --context, `local` for this machine; or add the context with the URL."),
     Error("context.file.unusable", "The file with the contexts cannot be read or written.", "Correct what the message names."),

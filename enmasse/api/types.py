@@ -689,7 +689,6 @@ class Message(Resource, frozen=True, kw_only=True):
     size: int | None
     durable: bool = False
     priority: int = 4
-    ttl: int | None = None
     delivery_count: int = 0
     message_id: str | None = None
     user_id: str | None = None

@@ -38,7 +38,8 @@ def test_an_address_is_made_changed_and_removed(name: str, suite: Suite, client:
     changed = client("PUT", path, QUEUE, If_Match=made.etag)
     assert (changed.status, changed.body["entry"]) == (200, QUEUE) and changed.etag != made.etag
     assert problem(client("PUT", path, QUEUE, If_Match=made.etag)) == (412, "console.etag.differs")
-    patched = client("PATCH", path, {"maxSize": "1Mi"}, If_Match=changed.etag)
+    merge_patch = "application/merge-patch+json"
+    patched = client("PATCH", path, {"maxSize": "1Mi"}, If_Match=changed.etag, Content_Type=merge_patch)
     assert patched.body["entry"] == {**QUEUE, "maxSize": 1 << 20}
     assert client("GET", path).etag == patched.etag, "what was written is read"
     patched = client("PATCH", path, {"maxSize": None}, If_Match=patched.etag)

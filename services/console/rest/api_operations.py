@@ -16,6 +16,8 @@ from services.console.errors import RequestError, in_words
 
 T = TypeVar("T")
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+"""Media type of a merge patch (RFC 7396)."""
 PREFIX = "/api/v1"
 """Beginning of the paths of all operations."""
 
@@ -72,8 +74,9 @@ class Call:
 
     async def body(self, kind: type[T]) -> T:
         """Return the body. Raises RequestError."""
-        if self.request.content_type != JSON:
-            raise RequestError("console.type.unsupported", f"the Content-Type must be {JSON}")
+        if self.request.content_type not in self.operation.body_types:
+            text = f"the Content-Type must be {' or '.join(self.operation.body_types)}"
+            raise RequestError("console.type.unsupported", text)
         caller = None if self.operation.public else self.caller
         content = await self.request.app[CONNECTIONS_KEY].read_body(self.request, caller)
         try:
@@ -135,6 +138,11 @@ class Operation:
     tag: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
     """Further media types of the answer → text."""
+
+    @property
+    def body_types(self) -> tuple[str, ...]:
+        """Media types of the body that are taken."""
+        return (JSON, MERGE_PATCH) if self.method == "PATCH" else (JSON,)
 
 
 def etagged(value: Any, etag: str | None, status: int = 200) -> Answer:

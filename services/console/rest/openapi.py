@@ -69,7 +69,8 @@ def _operation(each: Operation, of: dict[str, Any]) -> dict[str, Any]:
     if parts or given:
         found["parameters"] = parts + given
     if each.body is not None:
-        found["requestBody"] = {"required": True, "content": {JSON: {"schema": of[repr(each.body)]}}}
+        content = {kind: {"schema": of[repr(each.body)]} for kind in each.body_types}
+        found["requestBody"] = {"required": True, "content": content}
     done: dict[str, Any] = {"description": "done"}
     if each.answer is not None:
         done["content"] = {JSON: {"schema": of[repr(each.answer)]}}
