@@ -709,7 +709,7 @@ class Message(Resource, frozen=True, kw_only=True):
 
 
 class NewMessage(Resource, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST addresses/NAME/messages`: a message to send."""
+    """Body of `POST addresses/NAME/messages`: a message to send. Without `messageId` it gets an id of its own."""
 
     body: str = ""
     encoding: Literal["utf-8", "base64"] = "utf-8"

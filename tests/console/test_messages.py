@@ -66,6 +66,9 @@ def test_messages_are_listed_oldest_first_in_pages_with_what_they_have(client: C
     fill(client, TO, "one", "two")
     fill(client, TO, "urgent", priority=9, subject="s", properties={"n": 1, "t": True}, contentType="text/plain")
     assert bodies(client, TO) == ["one", "two", "urgent"], "in order of arrival, not of priority"
+    listed = client.items(f"addresses/{of(TO)}/messages")
+    assert all(each["created"] for each in listed), "the API says when it sent them"
+    assert len({each["messageId"] for each in listed} - {None}) == 3, "each has an id of its own"
     path, seen, after = f"addresses/{of(TO)}/messages?limit=1", [], ""
     while after is not None:
         page = client("GET", path + (f"&after={of(after)}" if after else "")).body

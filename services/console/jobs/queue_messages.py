@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -285,7 +286,9 @@ def _encoded(address: str, new: NewMessage, user: str | None) -> bytes:
         body = new.body.encode()  # a content type is of bytes (AMQP 1.0, 3.2.4)
     try:
         return AmqpMessage(
-            body, durable=new.durable, priority=new.priority, ttl=new.ttl, message_id=new.message_id,
+            body, durable=new.durable, priority=new.priority, ttl=new.ttl,
+            creation_time=time.time_ns() // 1_000_000,
+            message_id=uuid.uuid4().hex if new.message_id is None else new.message_id,
             user_id=None if user is None else user.encode(), to=new.to or address, subject=new.subject,
             reply_to=new.reply_to, correlation_id=new.correlation_id, content_type=new.content_type,
             group_id=new.group_id, application_properties=dict(new.properties),
