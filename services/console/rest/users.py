@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enmasse.api.types import Change, Decision, Entry, MadeToken, NewToken, Page, Token, User
+from enmasse.api.types import Change, Decision, Entry, Fault, MadeToken, NewToken, Page, Token, User
 from enmasse.identity.mqtt_permissions import decided
 from enmasse.identity.permissions import NO_MANAGER, deciding, denial_warning, has_manager, pattern_warnings
 from enmasse.identity.principal import Principal
@@ -115,10 +115,13 @@ def operations(parts: Components) -> list[Operation]:
         if row is None or name.startswith(GROUP):
             raise unknown(f"user {name[:200]!r} in users.json: tokens are of users with an entry there")
         if reason := token_name_error(body.name):
-            raise RequestError("console.request.invalid", f"the body: `name`: {reason}")
+            fault = Fault(file="users.json", entry=name, field="name", reason=reason)
+            raise RequestError("console.request.invalid", f"the body: `name`: {reason}", [fault])
         if tokens.get(key_of(name, body.name)) is not None:
             text = f"{name} has a token {body.name!r} already: remove it, or choose another name"
-            raise RequestError("console.name.in-use", text)
+            raise RequestError(
+                "console.name.in-use", text, [Fault(file="users.json", entry=name, field="name", reason=text)]
+            )
         secret, created = api_tokens.made(), int(time.time())
         expires = {} if body.days is None else {"expires": created + body.days * 86400}
         entry = {"sha256": base64.b64encode(api_tokens.digest(secret)).decode(), "created": created, **expires}

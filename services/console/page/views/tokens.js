@@ -3,6 +3,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { call, path, useWatch } from "../api.js";
 import { ago, time } from "../format.js";
 import { Confirm, Dialog, Failure, notice } from "../parts/dialog.js";
+import { Control, useFaults } from "../parts/fields.js";
 import { Loaded } from "../parts/state.js";
 import { Table } from "../parts/table.js";
 
@@ -64,18 +65,20 @@ function Maker({ user, onClose }) {
       setError(problem);
     }
   };
+  const { form, at, others } = useFaults(error, user, ["name"]);
   if (made)
     return html`<${Dialog} key="made" title=${`Token ${made.name}`}
       onClose=${onClose}><p>Copy it now: it is not shown again.</p>
       <p><code class="secret">${made.secret}</code></p><footer><button type="button" class="main"
         onClick=${onClose}>Done</button></footer><//>`;
-  return html`<${Dialog} title="New API token" onClose=${onClose}><form onSubmit=${make}>
-    <label>Name <input required maxlength="64" pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" value=${name} autocomplete="off"
-      onInput=${(event) => setName(event.currentTarget.value)} /></label>
+  return html`<${Dialog} title="New API token" onClose=${onClose}><form onSubmit=${make}
+    ref=${form}><${Control} name="name" label="Name" at=${at}>${(own) => html`<input ...${own} required maxlength="64"
+      value=${name} autocomplete="off" onInput=${(event) => setName(event.currentTarget.value)} />`}<//>
     <label>Days until it expires (empty: never) <input type="number" min="1" max="3650" value=${days}
       onInput=${(event) => setDays(event.currentTarget.value)} /></label>
     <label class="check"><input type="checkbox" checked=${readOnly}
       onChange=${(event) => setReadOnly(event.currentTarget.checked)} /> it only reads</label>
-    <${Failure} error=${error} /><footer><button type="button" onClick=${onClose}>Cancel</button><button
+    <${Failure} error=${error} others=${others} /><footer><button type="button"
+      onClick=${onClose}>Cancel</button><button
       class="main">Make</button></footer></form><//>`;
 }
