@@ -98,6 +98,8 @@ ERRORS = (
     Error("console.login.limited", "Users cannot be checked now.", "Try again."),
     Error("console.login.needed", "The caller is not logged in.", "Log in by `POST /api/v1/login`, or send user and password by HTTP Basic, or a bearer token."),
     Error("console.login.refused", "User, password or token is wrong, or the user has to wait after failures.", "Check them, and try again."),
+    Error("console.message.not-taken", "The address takes no messages at the moment.", "Start a consumer, or make room in the queue, and send it again."),
+    Error("console.message.refused", "The address does not take this message.", "See `detail`."),
     Error("console.method.unknown", "The resource does not have this method.", "See `/api/v1/openapi.json`."),
     Error("console.name.in-use", "There is an entry of this name already.", "Choose another name, or change the entry with If-Match."),
     Error("console.origin.refused", "The request may come from a page of another site.", "Call the console under its own host, and with the header X-CSRF-Token if a cookie logs in."),

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from enmasse.amqp.codec import errors
 from enmasse.amqp.codec.errors import AmqpError
-from enmasse.amqp.codec.performatives import ACCEPTED, Flow, TransactionalState, Transfer
+from enmasse.amqp.codec.performatives import ACCEPTED, Error, Flow, Rejected, TransactionalState, Transfer
 from enmasse.amqp.codec.serial import U32, serial_difference
+from enmasse.amqp.codec.types import Symbol
 from enmasse.amqp.endpoint import SECOND, Link, LinkFault, LinkSession, SessionFault
 from enmasse.amqp.held_bytes import HeldBytes
 from enmasse.amqp.incoming import IncomingWindow
@@ -535,16 +536,11 @@ class Receiver(Link):
             partial.size += len(payload)
             fits = self._held.add(partial._add(payload), False)
         if 0 < self.max_message_size < partial.size:
-            self._discard(partial, more)
-            raise LinkFault(self, errors.MESSAGE_SIZE_EXCEEDED, f"a message of more than {self.max_message_size} bytes")
+            text = f"a message of more than {self.max_message_size} bytes"
+            raise self._rejected(partial, more, errors.MESSAGE_SIZE_EXCEEDED, text)
         if not fits:
-            self._discard(partial, more)
-            most = self._held.limits.max_partial
-            raise LinkFault(
-                self,
-                errors.RESOURCE_LIMIT_EXCEEDED,
-                f"unfinished deliveries of more than {most} bytes on one connection",
-            )
+            text = f"unfinished deliveries of more than {self._held.limits.max_partial} bytes on one connection"
+            raise self._rejected(partial, more, errors.RESOURCE_LIMIT_EXCEEDED, text)
         if not more:
             self._partial = None
             self._deliver(partial, partial.take())
@@ -594,6 +590,14 @@ class Receiver(Link):
         partial._release()
         self._refuse_work(partial.transaction, _NOT_TAKEN)
         self._partial = partial if more else None
+
+    def _rejected(self, partial: Partial, more: bool, condition: Symbol, text: str) -> LinkFault:
+        """Return the fault of the link for a delivery of which too much has come. The delivery is rejected, so that
+        its sender, behind a router too, knows that it was not taken."""
+        self._discard(partial, more)
+        fault = LinkFault(self, condition, text)
+        self.session.settle(partial.delivery_id, Rejected(error=Error.of(fault)))
+        return fault
 
     def released(self, cost: int, frames: int) -> None:
         """Pieces of a delivery were taken or forgotten. (Its Partial calls this.)"""

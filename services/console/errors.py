@@ -23,6 +23,8 @@ STATUSES: Mapping[str, int] = {
     "console.login.limited": 503,
     "console.login.needed": 401,
     "console.login.refused": 401,
+    "console.message.not-taken": 503,
+    "console.message.refused": 422,
     "console.method.unknown": 405,
     "console.name.in-use": 409,
     "console.origin.refused": 403,

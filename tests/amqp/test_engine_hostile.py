@@ -18,6 +18,7 @@ from enmasse.amqp.codec.performatives import (
     End,
     Flow,
     Open,
+    Rejected,
     SaslInit,
     Transfer,
     encode_performative,
@@ -256,6 +257,9 @@ def test_message_size_exceeded() -> None:
     answers = raw.feed(frame(0, transfer(more=True), b"x" * 600) + frame(0, transfer(more=True), b"x" * 600))
     (detach,) = [a for a in answers if type(a) is Detach]
     assert condition_of(detach) == "amqp:link:message-size-exceeded"
+    (outcome,) = [a for a in answers if type(a) is Disposition]
+    assert type(outcome.state) is Rejected and outcome.state.error == detach.error
+    assert answers.index(outcome) < answers.index(detach), "else the sender takes it for a lost one"
     assert raw.feed(frame(0, transfer(more=True), b"x" * 600) * 100) == []
     assert raw.connection.held.assembling == 0
     raw.feed(frame(0, transfer(), b"x") + frame(0, Detach(handle=0, closed=True)))

@@ -246,7 +246,11 @@ def test_unsubscribe_prints_all_that_a_durable_subscription_holds(tool: Tool) ->
     tool("receive", *durable, "--unsubscribe", "--count", "1", status=1)
     assert "[subscription.messages.kept]" in tool.stderr
     assert tool("receive", *durable, "--unsubscribe", "--count", "1") == "b\n"
-    tool("receive", *durable, "--unsubscribe", "--count", "1", status=1)
+    tool("receive", *durable, "--timeout", "0.1")
+    for text in ("c", "d"):
+        tool("send", "news", text)
+    assert tool("receive", *durable, "--unsubscribe") == "c\nd\n", "it ends by itself"
+    tool("receive", *durable, "--unsubscribe", status=1)
     assert "[subscription.name.unknown]" in tool.stderr
 
 

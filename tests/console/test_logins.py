@@ -18,7 +18,7 @@ import click
 import msgspec
 import paho.mqtt.client as mqtt
 import pytest
-from proton import Message
+from proton import ConnectionException, Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from enmasse.cli.contexts.api_problems import Lost
@@ -161,6 +161,20 @@ def test_failed_logins_are_events_that_name_the_user_to_those_who_view_everythin
     assert all(row["more"]["proved"] is False for row in mine)
     assert all(":" in row["peer"] for row in mine if row["component"] != "router-0")
     assert not pat.items("events?kind=client.refused"), "it is another client that named the user"
+
+
+def test_a_client_that_leaves_before_it_logs_in_is_an_event(suite: Suite, log_in: Any) -> None:
+    root = log_in("root")
+
+    def events() -> list[dict[str, Any]]:
+        rows = root.items("events?kind=client.refused&limit=1000")
+        return [row for row in rows if "the client left when it was offered" in row["description"]]
+
+    before = sum(row["count"] for row in events())
+    with pytest.raises(ConnectionException, match="mech=none"):
+        BlockingConnection(f"amqp://127.0.0.1:{5672 + suite.offset}", timeout=DEADLINE)
+    wait_for(lambda: sum(row["count"] for row in events()) > before, "the event")
+    assert "SCRAM-SHA-256" in events()[0]["description"] and not events()[0]["user"]
 
 
 def test_a_forged_request_changes_nothing(log_in: Any) -> None:

@@ -176,3 +176,19 @@ def test_what_cannot_be_is_a_problem(client: Client) -> None:
     assert problem(client("GET", "addresses/none/messages")) == (404, "console.resource.unknown")
     assert problem(client("GET", f"{path}/messages?after=x")) == (400, "console.request.invalid")
     assert problem(client("GET", "jobs/none")) == (404, "console.resource.unknown")
+
+
+def test_an_address_that_takes_no_message_says_why(suite: Suite, client: Client) -> None:
+    anycast, full = "m/nobody", "m/full"
+    suite.edit(
+        "addresses.json", {anycast: {"type": "anycast"}, full: {**QUEUE, "maxSize": "1Ki", "fullPolicy": "FAIL"}}
+    )
+    for name in (anycast, full):
+        wait_for(partial(active, client, name))
+    reply = client("POST", f"addresses/{of(anycast)}/messages", {"body": "x"})
+    assert problem(reply) == (503, "console.message.not-taken") and "no consumers" in reply.body["detail"]
+    statuses = [client("POST", f"addresses/{of(full)}/messages", {"body": "x" * 600}) for _ in range(4)]
+    assert problem(statuses[-1]) == (422, "console.message.refused")
+    assert "full" in statuses[-1].body["detail"] and "Outcome" not in statuses[-1].body["detail"]
+    purge(client, full)
+    suite.edit("addresses.json", {}, remove={anycast, full})

@@ -472,7 +472,8 @@ def test_disconnect_cannot_keep_a_session_that_connect_did_not() -> None:
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.4-2")
 @pytest.mark.clause("v5", "MQTT-3.1.4-3")
 def test_the_older_connection_of_a_client_gives_way(version: int) -> None:
-    world = World()
+    world, events = World(), list[dict[str, Any]]()
+    world.server_state.refusals.seen = events.append
     older = world.connected(version=version)
     older.take()
     newer = world.connected(version=version)
@@ -481,6 +482,9 @@ def test_the_older_connection_of_a_client_gives_way(version: int) -> None:
     assert world.backend.endings == [("c", Ending.TAKEN, None)]
     newer.send(PingReq())
     newer.expect(PingResp)
+    [event] = events
+    assert (event["what"], event["client"], event["condition"]) == ("close", "c", "session taken over")
+    assert event["reason"] == "a further connection has its client identifier"
 
 
 def test_of_two_that_are_being_opened_the_older_gives_way_too() -> None:
@@ -551,7 +555,8 @@ def test_a_connect_must_come_in_time() -> None:
 @pytest.mark.clause("v3.1.1", "MQTT-3.1.2-24")
 @pytest.mark.clause("v5", "MQTT-3.1.2-22")
 def test_a_client_that_is_silent_for_one_and_a_half_keep_alives_is_gone(version: int) -> None:
-    world = World()
+    world, events = World(), list[dict[str, Any]]()
+    world.server_state.refusals.seen = events.append
     silent = world.connected("silent", version, keep_alive=10)
     alive = world.connected("alive", version, keep_alive=10)
     silent.take()
@@ -565,6 +570,9 @@ def test_a_client_that_is_silent_for_one_and_a_half_keep_alives_is_gone(version:
     alive.take()
     assert not alive.closed
     assert world.backend.endings == [("silent", Ending.LOST, None)]
+    assert [(each["what"], each["client"], each["condition"]) for each in events] == [
+        ("close", "silent", "keep alive timeout")
+    ]
 
 
 def test_what_came_while_the_gateway_was_stopped_is_read_before_a_client_is_judged() -> None:

@@ -368,7 +368,7 @@ def test_refusals_of_links_messages_and_connections_are_events() -> None:
     assert found == {
         ("send", "nowhere", "amqp:not-found", "c1"),
         ("receive", "nowhere", "amqp:not-found", "c1"),
-        ("message", "", "amqp:not-found", "c2"),
+        ("message", "nowhere", "amqp:not-found", "c2"),
         ("message", "", "amqp:precondition-failed", "c2"),
         ("close", "", "amqp:connection:framing-error", "c2"),
     }

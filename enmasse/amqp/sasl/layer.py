@@ -133,12 +133,19 @@ class SaslServer:
         self.mechanisms = dict(mechanisms) if mechanisms is not None else {"ANONYMOUS": anonymous}
         self.required = mechanisms is not None if required is None else required
         self.done = False
+        self.offered: tuple[str, ...] | None = None
+        """The mechanisms that the client was sent; None: none so far."""
         self.mechanism: str | None = None
         self._current: ServerMechanism | None = None
         self._exchange: Exchange | None = None
         self._rounds = 0
         self._send: Callable[[Any], None] = _nothing
         self._on_done: Callable[[str | None, bool], None] = _nothing
+
+    @property
+    def unchosen(self) -> tuple[str, ...]:
+        """The mechanisms that were offered to a client that has chosen none of them."""
+        return self.offered if self.offered is not None and self.mechanism is None else ()
 
     @property
     def waits(self) -> bool:
@@ -149,7 +156,8 @@ class SaslServer:
         """The header has come: send the mechanisms. (The connection calls this.)"""
         self._send = send
         self._on_done = on_done
-        send(SaslMechanisms(sasl_server_mechanisms=tuple(Symbol(name) for name in self.mechanisms)))
+        self.offered = tuple(self.mechanisms)
+        send(SaslMechanisms(sasl_server_mechanisms=tuple(Symbol(name) for name in self.offered)))
 
     def receive(self, frame: Any) -> None:
         """A frame of the client. Raises AmqpError if it is out of turn."""

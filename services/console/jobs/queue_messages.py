@@ -18,7 +18,8 @@ from enmasse.amqp.codec.types import Described
 from enmasse.amqp.messages.message import AmqpSequence, AmqpValue
 from enmasse.amqp.messages.message import Message as AmqpMessage
 from enmasse.api.types import Death, Job, Message, NewMessage
-from enmasse.control import Artemis, ControlError, RequestFailed
+from enmasse.control import Artemis, ControlError, ControlSender, Outcome, RequestFailed
+from enmasse.control.link import REJECTED, RELEASED
 from enmasse.engines.messages import product as engine
 from enmasse.engines.messages.product import Product, WaitingMessage
 from enmasse.identity.annotations import ACTUAL_EXPIRY, DEATH, ORIGINAL_ADDRESS, RETAINED_BY
@@ -34,6 +35,9 @@ from services.console.jobs.moves import carry
 
 SECONDS = 30.0
 """For an answer of a broker, or the outcome of a message."""
+CREDIT_SECONDS = 3.0
+"""Until an address that takes messages has granted credit."""
+MAY_BE_STORED = "it may be stored; look before you send it again"
 Encoding = Literal["utf-8", "base64"]
 IDS = 200
 """Messages by id that are carried to another broker at a time."""
@@ -262,17 +266,37 @@ async def send(live: Live, inside: AddressName, address: str, new: NewMessage, u
         with closing(connection.sender(inside)) as sender:
             async with asyncio.timeout(SECONDS):
                 await sender.opened()
+                await _has_room(sender, address)
                 outcome = await sender.deliver(message)
     except ControlError as error:
         if not connection.is_open:
             text = f"it is unknown whether {address[:200]} has taken it: the router was lost"
             raise RequestError("console.service.unavailable", text) from None
-        raise RequestError("console.change.refused", f"{address[:200]} does not take it: {error}") from None
+        raise RequestError("console.message.refused", f"{address[:200]} does not take it: {error}") from None
     except TimeoutError:
-        text = f"{address[:200]} has not taken it in {SECONDS:.0f} seconds: it has no consumers, or is full"
+        text = f"{address[:200]} has not settled it in {SECONDS:.0f} seconds: {MAY_BE_STORED}"
         raise RequestError("console.service.failed", text) from None
     if not outcome.accepted:
-        raise RequestError("console.change.refused", f"{address[:200]} does not take it: {outcome!r}")
+        raise _not_accepted(address, outcome)
+
+
+async def _has_room(sender: ControlSender, address: str) -> None:
+    """Wait until the address takes a message. Raises RequestError if it takes none, and ControlError."""
+    try:
+        async with asyncio.timeout(CREDIT_SECONDS):
+            await sender.has_credit()
+    except TimeoutError:
+        text = f"{address[:200]} takes no messages now: it has no consumers, or is full; nothing was sent"
+        raise RequestError("console.message.not-taken", text) from None
+
+
+def _not_accepted(address: str, outcome: Outcome) -> RequestError:
+    if outcome.state == REJECTED:
+        reason = outcome.description or outcome.condition or "it was rejected without a reason"
+        return RequestError("console.message.refused", f"{address[:200]} does not take it: {reason}")
+    if outcome.state == RELEASED:
+        return RequestError("console.message.not-taken", f"{address[:200]} has released it: nothing takes it now")
+    return RequestError("console.service.failed", f"{address[:200]} has returned it as modified: {MAY_BE_STORED}")
 
 
 def _encoded(address: str, new: NewMessage, user: str | None) -> bytes:

@@ -85,6 +85,7 @@ def _operation(each: Operation, of: dict[str, Any]) -> dict[str, Any]:
     found["responses"] = {
         str(each.status): done,
         **({"201": {**done, "description": "made"}} if each.method == "PUT" else {}),
+        **({"200": done, "202": {**done, "description": "begun"}} if each.status == 202 else {}),
         **{str(status): {"description": "a problem", **problem} for status in sorted(statuses)},
     }
     if each.public:

@@ -539,7 +539,7 @@ class Connection:
         )
         noted = self._session is not None and self._session.noted == (reason, text)  # by its own event, with the topic
         if reason not in _USUAL and not noted:
-            self._note_refused("close", reason, text)
+            self._note_refused("close", reason, text or _WHY.get(reason, ""))
         if self.output.v5 and self._session is not None:
             code = reason if reason in reasons.DISCONNECT_OF_SERVER else reasons.UNSPECIFIED_ERROR
             self.output.explain(14, lambda values: Disconnect(code, values), text)
@@ -583,8 +583,10 @@ _ENDINGS: Final = {
     reasons.SERVER_SHUTTING_DOWN: Ending.STOPPED,
     reasons.SERVER_MOVED: Ending.MOVED,
 }
-_USUAL: Final = frozenset((reasons.SUCCESS, reasons.KEEP_ALIVE_TIMEOUT, *_ENDINGS))
-"""Reasons to close a connection that are no refusals."""
+_USUAL: Final = frozenset((reasons.SUCCESS, reasons.SERVER_SHUTTING_DOWN, reasons.SERVER_MOVED))
+"""Reasons to close a connection that are no events."""
+_WHY: Final = {reasons.SESSION_TAKEN_OVER: "a further connection has its client identifier"}
+"""Texts for events where clients get none."""
 _NOTHING: Any = None  # in place of the parts that are made with the session
 _HANDLERS: Final[Handlers] = {
     Connect: (1, intake.CONNECTION, Connection._connect),

@@ -149,7 +149,6 @@ class RelayedLogin(SaslServer):
         self._by_certificate = by_certificate
         self._init: SaslInit | None = None
         """The client's choice, for a service that is not asked yet."""
-        self._offered: tuple[str, ...] | None = None
         self._asked = False
         """The service has to answer."""
         self._over = False
@@ -189,7 +188,7 @@ class RelayedLogin(SaslServer):
         if isinstance(frame, SaslInit) and self.mechanism is None:
             self.mechanism = str(frame.mechanism)
             self.space = self._meant(frame.hostname, user_in(self.mechanism, frame.initial_response))
-            offered = self.mechanism in (self._offered or ())
+            offered = self.mechanism in (self.offered or ())
             if offered and self.mechanism == EXTERNAL:
                 self._decide_by_certificate(frame.initial_response)
             elif self._failed:
@@ -331,12 +330,12 @@ class RelayedLogin(SaslServer):
     def _offer(self, names: Sequence[str]) -> None:
         permitted, service = self.client.mechanisms, self._service
         protected = self.client.protected and (service is None or service.protected)
-        self._offered = tuple(
+        self.offered = tuple(
             name
             for name in (*([EXTERNAL] if self._by_certificate is not None else []), *names)
             if (name not in READABLE or protected) and (not permitted or name in permitted)
         )
-        self._send(SaslMechanisms(sasl_server_mechanisms=tuple(map(Symbol, self._offered))))
+        self._send(SaslMechanisms(sasl_server_mechanisms=tuple(map(Symbol, self.offered))))
         self._proceed()
 
     def challenge(self, data: bytes) -> None:
@@ -365,7 +364,7 @@ class RelayedLogin(SaslServer):
         elif not self._failed:
             self._failed = True
             self._release()
-            if self._offered is None:
+            if self.offered is None:
                 self._offer(UNREADY)
 
     def _proceed(self) -> None:

@@ -50,6 +50,7 @@ class AnonymousInLink(InLink):
         "_generation",
         "_link_routes",
         "_prefix",
+        "_refused_at",
         "_relayed",
         "_relays",
         "_routes_generation",
@@ -77,6 +78,7 @@ class AnonymousInLink(InLink):
         self._spans = ToSpans()
         self._relayed: dict[bytes, tuple[RelayOut, str]] = {}  # `to` of messages for brokers → link, parsed name
         self._routes_generation = -1
+        self._refused_at = ""
         link.on_delivery = limited(link, self.forward)
         link.on_run = None if link.max_message_size else self.forward_run
 
@@ -211,8 +213,20 @@ class AnonymousInLink(InLink):
             return NO_ADDRESS
         address = self._find(to)
         if isinstance(address, RoutedAddress) and _DELAY in head and not _keeps(address) and _delayed(head):
-            return NO_DELAY
+            address = NO_DELAY
+        if not isinstance(address, RoutedAddress):
+            self._refused_at = str(to, "utf-8", "replace")
         return address
+
+    def refuse(self, delivery_id: int, settled: bool, state: Any = RELEASED) -> None:
+        """Refuse a delivery as `InLink` does, at the address that was looked up last."""
+        super().refuse(delivery_id, settled, state)
+        self._refused_at = ""
+
+    @property
+    def refused_at(self) -> str:
+        """Return the `to` of the message that is being refused; empty without one, or once a broker has the message."""
+        return self._refused_at
 
     def _known(self, to: bytes) -> RelayOut | None:
         """Return the link to a broker on which this `to` was last sent, if nothing that decides about it has

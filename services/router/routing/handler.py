@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
+from enmasse.amqp.codec.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError, LoginError
 from enmasse.amqp.codec.performatives import TransactionalState
 from enmasse.amqp.connection import Connection
 from enmasse.amqp.endpoint import LinkSession
 from enmasse.amqp.handler import Handler
 from enmasse.amqp.link import Link, Receiver, Sender
 from enmasse.amqp.receiver import Partial
+from enmasse.amqp.sasl.layer import SaslServer
 from enmasse.amqp.session import Session
 from enmasse.amqp.sole_connection import refuse_second, wants_sole
 from enmasse.identity.processes.relayed_client import asks_to_relay
@@ -72,6 +73,9 @@ class RouterHandler(Handler):
         connection: RouterConnection = c.context
         own = c.own_error
         connection.close_error = error
+        if own is None and isinstance(c.sasl, SaslServer) and c.sasl.unchosen:
+            offered = ", ".join(c.sasl.unchosen)
+            own = LoginError(f"the client left when it was offered {offered}: it has no user and password for them")
         if connection.dir == "in" and own is not None and not connection.told:
             connection.refused("close" if connection.opened_at is not None else "connect", own)
         if not connection.closed:

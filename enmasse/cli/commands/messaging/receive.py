@@ -71,9 +71,9 @@ def command(
 
     It connects again when the connection is lost.
 
-    Exit status 0: --count messages were received (without --count: until --timeout). 1: the subscription of
-    --unsubscribe does not exist, or holds more and was kept. 3: fewer than --count messages within --timeout. 4: no
-    connection, or the address was refused.
+    Exit status 0: --count messages were received (without --count: until --timeout, with --browse or --unsubscribe
+    until the last message). 1: the subscription of --unsubscribe does not exist, or holds more and was kept. 3: fewer
+    than --count messages within --timeout. 4: no connection, or the address was refused.
     """
     from enmasse.cli.contexts.remote import choose
     from enmasse.cli.messages import amqp
@@ -249,13 +249,14 @@ class ReceiveLoop:
                         receiver.grant(more)
                 delivery = await self._next(receiver)
                 if delivery is None:
-                    if self._ends_with_queue and not self._received:
-                        await asyncio.to_thread(self._check_is_queue)
+                    if self._ends_when_empty and not self._received:
+                        if options.outcome == BROWSE:
+                            await asyncio.to_thread(self._check_is_queue)
                         matching = " that the selector matches" if options.selector else ""
                         report(f"{remote} holds no messages{matching}")
                     if not options.count:
                         return OK
-                    within = "there" if self._ends_with_queue else f"within {options.timeout:g} s"
+                    within = "there" if self._ends_when_empty else f"within {options.timeout:g} s"
                     text = f"{remote}: {self._received} of {options.count} messages {within}"
                     report(marked("messages.delivery.missing", text))
                     return TIMED_OUT
@@ -268,13 +269,14 @@ class ReceiveLoop:
                 await delivery.release()
 
     @property
-    def _ends_with_queue(self) -> bool:
-        """Whether a browser ends after the last message, not after --timeout without one."""
-        return self._options.outcome == BROWSE and self._options.timeout is None
+    def _ends_when_empty(self) -> bool:
+        """Whether the command ends after the last message, not after --timeout without one."""
+        options = self._options
+        return options.timeout is None and (options.outcome == BROWSE or (options.unsubscribe and not options.count))
 
     async def _next(self, receiver: ClientReceiver) -> Delivery | None:
-        """Return the next message; None at the timeout, or at the end of a queue that is browsed."""
-        if self._ends_with_queue:
+        """Return the next message; None at the timeout, or after the last one."""
+        if self._ends_when_empty:
             found = receiver.receive_nowait()
             if found is None:
                 await receiver.drain(DRAIN_SECONDS)

@@ -137,7 +137,7 @@ class Addresses:
         phase = 0 if config is None else config.ingress_phase
         address = self.by_key.get(f"M{phase}{parsed.name}")
         if self._treatment(config) == UNAVAILABLE and (address is None or not address.known):
-            raise AmqpError(NOT_FOUND, "Deliveries cannot be sent to an unavailable address")
+            raise not_found(text)
         return address
 
     def for_auto_link(self, auto_link: AutoLinkConfig) -> RoutedAddress:
